@@ -1,0 +1,74 @@
+# `make` alone prints help. Set-up logic is scripts/setup.py: it skips what is done, by content, in a moment.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+PY := $(BIN)/python
+# Workers of Spark must be the same Python as the driver, or spark-submit picks another python3.
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+PYTEST := $(PY) -m pytest
+TIERS := unit spark airflow e2e faults
+LINTED := src tests scripts jobs dags plugins benchmarks
+
+.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench lock clean
+
+help: ## Print this
+	@echo "Needs Python 3.11+, Java 17+ and make. demo and test set everything up by themselves."
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16 | sed 's/^/  make /'
+
+setup: ## Packages and jars, pinned and verified; nothing to do the second time
+	@$(PYTHON) scripts/setup.py
+
+demo: setup ## Drain a year of real flights through the Airflow DAG and show the result
+	@$(PY) scripts/demo.py
+
+up: setup ## Start Airflow on this machine, with the demo's DAGs
+	@$(PY) scripts/airflow_local.py up
+
+down: ## Stop it
+	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi
+
+# One process per tier: Spark's session and Airflow's environment are set once per process.
+test: setup ## All tests but the long fault campaign
+	@for tier in $(TIERS); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
+
+unit: setup ## Tests without a JVM
+	@$(PYTEST) tests/unit
+
+test-spark: setup ## Tests with one Spark session
+	@$(PYTEST) tests/spark
+
+test-airflow: setup ## Tests through real DAG runs
+	@$(PYTEST) tests/airflow
+
+e2e: setup ## The whole way, as a user would
+	@$(PYTEST) tests/e2e
+
+faults: setup ## Kill and break everything, at length
+	@$(PYTEST) --timeout 1800 tests/faults
+
+check: setup ## Format, lint, types, layers, spelling, docs
+	@$(BIN)/ruff check $(wildcard $(LINTED))
+	@$(BIN)/ruff format --check $(wildcard $(LINTED))
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/codespell
+	@$(PYTEST) -q -m docs tests/unit
+
+schema: setup ## Write the JSON Schema of pipeline files, for editors
+	@$(BIN)/draindown schema
+
+bench: setup ## Measure against the hand-written job
+	@$(PY) -m benchmarks
+
+lock: ## Resolve requirements.in again (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv on PATH: pipx install uv"; exit 1; }
+	@uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  --python-version 3.11 --output-file requirements.lock requirements.in
+
+clean: ## Remove what set-up, demo and tests made here (the cache in your home stays)
+	@rm -rf .venv .work build dist demo lake landing spark-warehouse metastore_db derby.log \
+	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find $(wildcard $(LINTED)) -name __pycache__ -type d -prune -exec rm -rf {} +

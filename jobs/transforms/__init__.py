@@ -1,0 +1,1 @@
+"""Transforms of the pipelines: columns only, one module per pipeline."""

@@ -1,0 +1,11 @@
+"""Columns that the flights table has and the events have not."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def tidy(df: DataFrame) -> DataFrame:
+    """Add `flight_month` ('2013-01'), from the key: a withdrawal has no other column, and a key never changes its month."""
+    return df.withColumn("flight_month", F.substring("flight_id", 1, 7))

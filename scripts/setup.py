@@ -1,0 +1,198 @@
+"""Set up draindown around this file: packages, jars and nothing else; run it as often as you like.
+
+    python3 scripts/setup.py          what `make setup`, `make demo` and `make test` call
+
+Needs only the standard library. Packages come through pip, so index, proxy and certificate settings are pip's own, and
+are kept as verified wheels under `${XDG_CACHE_HOME:-~/.cache}/draindown` for the next clone. The virtual environment is
+touched after every download is verified, and each step is marked done only when it is: an interrupted set-up starts
+again where that matters.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))  # draindown's errors, before draindown is installed
+
+from draindown.errors import TerminalError  # noqa: E402
+from setup_packages import WheelCache, cache_dir, download, read_pins, run, sha256  # noqa: E402
+from setup_preflight import check_disk, choose_python, find_java, quiet  # noqa: E402
+
+DISK_GB = 3.0
+NEEDS_PERSON = 78  # draindown.exits needs a newer Python than this file may meet
+STATE = "draindown-setup.json"
+
+
+class Setup:
+    """The steps of a set-up under `root`, and what is already done."""
+
+    def __init__(self, root, environ=os.environ, say=print):
+        self.root = root
+        self.venv = root / ".venv"
+        self.python = self.venv / "bin/python"
+        self.work = root / ".work"
+        self._environ = environ
+        self._say = say
+
+    def run(self):
+        """Do what is missing; True if there was anything to do."""
+        base = choose_python()
+        _, java = find_java(self._environ)
+        tag = platform_tag(base)
+        wanted = self.fingerprints(base, tag)
+        if self.state() == wanted and self.python.exists() and self._jars_in_place():
+            return False
+        self._refuse_foreign_venv()
+        self._say(f"[1/4] Prerequisites: {tag}, Java {java}")
+        if self.state().get("packages") != wanted["packages"] or not self.python.exists():
+            self._packages(base, tag)
+            self._mark(packages=wanted["packages"])
+        else:
+            self._say("[2/4] Python packages: installed")
+        self._project()
+        self._mark(project=wanted["project"])
+        self._jars()
+        self._mark(jars=wanted["jars"])
+        return True
+
+    def fingerprints(self, base, tag):
+        """What each step depends on, by content: a clone's age or a checkout's mtimes say nothing."""
+        about = "\n".join([base, tag, str(self.root), sha256(self.root / "requirements.lock")])
+        packages = hashlib.sha256(about.encode()).hexdigest()
+        return {
+            "packages": packages,
+            "project": f"{packages[:16]}-{sha256(self.root / 'pyproject.toml')}",
+            "jars": f"{packages[:16]}-{sha256(self.root / 'jars.lock')}",
+        }
+
+    def state(self):
+        """Which steps are done, by the fingerprint they were done for."""
+        try:
+            return json.loads((self.venv / STATE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def _mark(self, **done):
+        partial = self.venv / f"{STATE}.partial"
+        partial.write_text(json.dumps({**self.state(), **done}), encoding="utf-8")
+        os.replace(partial, self.venv / STATE)
+
+    def _refuse_foreign_venv(self):
+        if self.venv.exists() and not (self.venv / STATE).exists():
+            raise TerminalError(
+                "venv-foreign",
+                tried=f"make {self.venv}",
+                found="a virtual environment that this set-up did not make",
+                next=["mv .venv .venv.old && make setup"],
+            )
+
+    def _packages(self, base, tag):
+        pins = read_pins(self.root / "requirements.lock")
+        home = cache_dir(self._environ)
+        check_disk({self.root: DISK_GB, home: DISK_GB})
+        cache = WheelCache(home / "wheels", tag)
+        missing = [pin for pin in pins.values() if cache.find(pin) is None]
+        if missing:
+            self._say(f"[2/4] Python packages: fetching {len(missing)} of {len(pins)}, hashes verified ...")
+            download(base, {"all": pins, "missing": missing}, cache, self.work)
+        self._say(f"[2/4] Python packages: installing {len(pins)}, hashes verified ...")
+        self._install({pin: cache.find(pin) for pin in pins.values()}, base)
+
+    def _install(self, wheels, base):
+        absent = [f"{pin.name}=={pin.version}" for pin, found in wheels.items() if found is None]
+        if absent:
+            raise TerminalError(
+                "package-missing", tried="install the pinned packages", found=f"no wheel of {absent}", next="make setup"
+            )
+        shutil.rmtree(self.venv, ignore_errors=True)
+        self.venv.mkdir()
+        self._mark()  # ours from here on, with nothing done
+        run([base, "-m", "venv", self.venv], self.work / "venv.log")
+        listed = self.work / "wheels.txt"
+        listed.write_text("".join(f"{wheel} --hash=sha256:{digest}\n" for wheel, digest in wheels.values()))
+        # Bytecode is left to first imports: compiling all of it costs 20 CPU seconds, most of it never used.
+        options = ["--isolated", "--no-index", "--no-deps", "--no-compile", "--require-hashes"]
+        run([self.python, "-m", "pip", "install", *options, "-r", listed], self.work / "install.log")
+
+    def _project(self):
+        self._say("[3/4] draindown itself: linked into the environment")
+        options = ["--isolated", "--no-index", "--no-deps", "--no-build-isolation", "--editable"]
+        run([self.python, "-m", "pip", "install", *options, self.root], self.work / "project.log")
+
+    def _jars(self):
+        self._say("[4/4] Jars for Spark: Delta, Kafka, JDBC, hashes verified ...")
+        log = self.work / "jars.log"
+        environ = {**self._environ, "PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
+        command = [str(self.python), "-m", "draindown.spark.jars", "fetch", str(self.root / "jars.lock")]
+        with open(log, "w", encoding="utf-8") as out:
+            done = subprocess.run(command, stdout=out, stderr=out, env=environ, cwd=str(self.work), check=False)
+        if done.returncode:
+            said = log.read_text(errors="replace")
+            found = re.findall(r"^jars?-[a-z-]+: .*", said, re.M)
+            raise TerminalError(
+                found[-1].partition(":")[0] if found else "jars-failed",
+                tried="fetch the jars of jars.lock with Spark's resolver",
+                found=(found[-1].partition(": ")[2] if found else "it failed") + f" (all of it: {log})",
+                changed="packages are installed; no unverified jar was put in place",
+                next=["make setup", "DRAINDOWN_IVY_SETTINGS=/path/to/ivysettings.xml make setup   # with your mirror"],
+            )
+
+    def _jars_in_place(self):
+        given = self._environ.get("DRAINDOWN_JARS")
+        placed = Path(given) if given else self.venv / "share/draindown/jars"
+        try:  # placed last, so its presence says the rest is there
+            return (placed / "jars.lock").read_bytes() == (self.root / "jars.lock").read_bytes()
+        except OSError:
+            return False
+
+
+def platform_tag(python):
+    """What a wheel must fit, and people understand: `Python 3.11 linux-x86_64 glibc`."""
+    ask = "import platform as p, sys, sysconfig as s; v = sys.version_info; print(v[0], v[1], sep='.', end=' ')"
+    return "Python " + quiet([python, "-c", f"{ask}; print(s.get_platform(), p.libc_ver()[0])"]).stdout.strip()
+
+
+@contextmanager
+def only_one(work):
+    """Let a second set-up wait for the first."""
+    work.mkdir(exist_ok=True)
+    with open(work / "setup.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("Waiting for another set-up of this directory ...", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main():
+    """Set up, saying what is being done; 78 with a clear sentence if a person must act."""
+    started = time.monotonic()
+    setup = Setup(ROOT, say=lambda line: print(line, flush=True))
+    try:
+        with only_one(setup.work):
+            worked = setup.run()
+    except TerminalError as error:
+        print(error, file=sys.stderr)
+        return NEEDS_PERSON
+    except KeyboardInterrupt:
+        print("interrupted: nothing half-done counts as done; run it again to go on", file=sys.stderr)
+        return 130
+    if worked:
+        print(f"Ready after {time.monotonic() - started:.0f} s. Next: make demo, or make test")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""draindown inside Airflow: one DAG per pipeline file, one operator per step, one place that judges exit codes."""

@@ -1,0 +1,77 @@
+"""What the end of a step means to Airflow: success, fail now, try again, or wait. Mapped here and nowhere else."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
+
+from draindown.errors import DraindownError
+from draindown.exits import Exit, exit_for
+from draindown.report import StepReport
+
+LEASE_HELD = "lease-held"
+LOOK_AGAIN = timedelta(seconds=30)
+PATIENCE = timedelta(hours=1)
+"""How long a run waits for a lease before the wait counts as a failed try."""
+
+
+class LeaseHeld(AirflowException):
+    """Another driver drains the flow; waiting helps and should not use up the task's retries."""
+
+
+def verdict(exit_code: int, report: StepReport | None) -> None:
+    """Return if the step is done; otherwise raise what tells Airflow whether trying again may help.
+
+    Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
+    """
+    match exit_code:
+        case Exit.DONE if report is None:
+            raise AirflowException("the job ended well but left no report: its driver may not see this lake")
+        case Exit.DONE:
+            return
+        case Exit.GATE_FAILED | Exit.NEEDS_PERSON:
+            raise AirflowFailException(_account(exit_code, report))
+        case Exit.TRY_AGAIN if _code(report) == LEASE_HELD:
+            raise LeaseHeld(_account(exit_code, report))
+        case _:
+            raise AirflowException(_account(exit_code, report))
+
+
+def fail(error: DraindownError) -> NoReturn:
+    """Raise for `error` what `verdict` raises for the exit code of a job that met it."""
+    code = exit_for(error)
+    kind = AirflowFailException if code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON) else AirflowException
+    raise kind(str(error)) from error
+
+
+def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) -> NoReturn:
+    """Reschedule the task, outside its retry budget, until it has waited for PATIENCE; then fail the try."""
+    if first_wait is not None and now - first_wait >= PATIENCE:
+        raise AirflowException(f"waited {PATIENCE} for the lease\n{held}") from held
+    raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
+
+
+def _code(report: StepReport | None) -> str | None:
+    return (report.error or {}).get("code") if report else None
+
+
+def _account(exit_code: int, report: StepReport | None) -> str:
+    """The four things on-call needs, from the report where there is one."""
+    if report is not None and report.error:
+        error = report.error
+        steps = error.get("next") or []
+        lines = [f"{error.get('code')}: {error.get('found')}", f"  tried:   {error.get('tried')}"]
+        lines += [f"  changed: {error.get('changed')}", *(f"  next:    {step}" for step in steps)]
+        return "\n".join(lines)
+    return f"driver-died: {_ending(exit_code)}; it left no report. A retry resumes where the last batch ended."
+
+
+def _ending(exit_code: int) -> str:
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if number in signal.valid_signals():
+        hint = " (out of memory?)" if number == signal.SIGKILL else ""
+        return f"the driver was stopped by {signal.Signals(number).name}{hint}"
+    return f"the driver ended with exit code {exit_code}"

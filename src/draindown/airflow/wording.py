@@ -1,0 +1,60 @@
+"""What the Airflow UI says about a DAG: what it does, and what retry, clear, a manual run and a backfill do."""
+
+from __future__ import annotations
+
+from draindown.loader import BrokenPipeline
+from draindown.spec import PipelineSpec
+
+_STEPS = """
+Each flow runs **plan → drain → check → compact**. `plan` starts no JVM; where it finds nothing to do, the others are
+skipped. An idle flow doesn't stop the next one, a failed one does.
+
+| you do | what happens |
+| --- | --- |
+| **retry** or **clear** a task | goes on after the last finished batch; a half-done batch is done again, once |
+| **trigger** the DAG | drains what is waiting now; two runs never drain one flow at the same time |
+| **backfill** dates | drains what is waiting, once, then finds nothing: a stream has no intervals. Safe |
+| **mark failed** | the driver stops; the next run goes on where it was |
+
+A red task ends its log with what was tried, what was found, whether anything changed, and the command that helps.
+*Retry helps* where Airflow retries by itself; where it fails at once, a person must act.
+"""
+
+
+def doc_of(spec: PipelineSpec) -> str:
+    """The DAG's page in markdown."""
+    rows = [_row(spec, name) for name in spec.flows]
+    head = "| flow | reads | table | writes | expectations |\n| --- | --- | --- | --- | --- |"
+    return "\n".join([spec.description, "", head, *rows, _STEPS])
+
+
+def doc_of_broken(found: BrokenPipeline) -> str:
+    """The page of a DAG whose file can't be read: the error, where it is, and what to type."""
+    fenced = str(found.error).replace("```", "'''")
+    return (
+        f"**`{found.path.name}` can't be read**, so this pipeline does not run. Other pipelines are not concerned.\n\n"
+        f"```\n{fenced}\n```\n\nCheck it with `draindown validate {found.path}`; this page follows within a minute."
+    )
+
+
+def _row(spec: PipelineSpec, name: str) -> str:
+    flow = spec.flows[name]
+    cells = (
+        name,
+        f"`{_cell(flow.source.files)}` ({flow.source.format})",
+        f"`{flow.table_name(name)}`",
+        _write(spec, name),
+        flow.expectations or "none",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _write(spec: PipelineSpec, name: str) -> str:
+    target = spec.flows[name].target
+    if not target.keys:
+        return "append"
+    return f"newest row per {_cell(', '.join(target.keys))}, ordered by {_cell(', '.join(target.sequence_by))}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

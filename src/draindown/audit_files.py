@@ -1,0 +1,192 @@
+"""The audit of one raw file: what it holds, whether its bytes are those that were read, and what was refused of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as parquet
+
+from draindown.audit_keys import MOST, KeyRecount
+from draindown.audit_model import Residue
+from draindown.audit_raw import FieldReader, RawRecord, cells_of, sha256, text_records
+from draindown.spec import FlowSpec
+
+_ROWS = 100_000
+
+
+@dataclass
+class FileFacts:
+    """What one raw file holds. `accepted` are the records that weren't refused; `changed`: not the bytes that were read."""
+
+    lines: int = 0
+    blank: int = 0
+    accepted: int = 0
+    changed: bool = False
+    residues: list[Residue] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        """Lines that are records."""
+        return self.lines - self.blank
+
+
+class Refusals:
+    """Refused rows by file and position. A released row counts as accepted: the drain took it in later."""
+
+    def __init__(self, refused: Iterable[Mapping[str, Any]], released: set[str]) -> None:
+        self._rows: dict[str, dict[int, Mapping[str, Any]]] = {}
+        self._released = released
+        for row in refused:
+            self._rows.setdefault(row["file"], {})[row["position"]] = row
+
+    def files(self) -> set[str]:
+        """Every file that rows were refused of."""
+        return set(self._rows)
+
+    def of(self, path: str) -> dict[int, Mapping[str, Any]]:
+        """The refused rows of one file, by position."""
+        return self._rows.get(path, {})
+
+    def is_released(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row was replayed into the table."""
+        return row["quarantine_id"] in self._released
+
+
+def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+    """Count one file again, hold its refused rows against its bytes, and hand the keys of the others to `keys`."""
+    path = taken["path"]
+    if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
+        detail = "the bytes are not those that were read: nothing in it can be recounted"
+        return FileFacts(changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
+    if flow.source.format in ("parquet", "orc"):
+        return _columnar(path, flow, refusals, keys)
+    return _text(taken, flow, refusals, keys)
+
+
+def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+    facts, path = FileFacts(), taken["path"]
+    refused = dict(refusals.of(path))
+    header = _header(taken, flow)
+    sink = _KeySink(path, flow, keys, header, facts.residues)
+    for record in text_records(path, quoted_newlines=bool(taken.get("multiline"))):
+        facts.lines += 1
+        row = refused.pop(record.position, None)
+        if record.blank or (header is not None and record.raw.decode("utf-8", "replace") == header):
+            facts.blank += 1
+            if row:
+                facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", "blank"))
+            continue
+        if row:
+            facts.residues += _raw_residues(path, record, row)
+        if row is None or refusals.is_released(row):
+            facts.accepted += row is None
+            sink.take(record)
+    sink.flush()
+    _beyond(facts, path, refused)
+    return facts
+
+
+def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
+    for position in refused:
+        facts.residues.append(
+            Residue("quarantine-beyond-file", f"{path}:{position}", f"at most {facts.lines}", str(position))
+        )
+
+
+def _header(taken: Mapping[str, Any], flow: FlowSpec) -> str | None:
+    if flow.source.format != "csv" or not flow.source.header:
+        return None
+    # the first line, whatever the intake says: the audit reads for itself
+    first = next(text_records(taken["path"], quoted_newlines=bool(taken.get("multiline"))), None)
+    return first.raw.decode("utf-8", "replace") if first else None
+
+
+def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
+    where = f"{path}:{record.position}"
+    kept = row.get("raw_bytes")
+    if kept is None:
+        kept = (row["raw"] or "").encode("utf-8", "surrogatepass")
+    length = row.get("raw_length")
+    if length is not None and length not in (len(record.raw), len(record.raw.decode("utf-8", "replace"))):
+        yield Residue("quarantine-length", where, str(len(record.raw)), str(length), "bytes of the raw record")
+    # of a record that is too large only the beginning is kept
+    same = record.raw.startswith(kept) and bool(kept) if row["reason"] == "too_large" else record.raw == kept
+    if not same:
+        shown = [value[:60].decode("utf-8", "backslashreplace") for value in (record.raw, kept)]
+        yield Residue("quarantine-raw", where, *shown, "raw text kept against the bytes in the file")
+
+
+class _KeySink:
+    """Collects keys and sequences of accepted records and hands them on in blocks."""
+
+    def __init__(
+        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: str | None, residues: list[Residue]
+    ) -> None:
+        self._path, self._keys, self._residues = path, keys, residues
+        self._rows: list[list[str | None]] = []
+        names = list(flow.columns)
+        if header is not None:
+            names = [cell.strip() for cell in cells_of(header.encode(), flow.source.delimiter)]
+        self._read = FieldReader(flow.source, keys.names if keys else [], names)
+
+    def take(self, record: RawRecord) -> None:
+        """Take the keys of one record."""
+        if self._keys is None:
+            return
+        try:
+            self._rows.append(self._read(record.raw))
+        except ValueError as error:
+            if len(self._residues) < MOST:
+                where = f"{self._path}:{record.position}"
+                self._residues.append(Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200]))
+        if len(self._rows) >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on what was collected."""
+        if self._rows and self._keys is not None:
+            self._keys.add("raw", [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)])
+        self._rows = []
+
+
+def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+    refused = refusals.of(path)
+    out = {position for position, row in refused.items() if not refusals.is_released(row)}
+    reader = parquet.ParquetFile(path) if flow.source.format == "parquet" else orc.ORCFile(path)
+    present = reader.schema_arrow.names if flow.source.format == "parquet" else reader.schema.names
+    wanted = [name for name in (keys.names if keys else []) if name in present]
+    facts = FileFacts()
+    for block in _blocks(reader, flow, wanted):
+        first = facts.lines + 1
+        facts.lines += block.num_rows
+        if keys and block.num_rows:
+            mask = pa.array([first + i not in out for i in range(block.num_rows)])
+            kept = block.filter(mask)
+            nothing = pa.nulls(kept.num_rows, pa.string())
+            keys.add("raw", [kept.column(n) if n in wanted else nothing for n in keys.names])
+    facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
+    _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
+    return facts
+
+
+def _blocks(reader: Any, flow: FlowSpec, wanted: list[str]) -> Iterator[Any]:
+    # a block without columns still knows its rows
+    if flow.source.format == "parquet":
+        for group in range(reader.num_row_groups):
+            yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(
+                reader.metadata.row_group(group).num_rows
+            )
+    else:
+        for stripe in range(reader.nstripes):
+            yield reader.read_stripe(stripe, columns=wanted or None)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A block of which only the number of rows matters."""
+
+    num_rows: int

@@ -1,0 +1,161 @@
+"""The audit of a keyed table: the greatest sequence of every key in raw input against the target and its tombstones.
+
+DuckDB compares; rules, transforms and the drain's parser play no part. What a refused row says doesn't count.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from draindown.audit_model import Residue
+from draindown.spec import FlowSpec
+from draindown.wording import count
+
+MOST = 1000
+"""Residues listed of one kind; one more says how many there are in all."""
+
+_SAME = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date"}
+_OTHER = {"string": "varchar", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+_MAKERS = {"withColumn": 0, "withColumnRenamed": 1, "alias": 0, "name": 0}
+
+_CHECKS = {
+    "lost-key": "w.s is not null and h.s is null and d.s is null",
+    "key-from-nowhere": "w.s is null and (h.s is not null or d.s is not null)",
+    "old-sequence": "w.s is not null and greatest(h.s, d.s) < w.s",
+    "sequence-from-nowhere": "w.s is not null and greatest(h.s, d.s) > w.s",
+    "undead-key": "h.s is not null and d.s >= h.s",
+}
+_NEED_ALL_FILES = ("key-from-nowhere", "sequence-from-nowhere")
+
+
+def unusable(flow: FlowSpec, root: Path) -> str | None:
+    """Why keys and sequences can't be recounted from raw input, or None if they can."""
+    names = [*flow.target.keys, *flow.target.sequence_by]
+    foreign = [name for name in names if name not in flow.columns]
+    if foreign:
+        return f"keys and sequences: the transform makes {', '.join(foreign)}, raw input doesn't hold it"
+    odd = [f"{name} ({flow.columns[name].type})" for name in names if duck_type(flow.columns[name].type) is None]
+    if odd:
+        return f"keys and sequences: this audit can't compare {', '.join(odd)}"
+    if flow.transform:
+        changed = made_by(flow.transform, root)
+        if changed is None:
+            return f"keys and sequences: the source of transform {flow.transform} was not found"
+        if changed & set(names):
+            return f"keys and sequences: the transform sets {', '.join(sorted(changed & set(names)))}"
+    return None
+
+
+def made_by(transform: str, root: Path) -> set[str] | None:
+    """Names of the columns that a transform's module sets, as its source spells them; None without its source."""
+    path = root / "jobs" / "transforms" / Path(*transform.split(".")[:-1]).with_suffix(".py")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return {name for node in ast.walk(tree) if isinstance(node, ast.Call) for name in _names_set(node)}
+
+
+def _names_set(call: ast.Call) -> Iterator[str]:
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if called in _MAKERS:
+        chosen: Sequence[ast.expr | None] = call.args[_MAKERS[called] : _MAKERS[called] + 1]
+    elif called in ("withColumns", "withColumnsRenamed"):
+        pairs = [(k, v) for arg in call.args if isinstance(arg, ast.Dict) for k, v in zip(arg.keys, arg.values)]
+        chosen = [key if called == "withColumns" else value for key, value in pairs]
+    else:
+        chosen = call.args if called == "toDF" else ()
+    yield from (c.value for c in chosen if isinstance(c, ast.Constant) and isinstance(c.value, str))
+
+
+def duck_type(spark_type: str) -> str | None:
+    """DuckDB's name of a column type, or None where values can't be compared."""
+    if spark_type in _SAME or spark_type.startswith("decimal("):
+        return spark_type
+    return _OTHER.get(spark_type)
+
+
+class KeyRecount:
+    """Keys and sequences of raw input, of the target and of its tombstones, side by side."""
+
+    def __init__(self, flow: FlowSpec, temporary: Path) -> None:
+        self._keys, self._sequence = flow.target.keys, flow.target.sequence_by
+        self.names = [*self._keys, *self._sequence]
+        types = [duck_type(flow.columns[name].type) for name in self.names]
+        self._slots = [f"k{i}" for i in range(len(self._keys))] + [f"s{i}" for i in range(len(self._sequence))]
+        self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types))
+        self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
+        self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
+        declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types))
+        for name in ("raw", "target", "tombstones"):
+            self._db.execute(f"create table {name} ({declared})")
+
+    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
+        """Add rows to `raw`, `target` or `tombstones`, as columns in the order of `names`."""
+        rows = pa.table(list(columns), names=self._slots)
+        self._db.register("incoming", rows)
+        self._db.execute(f"insert into {name} select {self._casts} from incoming")
+        self._db.unregister("incoming")
+
+    def doubled(self) -> Iterator[Residue]:
+        """Keys that the target holds more than once."""
+        keys = ", ".join(self._slots[: len(self._keys)])
+        sql = f"select {keys}, count(*) from target group by {keys} having count(*) > 1"
+        for *key, number in self._few(sql):
+            yield Residue("double-key", self._shown(key), "1 row", f"{number} rows")
+
+    def uncast(self) -> int:
+        """Raw rows whose key or sequence this audit can't read as its type, though the drain could."""
+        return self._one(f"select count(*) from raw where {self._any_null()}")
+
+    def compare(self, *, all_files: bool) -> Iterator[Residue]:
+        """What doesn't fit between raw input, target and tombstones. Without all files only what is left can be held
+        against the table."""
+        keys = ", ".join(self._slots[: len(self._keys)])
+        sequence = "row(" + ", ".join(self._slots[len(self._keys) :]) + ")"
+        self._db.execute("set timezone = 'UTC'")
+        unread = self.uncast()
+        # a key with an unreadable row may rightly be newer than what could be read
+        self._db.execute(f"create or replace temp table blurred as select {keys} from raw where {self._any_null()}")
+        for short, name in (("w", "raw"), ("h", "target"), ("d", "tombstones")):
+            self._db.execute(
+                f"create or replace temp table {short} as "
+                f"select {keys}, max({sequence}) as s from {name} where not ({self._any_null()}) group by {keys}"
+            )
+        joined = f"w full join h using ({keys}) full join d using ({keys}) anti join blurred using ({keys})"
+        for kind, test in _CHECKS.items():
+            if (all_files and not unread) or kind not in _NEED_ALL_FILES:
+                yield from self._residues(kind, f"select {keys}, w.s as w, h.s as h, d.s as d from {joined} where {test}")
+
+    def _residues(self, kind: str, sql: str) -> Iterator[Residue]:
+        for *key, want, have, dead in self._few(sql):
+            found = f"target {have or 'none'}, tombstone {dead or 'none'}"
+            yield Residue(kind, self._shown(key), f"sequence {want or 'none'}", found)
+        number = self._one(f"select count(*) from ({sql})")
+        if number > MOST:
+            yield Residue(kind, "all keys", "0", count(number), f"the first {MOST} are listed")
+
+    def _few(self, sql: str) -> list[tuple[object, ...]]:
+        # as text: Python's own types of time would put a zone of their own on them
+        return self._db.execute(f"select columns(*)::varchar from ({sql}) order by all limit {MOST}").fetchall()
+
+    def _one(self, sql: str) -> int:
+        found = self._db.execute(sql).fetchone()
+        return int(found[0]) if found else 0
+
+    def _any_null(self) -> str:
+        return " or ".join(f"{slot} is null" for slot in self._slots)
+
+    def _shown(self, key: Sequence[object]) -> str:
+        return ", ".join(f"{name}={value}" for name, value in zip(self._keys, key))
+
+
+def _zone(name: str) -> str:
+    offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", name)
+    return f"GMT{name}" if offset and name[1:] != "00:00" else "UTC" if offset else name.replace("'", "''")

@@ -1,0 +1,66 @@
+"""What an audit says: what it looked at, what it couldn't look at, and every number that doesn't fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from draindown.wording import age, columns, count, printable
+
+_MOST_PER_KIND = 20
+
+
+@dataclass(frozen=True)
+class Residue:
+    """One thing that doesn't fit. `kind` is stable; tests and tools match on it."""
+
+    kind: str
+    where: str
+    expected: str
+    found: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The audit of one flow. `seen` counts what was looked at; `unlooked` says what was not, and why."""
+
+    pipeline: str
+    flow: str
+    residues: list[Residue] = field(default_factory=list)
+    unlooked: list[str] = field(default_factory=list)
+    seen: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything that was looked at fits."""
+        return not self.residues
+
+    def asdict(self) -> dict[str, Any]:
+        """The audit for machines."""
+        return {"clean": self.clean, **asdict(self)}
+
+    def __str__(self) -> str:
+        verdict = "clean" if self.clean else count(len(self.residues), "residue")
+        looked = ", ".join(count(number, name, name) for name, number in self.seen.items())
+        lines = [f"{self.pipeline}/{self.flow}  {verdict}  in {age(self.seconds)}", f"  looked at  {looked}"]
+        lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
+        if self.residues:
+            head = ("KIND", "WHERE", "EXPECTED", "FOUND", "")
+            shown = [[printable(v, 70) for v in asdict(r).values()] for r in _few_per_kind(self.residues)]
+            lines += [f"  {line}" for line in columns([head, *shown])]
+            if len(shown) < len(self.residues):
+                lines.append(f"  and {len(self.residues) - len(shown)} more: --json shows all")
+        return "\n".join(lines)
+
+
+def _few_per_kind(residues: list[Residue]) -> list[Residue]:
+    taken: dict[str, int] = {}
+    shown = []
+    for residue in residues:
+        taken[residue.kind] = taken.get(residue.kind, 0) + 1
+        if taken[residue.kind] <= _MOST_PER_KIND:
+            shown.append(residue)
+    return shown

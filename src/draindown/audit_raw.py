@@ -1,0 +1,130 @@
+"""The audit's own reader of raw files: plain Python, sharing nothing with the drain.
+
+A line ends at \\n, \\r\\n or \\r; blank ones and CSV headers are counted apart; a record's position is the number of
+its line in the file (of its row in a columnar one), from 1.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import hashlib
+import json
+import lzma
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from draindown.spec import FilesSource
+
+CHUNK = 8 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_OPENERS: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+# a cell may be as long as a record; the spec bounds records, the drain holds to it
+csv.field_size_limit(2**31 - 1)
+
+
+@dataclass(frozen=True)
+class RawRecord:
+    """One line of a file as bytes, without its end; in CSV a record that may span lines."""
+
+    position: int
+    raw: bytes
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing in it."""
+        return not self.raw.strip()
+
+
+def sha256(path: str) -> str:
+    """Hash of the file's bytes as they lie there."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_raw(path: str) -> IO[bytes]:
+    """The file's content, decompressed by what it is, not by its name."""
+    with open(path, "rb") as file:
+        magic = file.read(8)
+    for start, opener in _OPENERS:
+        if magic.startswith(start):
+            opened: IO[bytes] = opener(path, "rb")
+            return opened
+    return Path(path).open("rb")
+
+
+def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
+    """Lines without their ends, whatever ends them, however the chunks cut them."""
+    rest = stream.read(len(_BOM)).removeprefix(_BOM)
+    while data := stream.read(chunk):
+        parts = (rest + data).splitlines(keepends=True)
+        # a part without \n is unfinished, and a \r may be the first half of \r\n
+        rest = b"" if parts[-1].endswith(b"\n") else parts.pop()
+        for part in parts:
+            yield part.rstrip(b"\r\n")
+    if rest:
+        yield from rest.splitlines()
+
+
+def text_records(path: str, *, quoted_newlines: bool = False) -> Iterator[RawRecord]:
+    """Every record of a text file, blank ones too; with `quoted_newlines` a line end inside quotes belongs to it."""
+    with open_raw(path) as stream:
+        found = _spanning(lines(stream)) if quoted_newlines else lines(stream)
+        for position, raw in enumerate(found, 1):
+            yield RawRecord(position, raw)
+
+
+def _spanning(physical: Iterator[bytes]) -> Iterator[bytes]:
+    held: list[bytes] = []
+    inside = False
+    for line in physical:
+        held.append(line)
+        inside ^= bool(line.count(b'"') % 2)
+        if not inside:
+            yield b"\n".join(held)
+            held = []
+    # a quote that nothing closes: its lines count one by one
+    yield from held
+
+
+class FieldReader:
+    """Reads named fields of a record as text; None where a field is missing or null."""
+
+    def __init__(self, source: FilesSource, names: Sequence[str], header: Sequence[str]) -> None:
+        self._source, self._names = source, names
+        self._at = [header.index(name) if name in header else -1 for name in names]
+
+    def __call__(self, raw: bytes) -> list[str | None]:
+        """The fields. Raises ValueError where the record can't be read at all."""
+        if self._source.format == "json":
+            return self._from_json(raw)
+        if self._source.format == "csv":
+            cells = cells_of(raw, self._source.delimiter)
+            return [cells[i] if 0 <= i < len(cells) else None for i in self._at]
+        return [raw.decode("utf-8") for _ in self._names]
+
+    def _from_json(self, raw: bytes) -> list[str | None]:
+        found = json.loads(raw, strict=False, parse_float=str, parse_int=str)
+        if not isinstance(found, dict):
+            raise ValueError("is no JSON object")
+        return [_as_text(found.get(name)) for name in self._names]
+
+
+def cells_of(raw: bytes, delimiter: str) -> list[str]:
+    """The cells of one CSV record. Raises ValueError."""
+    text = raw.decode("utf-8")
+    try:
+        return next(csv.reader(text.splitlines(keepends=True), delimiter=delimiter), [])
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,107 @@
+"""Everything a person types. The result goes to stdout, everything else to stderr; exit codes are those of `exits`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draindown import __version__
+from draindown.cli import authoring, looking, running
+from draindown.cli.gate import gate
+from draindown.cli.quarantine import quarantine
+from draindown.cli.setting import Setting, nearest_root
+from draindown.errors import DraindownError
+from draindown.exits import Exit, exit_for
+from draindown.output import Output
+
+_EPILOG = """
+Examples:
+
+  draindown init && draindown run orders          a first pipeline, and its first run
+
+  draindown plan flights                          what waits, and what a run would do
+
+  draindown audit flights                         recount everything from raw input
+
+PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
+
+Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
+"""
+
+app = typer.Typer(
+    name="draindown",
+    help="Incremental ETL for Airflow and Spark: drain a backlog into Delta tables, prove it, keep it fast.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"draindown {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Project root. Default: the nearest directory above that has dags/pipelines.", file_okay=False),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
+
+
+for command in (authoring.init, authoring.validate, authoring.schema):
+    app.command()(command)
+for command in (looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact):
+    app.command()(command)
+app.add_typer(gate, name="gate")
+app.add_typer(quarantine, name="quarantine")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit code. No foreseen error shows a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # a terminal that can't show a character must not end the command
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(args=arguments, prog_name="draindown", standalone_mode=True)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else Exit.USAGE if ended.code else Exit.DONE
+    except DraindownError as error:
+        Output("--json" in arguments).error(error)
+        return exit_for(error)
+    except Exception as error:
+        Output("--json" in arguments).error(_unforeseen(error))
+        return Exit.CRASH
+    return Exit.DONE
+
+
+def _unforeseen(error: Exception) -> DraindownError:
+    with tempfile.NamedTemporaryFile("w", prefix="draindown-", suffix=".traceback", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return DraindownError(
+        "unforeseen",
+        tried="run this command",
+        found=f"{type(error).__name__}: {str(error)[:300]}",
+        changed="unknown; every command may be repeated safely",
+        next=["try again once", f"cat {file.name} and report it, please"],
+    )

@@ -1,0 +1,7 @@
+"""`python -m draindown.cli`, where no script is installed."""
+
+import sys
+
+from draindown.cli import main
+
+sys.exit(main())

@@ -1,0 +1,213 @@
+"""The type of a column as a pipeline file writes it: `int`, `string not null`, `array<struct<id: bigint>>`.
+
+Normalised to the spelling Spark's DDL parser reads; anything outside the grammar below is refused here, before an
+engine sees it.
+
+    type    := scalar | decimal(p, s) | array<type> | map<type, type> | struct<name: type, ...>
+    scalar  := boolean tinyint smallint int bigint float double string date timestamp timestamp_ntz binary
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_serializer, model_validator
+from pydantic_core import CoreSchema
+
+SCALARS = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+    *("string", "date", "timestamp", "timestamp_ntz", "binary"),
+)
+_ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_ALIASES |= {"timestamp_ltz": "timestamp"}
+_HINTS = {
+    "varchar": "use string, and a rule for its length",
+    "char": "use string, and a rule for its length",
+    "datetime": "use timestamp",
+    "text": "use string",
+    "bool": "use boolean",
+    "number": "use decimal(p,s) or double",
+    "numeric": "use decimal(p,s)",
+    "json": "use string, or a struct",
+}
+_TOKEN = re.compile(r"\s*(?:([^\W]\w*)|`((?:[^`]|``)+)`|([<>(),:]))")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
+_DEPTH = 32
+
+
+class Column(BaseModel):
+    """One column of the contract. Written and serialised as one string."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    type: str = Field(description="Normalised Spark SQL type.")
+    nullable: bool = Field(default=True, description="False if the column was declared `not null`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        if isinstance(value, Column):
+            return {"type": value.type, "nullable": value.nullable}
+        if isinstance(value, dict) and set(value) <= {"type", "nullable"} and isinstance(value.get("type"), str):
+            return {**value, "type": normalise(value["type"])}
+        if not isinstance(value, str):
+            raise ValueError(f"must be a type such as 'int' or 'string not null', not {value!r}")
+        bare = _NOT_NULL.sub("", value)
+        return {"type": normalise(bare), "nullable": bare == value}
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return self.type if self.nullable else f"{self.type} not null"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the type is an array, a map or a struct."""
+        return "<" in self.type
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {
+            "type": "string",
+            "description": "A Spark SQL type, and `not null` if a row without it goes to quarantine.",
+            "pattern": r"^\s*[A-Za-z]",
+            "examples": ["string not null", "decimal(10,2)", "timestamp", "array<struct<id: bigint, name: string>>"],
+        }
+
+
+def normalise(text: str) -> str:
+    """The one spelling of a type: lower case, no spaces, aliases resolved. Raises ValueError with the reason."""
+    reader = _Reader(text)
+    result = reader.type(0)
+    reader.end()
+    return result
+
+
+class _Reader:
+    """Recursive descent over the tokens of one type."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_tokens(text))
+        self._at = 0
+
+    def type(self, depth: int) -> str:
+        if depth > _DEPTH:
+            raise ValueError(f"is nested more than {_DEPTH} levels deep")
+        word = self._word("a type").lower()
+        word = _ALIASES.get(word, word)
+        match word:
+            case "decimal":
+                return self._decimal()
+            case "array":
+                self._take("<", "array needs its element type: array<string>")
+                return f"array<{self._closed(self.type(depth + 1))}"
+            case "map":
+                return self._map(depth)
+            case "struct":
+                return self._struct(depth)
+        if word not in SCALARS:
+            raise ValueError(_unknown(word))
+        return word
+
+    def end(self) -> None:
+        if self._at == len(self._tokens):
+            return
+        rest = self._tokens[self._at]
+        if rest.lower() in ("not", "null"):
+            raise ValueError(f"{self._text!r}: `not null` counts for whole columns only, at the very end")
+        raise ValueError(f"{self._text!r} has {rest!r} after the end of the type")
+
+    def _decimal(self) -> str:
+        reason = "decimal needs precision and scale, as in decimal(10,2)"
+        self._take("(", reason)
+        precision = self._number(reason)
+        self._take(",", reason)
+        scale = self._number(reason)
+        self._take(")", reason)
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise ValueError(f"decimal({precision},{scale}): precision is 1 to 38, scale 0 to precision")
+        return f"decimal({precision},{scale})"
+
+    def _map(self, depth: int) -> str:
+        reason = "map needs the types of key and value: map<string, int>"
+        self._take("<", reason)
+        key = self.type(depth + 1)
+        if "map<" in key:
+            raise ValueError("a map can't be the key of a map")
+        self._take(",", reason)
+        return f"map<{key},{self._closed(self.type(depth + 1))}"
+
+    def _struct(self, depth: int) -> str:
+        self._take("<", "struct needs its fields: struct<id: bigint, name: string>")
+        fields: dict[str, str] = {}
+        while True:
+            name = self._word("a field name")
+            self._take(":", f"write a colon between the field {name!r} and its type")
+            kind = self.type(depth + 1)
+            if name.lower() in (known.lower() for known in fields):
+                raise ValueError(f"struct names the field {name!r} twice (case doesn't count)")
+            fields[name] = f"{quote(name)}:{kind}"
+            if self._peek() != ",":
+                break
+            self._at += 1
+        return f"struct<{self._closed(','.join(fields.values()))}"
+
+    def _closed(self, inner: str) -> str:
+        if self._peek().lower() == "not":
+            raise ValueError("`not null` counts for whole columns only, not inside a type")
+        self._take(">", f"{self._text!r} lacks a closing '>'")
+        return f"{inner}>"
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self, token: str, reason: str) -> None:
+        if self._peek() != token:
+            raise ValueError(reason)
+        self._at += 1
+
+    def _word(self, what: str) -> str:
+        token = self._peek()
+        if not token or token in "<>(),:":
+            raise ValueError(f"{self._text!r}: expected {what}" + (f" instead of {token!r}" if token else ""))
+        self._at += 1
+        return token
+
+    def _number(self, reason: str) -> int:
+        token = self._peek()
+        if not (token.isascii() and token.isdigit() and len(token) <= 3):
+            raise ValueError(reason)
+        self._at += 1
+        return int(token)
+
+
+def quote(name: str) -> str:
+    """A name as DDL needs it: in backticks unless it is a plain identifier."""
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _tokens(text: str) -> list[str]:
+    found, at, text = [], 0, text.rstrip()
+    if len(text) > 20_000:
+        raise ValueError("is longer than 20000 characters")
+    while at < len(text):
+        hit = _TOKEN.match(text, at)
+        if not hit:
+            raise ValueError(f"{text!r}: unexpected {text[at:].lstrip()[0]!r}")
+        found.append(hit[1] or (hit[2] or "").replace("``", "`") or hit[3])
+        at = hit.end()
+    return found
+
+
+def _unknown(word: str) -> str:
+    if word in _HINTS:
+        return f"unknown type {word!r}; {_HINTS[word]}"
+    known = (*SCALARS, "decimal", "array", "map", "struct")
+    near = get_close_matches(word, (*known, *_ALIASES), 1)
+    return f"unknown type {word!r}; allowed: {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")

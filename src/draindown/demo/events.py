@@ -1,0 +1,280 @@
+"""Write the demo's events: gzipped JSON lines in order of arrival, and a manifest that says what is in them.
+
+    landing/flights/events-0001.json.gz ...     what the pipeline reads
+    landing/flights.manifest.json               what was put in on purpose, and the table that must come out
+
+The same fraction and seed give the same bytes, so a second call only looks and leaves.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import duckdb
+
+from draindown.demo import life
+from draindown.demo.oracle import fingerprint
+from draindown.errors import TerminalError
+
+Progress = Callable[[int, int], None]
+"""Called with files done and files in all."""
+
+_FORMAT = 1  # of the data: another number means other bytes for the same fraction and seed
+_FILES = 100  # for all flights, before the files that come twice
+_FILES_AGAIN = 4
+_FILES_A_DAY = 3
+_AGAIN_AFTER = 5  # files later
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the landing directory holds and what must come of it. Counts cover every delivery, whole files included."""
+
+    fraction: float
+    seed: int
+    days: int = 0
+    format: int = _FORMAT
+    files: dict[str, int] = field(default_factory=dict)
+    """File name to size in bytes, in order of arrival."""
+    base_files: int = 0
+    lines: int = 0
+    events: int = 0
+    """Lines that are not blank."""
+    injected: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
+    """Reason to refused rows."""
+    keys: int = 0
+    """Keys alive at the end."""
+    withdrawn: int = 0
+    """Keys deleted at the end."""
+    table_sha256: str = ""
+    """Fingerprint of the final table as `draindown.demo.oracle.fingerprint` makes it."""
+
+
+@dataclass(frozen=True)
+class _Blob:
+    """One file to be written."""
+
+    name: str
+    content: bytes
+
+
+def landing_files(target: Path) -> Path:
+    """Directory of the event files."""
+    return target / "flights"
+
+
+def manifest_path(target: Path) -> Path:
+    """Where the manifest lies: beside the files, not among them."""
+    return target / "flights.manifest.json"
+
+
+def read_manifest(target: Path) -> Manifest | None:
+    """The manifest of an earlier, completed call, or None."""
+    path = manifest_path(target)
+    return Manifest(**json.loads(path.read_text())) if path.exists() else None
+
+
+def generate(target: Path, fraction: float = 1.0, seed: int = 2013, progress: Progress | None = None) -> Manifest:
+    """Write the year of events under `target`. Idempotent; later days already there stay.
+
+    Args:
+        target: the landing root, made if absent.
+        fraction: share of the flights; each flight is wholly in or out.
+        seed: of everything that goes wrong.
+        progress: called after each file.
+
+    Raises:
+        TerminalError: `demo-landing-differs` when other demo data is there already.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be above 0 and at most 1, not {fraction}")
+    known = read_manifest(target)
+    if known and (known.fraction, known.seed, known.format) != (fraction, seed, _FORMAT):
+        raise _differs(target, known, fraction, seed)
+    wanted = known or Manifest(fraction=fraction, seed=seed)
+    return wanted if known and _complete(target, known) else _write(target, wanted, progress)
+
+
+def more(target: Path, progress: Progress | None = None) -> Manifest:
+    """Add one more day of files to what `generate` wrote, so that a next run has something to do.
+
+    Raises:
+        TerminalError: `demo-landing-empty` when there is no first year yet.
+    """
+    known = read_manifest(target)
+    if known is None:
+        raise TerminalError(
+            "demo-landing-empty",
+            tried=f"add a day of events to {target}",
+            found=f"no {manifest_path(target).name} there: the first year was never written completely",
+            next=["make demo", f"python -m draindown.demo.events {target}"],
+        )
+    return _write(target, replace(known, days=known.days + 1), progress)
+
+
+def _differs(target: Path, known: Manifest, fraction: float, seed: int) -> TerminalError:
+    return TerminalError(
+        "demo-landing-differs",
+        tried=f"write demo events (fraction {fraction}, seed {seed}, format {_FORMAT}) to {target}",
+        found=f"events of fraction {known.fraction}, seed {known.seed}, format {known.format} are there already",
+        next=["choose another directory", f"remove {target} and the lake that was filled from it"],
+    )
+
+
+def _complete(target: Path, known: Manifest) -> bool:
+    paths = {landing_files(target) / name: size for name, size in known.files.items()}
+    return all(path.exists() and path.stat().st_size == size for path, size in paths.items())
+
+
+def _write(target: Path, wanted: Manifest, progress: Progress | None) -> Manifest:
+    """Make every file and the manifest; files that are there already, byte for byte, are left alone."""
+    landing_files(target).mkdir(parents=True, exist_ok=True)
+    with life.live(wanted.fraction, wanted.seed) as con:
+        for day in range(1, wanted.days + 1):
+            life.add_day(con, day)
+        base, total = _arrange(con, wanted)
+        sizes: dict[str, int] = {}
+        for blob in _blobs(con):
+            sizes[blob.name] = len(blob.content)
+            _put(landing_files(target) / blob.name, blob.content)
+            if progress:
+                progress(len(sizes), total)
+        manifest = replace(wanted, files=sizes, base_files=base, **_counts(con), **_outcome(con))
+    _put(manifest_path(target), (json.dumps(asdict(manifest), indent=2) + "\n").encode())
+    return manifest
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write under a name no reader looks for, then rename: nobody sees half a file."""
+    if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
+        return
+    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished.write_bytes(content)
+    os.replace(unfinished, path)
+
+
+def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int]:
+    """Deal the events out to files by time of delivery: `delivery(file, position, text, ...)`.
+
+    Returns how many files the year has and how many there are in all.
+    """
+    first, again = max(1, round(_FILES * wanted.fraction)), max(1, round(_FILES_AGAIN * wanted.fraction))
+    copies = {first * (i + 1) // (again + 2) + 1: i for i in range(again)} if first > 1 else {}
+    order = "delivered, flight_id, text"
+    con.execute("create table told as select *, text_of(event) as text, "
+                "greatest(0, (delivered - epoch(timestamp '2014-02-01')::bigint) // 86400) as day from event")  # fmt: skip
+    con.execute(
+        f"""create table dealt as
+        select *, row_number - min(row_number) over (partition by part) + 1 as position from (
+            select *, case when day = 0 then 1 + (row_number - 1) * {first} // all_day
+                      else {first} + (day - 1) * {_FILES_A_DAY} + 1 + (row_number - 1) * {_FILES_A_DAY} // all_day end as part
+            from (select *, row_number() over (partition by day order by {order}) as row_number,
+                         count(*) over (partition by day) as all_day from told))"""
+    )
+    # A file that comes again is put `_AGAIN_AFTER` files after itself, and all that follow move on by one.
+    slots = {part: part + _AGAIN_AFTER for part in copies}
+    con.execute("create table slot (part int, file int, again boolean)")
+    number = 0
+    for part in range(1, first + wanted.days * _FILES_A_DAY + 1):
+        number += 1
+        con.execute("insert into slot values (?, ?, false)", [part, number])
+        for copied in [p for p, at in slots.items() if min(at, first) == part]:
+            number += 1
+            con.execute("insert into slot values (?, ?, true)", [copied, number])
+    con.execute("create view delivery as select slot.file, slot.again, dealt.* from dealt join slot using (part)")
+    return first + len(slots), number
+
+
+def _blobs(con: duckdb.DuckDBPyConnection) -> Iterator[_Blob]:
+    """Every file in order, compressed on as many threads as there are cores."""
+    found = con.execute(
+        "select file, string_agg(text, chr(10) order by position) from delivery group by file order by file"
+    )
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while some := found.fetchmany(8):
+            yield from pool.map(_compress, some)
+
+
+def _compress(numbered: tuple[int, str]) -> _Blob:
+    number, text = numbered
+    # No time and no name in the header: the same events are the same bytes.
+    return _Blob(f"events-{number:04d}.json.gz", gzip.compress(f"{text}\n".encode(), compresslevel=2, mtime=0))
+
+
+def _counts(con: duckdb.DuckDBPyConnection) -> dict[str, object]:
+    """What went into the files, by kind."""
+    lines, events, again = con.execute(
+        "select count(*), count(*) filter (fault is distinct from 'blank'), count(distinct file) filter (again) from delivery"
+    ).fetchall()[0]
+    kinds = con.execute(
+        "select coalesce(fault, case when status = 'withdrawn' then 'withdrawn' else origin_of end) as kind, count(*) "
+        "from delivery where origin_of <> 'life' group by kind order by kind"
+    ).fetchall()
+    injected = dict(kinds) | {"redelivered_files": again, "out_of_order": _overtaken(con), "new_field": _new_field(con)}
+    quarantined: dict[str, int] = {}
+    for kind, reason in life.REASONS.items():
+        quarantined[reason] = quarantined.get(reason, 0) + injected.get(kind, 0)
+    return {"lines": lines, "events": events, "injected": injected, "quarantined": dict(sorted(quarantined.items()))}
+
+
+def _overtaken(con: duckdb.DuckDBPyConnection) -> int:
+    """Good events that arrive after a newer one of the same flight."""
+    return _number(
+        con,
+        """select count(*) from (select moment < max(moment) over (partition by flight_id order by file, position
+        rows between unbounded preceding and 1 preceding) as late from delivery where fault is null) where late""",
+    )
+
+
+def _new_field(con: duckdb.DuckDBPyConnection) -> int:
+    return _number(
+        con, "select count(*) from delivery where fault is null and gate is not null and status <> 'withdrawn'"
+    )
+
+
+def _number(con: duckdb.DuckDBPyConnection, query: str) -> int:
+    return int(con.execute(query).fetchall()[0][0])
+
+
+# The generator's own idea of the final table, from what it meant to write; the oracle reads the bytes instead.
+_FINAL = """
+create view final as
+select flight_id, status, origin, dest, carrier, tailnum, sched as sched_dep, dep_delay, arr_delay, moment as updated_at,
+       left(flight_id, 7) as flight_month, '{"gate":"' || gate || '"}' as _rescued
+from (select *, row_number() over (partition by flight_id order by moment desc, status = 'withdrawn' desc,
+             status desc, origin desc, dest desc, carrier desc, tailnum desc nulls last, sched desc,
+             dep_delay desc nulls last, arr_delay desc nulls last, gate desc nulls last) as place
+      from event where fault is null)
+where place = 1 and status <> 'withdrawn'
+"""
+
+
+def _outcome(con: duckdb.DuckDBPyConnection) -> dict[str, object]:
+    con.execute(_FINAL)
+    keys = _number(con, "select count(*) from final")
+    every = _number(con, "select count(distinct flight_id) from event where fault is null")
+    return {"keys": keys, "withdrawn": every - keys, "table_sha256": fingerprint(con, "final")}
+
+
+def _main() -> None:
+    """`python -m draindown.demo.events TARGET [FRACTION]`: write the demo data, say what it is."""
+    import argparse
+
+    parser = argparse.ArgumentParser(description="Write the demo's events.")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--fraction", type=float, default=1.0)
+    parser.add_argument("--more", action="store_true", help="add one more day to what is there")
+    asked = parser.parse_args()
+    made = more(asked.target) if asked.more else generate(asked.target, asked.fraction)
+    print(json.dumps({k: v for k, v in asdict(made).items() if k != "files"} | {"files": len(made.files)}, indent=2))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,337 @@
+"""What must become of the demo's events, worked out from the bytes of the landing files alone.
+
+Shares nothing with the engine but the names of directories: Python cuts the files into lines, DuckDB reads the JSON,
+refuses, orders and folds, and the result is held against the Delta table as `deltalake` reads it.
+
+The contract, once more and in other words than the engine's:
+
+- a line is refused if it is not a JSON object (`malformed`); else if a column, in contract order, has the wrong type
+  (`type`) or may not be null and is (`missing`); else if a rule is not true (`rule:<name>`); the first reason counts
+- deletes need their key and their time only
+- of one key the newest row wins; of equally new ones a delete, then the greater content, column by column, null smallest
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+
+from draindown.layout import FlowLayout
+
+COLUMNS = (
+    "flight_id", "status", "origin", "dest", "carrier", "tailnum", "sched_dep", "dep_delay", "arr_delay", "updated_at",
+)  # fmt: skip
+"""Columns of the contract, in order."""
+
+_TIMES = ("sched_dep", "updated_at")
+_COMPARED = (*COLUMNS, "flight_month", "_rescued")
+_EXAMPLES = 10
+
+# to_int is Spark's: digits and a sign, nothing after a point, 32 bits.
+_PARSED = r"""
+create macro to_int(value) as case when regexp_full_match(trim(value), '[+-]?\d+') then try_cast(trim(value) as int) end;
+create macro to_time(value) as epoch(try_cast(value as timestamptz))::bigint;
+create table document as select file, position, case when json_valid(raw) then raw end as raw from line;
+create table object as select file, position, case when json_type(raw) = 'OBJECT' then raw end as raw from document;
+create table fields as
+select file, position, object.raw is not null as is_object,
+       json_extract_string(object.raw, ['$.flight_id', '$.status', '$.origin', '$.dest', '$.carrier',
+            '$.tailnum', '$.sched_dep', '$.dep_delay', '$.arr_delay', '$.updated_at']) as given,
+       list_filter(json_keys(object.raw), lambda k: k not in $columns) as others,
+       case when length(others) > 0 then object.raw end as raw
+from object;
+create table parsed as
+select file, position, is_object, given, raw,
+       given[1] as flight_id, given[2] as status, given[3] as origin, given[4] as dest, given[5] as carrier, given[6] as tailnum,
+       to_time(given[7]) as sched_dep, to_int(given[8]) as dep_delay, to_int(given[9]) as arr_delay, to_time(given[10]) as updated_at,
+       coalesce(given[2] = 'withdrawn', false) as gone
+from fields
+"""
+
+_JUDGED = """
+create table judged as
+select * exclude (is_object, given), case
+    when not is_object then 'malformed'
+    when flight_id is null then 'missing/flight_id'
+    when status is null then 'missing/status'
+    when given[7] is not null and sched_dep is null then 'type/sched_dep'
+    when given[8] is not null and dep_delay is null then 'type/dep_delay'
+    when given[9] is not null and arr_delay is null then 'type/arr_delay'
+    when given[10] is null then 'missing/updated_at'
+    when updated_at is null then 'type/updated_at'
+    when gone then null
+    when status not in ('scheduled', 'departed', 'arrived', 'diverted', 'cancelled') then 'rule:known_status'
+    when not updated_at between epoch(timestamp '2000-01-01')::bigint and $latest then 'rule:plausible_time'
+    end as verdict
+from parsed
+"""
+
+_FOLDED = """
+create table winner as
+select *, left(flight_id, 7) as flight_month from (
+    select *, row_number() over (partition by flight_id order by updated_at desc, gone desc, status desc,
+        origin desc nulls last, dest desc nulls last, carrier desc nulls last, tailnum desc nulls last,
+        sched_dep desc nulls last, dep_delay desc nulls last, arr_delay desc nulls last, raw desc nulls last) as place
+    from judged where verdict is null)
+where place = 1 and not gone
+"""
+
+_EXPECTED = """
+create table expected as select w.* exclude (raw, place, gone), r.text as _rescued
+from winner w left join rescue r using (file, position)
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the oracle found. `ok` if table and quarantine are exactly what the landing files demand."""
+
+    rows_expected: int = 0
+    rows_found: int = 0
+    missing: int = 0
+    """Keys the table should have and has not."""
+    extra: int = 0
+    """Rows of the table that should not be there: resurrected keys, second rows of a key."""
+    different: int = 0
+    """Keys whose columns differ."""
+    quarantined_expected: int = 0
+    quarantined_found: int = 0
+    quarantine_missing: int = 0
+    quarantine_extra: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Expected refused rows by reason."""
+    lines: int = 0
+    blank: int = 0
+    table_sha256: str = ""
+    """Fingerprint of the expected table."""
+    examples: tuple[str, ...] = ()
+    problem: str = ""
+    """Why nothing could be compared, if so."""
+
+    @property
+    def wrong_rows(self) -> int:
+        """Rows of the table that are not as they should be."""
+        return self.missing + self.extra + self.different
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing at all differs."""
+        return not (self.problem or self.wrong_rows or self.quarantine_missing or self.quarantine_extra)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {"ok": self.ok, "wrong_rows": self.wrong_rows} | asdict(self)
+
+    def as_text(self) -> str:
+        """For people: one line, then examples."""
+        if self.problem:
+            return f"oracle: could not compare: {self.problem}"
+        verdict = "exact" if self.ok else "WRONG"
+        text = (
+            f"oracle: {verdict}: {self.rows_found:,} rows of {self.rows_expected:,} expected "
+            f"({self.missing} missing, {self.extra} extra, {self.different} different), "
+            f"{self.quarantined_found:,} quarantined of {self.quarantined_expected:,} expected "
+            f"({self.quarantine_missing} missing, {self.quarantine_extra} extra)"
+        )
+        return "\n".join((text, *(f"  {example}" for example in self.examples)))
+
+
+def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, rescued: bool = True) -> Comparison:
+    """Hold the lake of the flights pipeline against what its landing files demand. Raises nothing about the data.
+
+    Args:
+        lake: root of what the pipeline wrote.
+        landing: the directory above `flights/*.json.gz`.
+        quarantine: whether the writer keeps refused rows; if not, they are not asked for.
+        rescued: whether the writer keeps unknown fields in `_rescued`.
+    """
+    layout = FlowLayout(str(lake), "flights", "flights", "flights")
+    try:
+        with duckdb.connect() as con:
+            con.execute("set timezone = 'UTC'")
+            lines, blank = expect(con, Path(landing))
+            _read_table(con, layout.table, rescued)
+            _read_quarantine(con, layout.quarantine if quarantine else None)
+            return _compared(con, lines, blank, quarantine, rescued)
+    except Exception as error:  # the verdict "not comparable" is a result, and the caller's to judge
+        return Comparison(problem=f"{type(error).__name__}: {error}")
+
+
+def expect(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
+    """Build the tables `expected` (the final table) and `refused` (file, position, verdict); lines and blank lines."""
+    lines, blank = _read_lines(con, landing)
+    for statement in _PARSED.split(";"):
+        con.execute(statement, {"columns": list(COLUMNS)} if "$columns" in statement else None)
+    con.execute(_JUDGED, {"latest": int(time.time()) + 86_400})
+    con.execute(_FOLDED)
+    _rescue(con)
+    con.execute(_EXPECTED)
+    con.execute("create table refused as select file, position, verdict from judged where verdict is not null")
+    return lines, blank
+
+
+def fingerprint(con: duckdb.DuckDBPyConnection, relation: str) -> str:
+    r"""SHA-256 over the rows by key: values between tabs, `\N` for null, times as UTC seconds."""
+    digest = hashlib.sha256()
+    values = ", ".join(rf"coalesce({column}::varchar, '\N')" for column in _COMPARED)
+    found = con.execute(f"select concat_ws(chr(9), {values}) from {relation} order by flight_id")
+    while rows := found.fetchmany(50_000):
+        digest.update("".join(f"{row[0]}\n" for row in rows).encode())
+    return digest.hexdigest()
+
+
+def _read_lines(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
+    """Fill `line(file, position, raw)`; raw is null where the bytes are no UTF-8, which is no JSON either."""
+    con.execute("create table line (file varchar, position int, raw varchar)")
+    count = blank = 0
+    for path in sorted((landing / "flights").glob("*.json.gz")):
+        lines = gzip.decompress(path.read_bytes()).splitlines()
+        kept = [(n, _text(line)) for n, line in enumerate(lines, start=1) if line.strip()]
+        count, blank = count + len(lines), blank + len(lines) - len(kept)
+        chunk = pd.DataFrame(kept, columns=["position", "raw"])
+        con.register("chunk", chunk)
+        con.execute("insert into line select ?, position, raw from chunk", [path.name])
+        con.unregister("chunk")
+    return count, blank
+
+
+def _text(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _rescue(con: duckdb.DuckDBPyConnection) -> None:
+    """Table `rescue(file, position, text)`: the unknown fields of the rows that won, read once more by Python."""
+    found = con.execute("select file, position, raw from winner where raw is not null").fetchall()
+    rows = [(file, position, _others(json.loads(raw))) for file, position, raw in found]
+    rescue = pd.DataFrame(rows, columns=["file", "position", "text"]).astype({"position": "int32"})
+    con.register("rescued_rows", rescue)
+    con.execute(
+        "create table rescue as select file::varchar as file, position, text::varchar as text from rescued_rows"
+    )
+    con.unregister("rescued_rows")
+
+
+def _others(row: dict[str, Any]) -> str | None:
+    others = {k: v for k, v in row.items() if k not in COLUMNS and v is not None}
+    return _canonical(others) if others else None
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> None:
+    """Table `found`: the target as any reader sees it, times as UTC seconds, `_rescued` in one spelling."""
+    names = [c for c in _COMPARED if rescued or c != "_rescued"]
+    _read_delta(con, "raw_found", path, names)
+    picked = [f"epoch({c})::bigint as {c}" if c in _TIMES else c for c in names]
+    con.execute(f"create table found as select {', '.join(picked)} from raw_found")
+    if not rescued:
+        return
+    spellings = con.execute("select distinct _rescued from found where _rescued is not null").fetchall()
+    spelled = pd.DataFrame([(s, _canonical(json.loads(s))) for (s,) in spellings], columns=["spelt", "canonical"])
+    con.register("spelling", spelled)
+    con.execute(
+        "create table spelling_of as select spelt::varchar as spelt, canonical::varchar as canonical from spelling"
+    )
+    con.unregister("spelling")
+    con.execute("update found set _rescued = canonical from spelling_of where _rescued = spelt")
+
+
+def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
+    """Table `kept(file, position, verdict)`: refused rows; files by their last name, as directories may be spelt in many ways."""
+    con.execute("create table kept (file varchar, position bigint, verdict varchar)")
+    if path is None or not (Path(path) / "_delta_log").exists():
+        return
+    _read_delta(con, "raw_kept", path, ["file", "position", "reason", "field"])
+    con.execute(
+        "insert into kept select string_split(file, '/')[-1], position, "
+        "case when reason in ('type', 'missing') then concat_ws('/', reason, field) else reason end from raw_kept"
+    )
+
+
+def _read_delta(con: duckdb.DuckDBPyConnection, name: str, path: str, columns: list[str]) -> None:
+    """Copy columns of a Delta table; by QueryBuilder, the one reader of deltalake that honours deletion vectors."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    reader = QueryBuilder().register("t", DeltaTable(path))
+    quoted = ", ".join(f'"{column}"' for column in columns)
+    rows = reader.execute(f"select {quoted} from t")
+    con.register("arriving", rows)
+    con.execute(f"create table {name} as select * from arriving")
+    con.unregister("arriving")
+
+
+def _compared(con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine: bool, rescued: bool) -> Comparison:
+    names = [c for c in _COMPARED if rescued or c != "_rescued"]
+    differs = " or ".join(f"e.{c} is distinct from f.{c}" for c in names)
+    con.execute(
+        "create table gap as select e.flight_id, 'missing' as what from expected e anti join found f using (flight_id)"
+    )
+    con.execute(
+        "insert into gap select f.flight_id, 'extra' from found f anti join expected e using (flight_id) union all "
+        "select flight_id, 'extra' from found group by flight_id having count(*) > 1"
+    )
+    con.execute(
+        f"insert into gap select e.flight_id, 'different' from expected e join found f using (flight_id) where {differs}"
+    )
+    if not quarantine:
+        con.execute("create view demanded as select * from refused where false")
+    else:
+        con.execute("create view demanded as select file, position, verdict from refused")
+    con.execute(
+        "create view lost as select file, position::bigint as position, verdict from demanded except all from kept"
+    )
+    con.execute("create view surplus as from kept except all select file, position::bigint, verdict from demanded")
+    tally = dict(con.execute("select what, count(*) from gap group by what").fetchall())
+    reasons = con.execute("select split_part(verdict, '/', 1), count(*) from refused group by 1 order by 1").fetchall()
+    return Comparison(
+        rows_expected=_count(con, "expected"),
+        rows_found=_count(con, "found"),
+        missing=tally.get("missing", 0),
+        extra=tally.get("extra", 0),
+        different=tally.get("different", 0),
+        quarantined_expected=_count(con, "demanded"),
+        quarantined_found=_count(con, "kept"),
+        quarantine_missing=_count(con, "lost"),
+        quarantine_extra=_count(con, "surplus"),
+        reasons=dict(reasons),
+        lines=lines,
+        blank=blank,
+        table_sha256=fingerprint(con, "expected"),
+        examples=tuple(_examples(con, names)),
+    )
+
+
+def _count(con: duckdb.DuckDBPyConnection, relation: str) -> int:
+    return int(con.execute(f"select count(*) from {relation}").fetchall()[0][0])
+
+
+def _examples(con: duckdb.DuckDBPyConnection, names: list[str]) -> list[str]:
+    """A few differences of each kind, both sides shown."""
+    told = []
+    for what in ("missing", "extra", "different"):
+        keys = con.execute("select flight_id from gap where what = ? order by 1 limit ?", [what, _EXAMPLES]).fetchall()
+        for (key,) in keys:
+            sides = [_row(con, side, key, names) for side in ("expected", "found")]
+            told.append(f"{what} {key}: expected {sides[0]}, found {sides[1]}")
+    for view in ("lost", "surplus"):
+        rows = con.execute(f"from {view} order by all limit {_EXAMPLES}").fetchall()
+        told += [f"quarantine {view}: {file} line {position}: {verdict}" for file, position, verdict in rows]
+    return told
+
+
+def _row(con: duckdb.DuckDBPyConnection, relation: str, key: str, names: list[str]) -> str:
+    rows = con.execute(f"select {', '.join(names)} from {relation} where flight_id = ?", [key]).fetchall()
+    return "; ".join(" ".join(str(v) for v in row[1:]) for row in rows) or "nothing"

@@ -1,0 +1,100 @@
+"""Where everything lives under a lake: the only place that builds a path.
+
+    tables/<table>  quarantine/<flow>  tombstones/<table>  ledger/<flow>       for everyone who queries
+    _draindown/<pipeline>/<flow>/                                              for draindown itself
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FlowLayout:
+    """Paths of one flow. All are strings under `lake`, without a trailing slash."""
+
+    lake: str
+    pipeline: str
+    flow: str
+    table_name: str
+
+    def _under(self, *parts: str) -> str:
+        return "/".join((self.lake.rstrip("/"), *parts))
+
+    @property
+    def home(self) -> str:
+        """Root of what draindown keeps for itself about this flow."""
+        return self._under("_draindown", self.pipeline, self.flow)
+
+    @property
+    def table(self) -> str:
+        """The target Delta table."""
+        return self._under("tables", self.table_name)
+
+    @property
+    def tombstones(self) -> str:
+        """Delta table that remembers deleted keys; absent until the first delete."""
+        return self._under("tombstones", self.table_name)
+
+    @property
+    def quarantine(self) -> str:
+        """Delta table of refused rows; absent until the first one."""
+        return self._under("quarantine", self.flow)
+
+    @property
+    def ledger(self) -> str:
+        """Delta table with one row per batch."""
+        return self._under("ledger", self.flow)
+
+    @property
+    def intake(self) -> str:
+        """Delta table of input files; one commit is one cut."""
+        return f"{self.home}/intake"
+
+    @property
+    def parked(self) -> str:
+        """Delta table of events about files that can't be read."""
+        return f"{self.home}/parked"
+
+    @property
+    def resolutions(self) -> str:
+        """Delta table of what people decided about quarantined rows."""
+        return f"{self.home}/resolutions"
+
+    def checkpoint(self, generation: int) -> str:
+        """Spark's checkpoint of one generation."""
+        return f"{self.home}/generations/{generation:04d}/checkpoint"
+
+    @property
+    def generation(self) -> str:
+        """JSON file that names the live generation."""
+        return f"{self.home}/generation.json"
+
+    @property
+    def published(self) -> str:
+        """JSON file that names the newest version that passed its gate."""
+        return f"{self.home}/published.json"
+
+    @property
+    def waivers(self) -> str:
+        """JSON file of expectations that a person waived, by name."""
+        return f"{self.home}/waivers.json"
+
+    @property
+    def lease(self) -> str:
+        """Directory of the lease's lock files and its owner's card."""
+        return f"{self.home}/lease"
+
+    def report(self, run_id: str, step: str) -> str:
+        """JSON report of one step (plan, drain, check, compact) of a run."""
+        return f"{self.home}/reports/{safe_name(run_id)}/{step}.json"
+
+    def validations(self, run_id: str) -> str:
+        """Directory for a run's gate results: `result.json` and `index.html`."""
+        return f"{self.home}/validations/{safe_name(run_id)}"
+
+
+def safe_name(text: str) -> str:
+    """A run id as one path segment: everything but letters, digits, `.`, `_`, `+`, `=` and `-` becomes `_`."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)
+    return kept if kept.strip(".") else f"_{kept}"

@@ -1,0 +1,148 @@
+"""The ledger: one row per batch, what came in, what became of it, and that the two are equal.
+
+What is known before the target's commit travels in it as `userMetadata`; what the commit did stands in its own
+metrics. Both together are the row, so data and ledger can't disagree; the ledger table only projects them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from draindown.errors import TerminalError
+
+Origin = Literal["source", "quarantine"]
+_KEY = "draindown"
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One batch in the ledger. Counts are rows unless named otherwise; times are UTC; `seconds` is wall time.
+
+    `lines = records + blank` and `records = applied + superseded + duplicate + quarantined + late`, where
+    `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
+    """
+
+    pipeline: str
+    flow: str
+    generation: int
+    batch: int
+    run_id: str
+    origin: Origin = "source"
+    cut: int = 0
+    files: int = 0
+    bytes: int = 0
+    lines: int = 0
+    blank: int = 0
+    records: int = 0
+    quarantined: int = 0
+    late: int = 0
+    superseded: int = 0
+    duplicate: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    remembered: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    max_sequence: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    seconds: float = 0.0
+    table_version: int = -1
+
+    @property
+    def applied(self) -> int:
+        """Rows that changed the target or what it remembers."""
+        return self.inserted + self.updated + self.deleted + self.remembered
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready; `applied` included, times as ISO 8601."""
+        row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons)}
+        return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> BatchRow:
+        """The inverse of `as_dict`; fields this version doesn't know are left out."""
+        known = {f.name for f in fields(cls)}
+        values = {k: v for k, v in row.items() if k in known}
+        for name in ("started_at", "finished_at"):
+            if isinstance(values.get(name), str):
+                values[name] = datetime.fromisoformat(values[name])
+        if isinstance(values.get("reasons"), str):
+            values["reasons"] = json.loads(values["reasons"])
+        return cls(**values)
+
+    def as_metadata(self) -> str:
+        """What is known before the target's commit, for its `userMetadata`."""
+        return json.dumps({_KEY: self.as_dict()}, separators=(",", ":"))
+
+
+def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
+    """Return `row` if its numbers add up.
+
+    `fates_seen` maps the name of a fate to (what the batch expected, what another place counted); each pair must
+    be equal. Raises TerminalError `ledger-does-not-add-up`, naming every sum that fails.
+    """
+    sums = {
+        "lines = records + blank": (row.lines, row.records + row.blank),
+        "records = applied + superseded + duplicate + quarantined + late": (
+            row.records,
+            row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
+        ),
+        "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
+        **(fates_seen or {}),
+    }
+    wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
+    if wrong:
+        raise not_adding_up(row, wrong)
+    return row
+
+
+def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
+    """The error that keeps a batch from being published; `wrong` says each sum that fails."""
+    return TerminalError(
+        "ledger-does-not-add-up",
+        tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",
+        found="; ".join(wrong),
+        changed="the batch may be in the table, but it will not be published",
+        next=[f"draindown audit {row.pipeline}", f"draindown report {row.pipeline} --json"],
+    )
+
+
+def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
+    """The ledger row held by one commit of a target's history, or None if draindown didn't write it.
+
+    `commit` is an entry of the Delta history: `version`, `timestamp` (ms), `userMetadata`, `operation`, `operationMetrics`.
+    """
+    try:
+        known = json.loads(commit.get("userMetadata") or "")[_KEY]
+    except (ValueError, KeyError, TypeError):
+        return None
+    finished = datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
+    row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=int(commit["version"]))
+    if row.started_at is not None:
+        row = replace(row, seconds=round((finished - row.started_at).total_seconds(), 3))
+    return replace(row, **_done_by(commit))
+
+
+def _done_by(commit: Mapping[str, Any]) -> dict[str, int]:
+    metrics = commit.get("operationMetrics") or {}
+    if commit.get("operation") == "MERGE":
+        return {
+            "inserted": int(metrics.get("numTargetRowsInserted", 0)),
+            "updated": int(metrics.get("numTargetRowsUpdated", 0)),
+            "deleted": int(metrics.get("numTargetRowsDeleted", 0)),
+        }
+    return {"inserted": int(metrics.get("numOutputRows", 0)), "updated": 0, "deleted": 0}
+
+
+def total(rows: Iterable[BatchRow]) -> dict[str, int]:
+    """Sums over batches of every counted column, and `batches`."""
+    rows = list(rows)
+    names = (
+        "files bytes lines blank records quarantined late superseded duplicate inserted updated deleted remembered applied"
+    ).split()
+    return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in names}

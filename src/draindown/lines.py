@@ -1,0 +1,102 @@
+"""Counting the lines of a stream of bytes exactly, at the speed of C, in constant memory.
+
+A line ends at `\\n`, `\\r\\n` or `\\r`; a last one without an end counts. A line is blank if it holds nothing but ASCII
+white space. A byte order mark before the first line is no part of it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+# one literal byte in front, so that the search runs on memchr
+_BLANK = re.compile(rb"\n[\t\x0b\f ]*(?=\n)")
+_SPACE = b"\t\n\x0b\f\r "
+_HEADER_LIMIT = 1024 * 1024
+
+
+class LineTooLong(Exception):
+    """A line, without its end, is longer than allowed. `line` counts from 1."""
+
+    def __init__(self, line: int, limit: int) -> None:
+        super().__init__(f"line {line} is longer than {limit} bytes")
+        self.line = line
+
+
+class LineCounter:
+    """Feed it chunks in order, then `finish`; then the counts are exact.
+
+    Attributes:
+        lines: all lines, blank ones included.
+        blank: lines that are empty or hold only white space.
+        bytes: all bytes fed.
+        bom: whether the first three bytes are a UTF-8 byte order mark.
+        multiline: with `quotes`, whether some line holds an odd number of double quotes, so that a record may span lines.
+        header: with `header`, the first record that isn't blank, without its end; None if there is none.
+    """
+
+    def __init__(self, *, limit: int, quotes: bool = False, header: bool = False) -> None:
+        self.lines = self.blank = self.bytes = 0
+        self.bom = self.multiline = False
+        self.header: bytes | None = None
+        self._limit = limit
+        self._quotes = quotes
+        self._wants_header = header
+        self._start: bytes | None = b""  # first bytes, until there are enough to be a mark
+        self._open: list[bytes] = []  # pieces of the line that hasn't ended yet
+        self._open_size = 0
+        self._held = b""  # a final `\r`, which may be half of `\r\n`
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes. Raises LineTooLong once the open line is longer than the limit."""
+        self.bytes += len(chunk)
+        if self._start is not None:
+            chunk = self._begin(self._start + chunk)
+        if not chunk:
+            return
+        chunk, self._held = self._held + chunk, b""
+        if chunk.endswith(b"\r"):
+            chunk, self._held = chunk[:-1], b"\r"
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if end:
+            self._count(b"".join((*self._open, chunk[:end])))
+            self._open, self._open_size = [], 0
+        self._open.append(chunk[end:])
+        self._open_size += len(chunk) - end
+        if self._open_size > self._limit:
+            raise LineTooLong(self.lines + 1, self._limit)
+
+    def finish(self) -> None:
+        """The input is at its end: count the last line."""
+        rest = b"".join((self._start or b"", *self._open, self._held))
+        self._start, self._open, self._open_size, self._held = None, [], 0, b""
+        if rest:
+            self._count(rest if rest.endswith((b"\n", b"\r")) else rest + b"\n")
+
+    def _begin(self, first: bytes) -> bytes:
+        if len(first) < len(codecs.BOM_UTF8):
+            self._start = first
+            return b""
+        self._start = None
+        self.bom = first.startswith(codecs.BOM_UTF8)
+        return first[len(codecs.BOM_UTF8) :] if self.bom else first
+
+    def _count(self, block: bytes) -> None:
+        """Count a block of whole lines."""
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.lines += block.count(b"\n")
+        self.blank += len(_BLANK.findall(b"\n" + block))
+        if self._wants_header:
+            self._look_for_header(block)
+        if self._quotes and not self.multiline and b'"' in block:
+            self.multiline = any(line.count(b'"') & 1 for line in block.split(b"\n"))
+
+    def _look_for_header(self, block: bytes) -> None:
+        for line in block[:-1].split(b"\n"):
+            if self.header is None and not line.strip(_SPACE):
+                continue
+            self.header = line if self.header is None else self.header + b"\n" + line
+            if self.header.count(b'"') % 2 == 0 or len(self.header) > _HEADER_LIMIT:
+                self._wants_header = False
+                return

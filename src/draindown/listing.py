@@ -1,0 +1,227 @@
+"""What is at a source right now: the files a glob names, oldest first, and everything that was left out with its reason.
+
+Segments of a glob match as in `fnmatch`; `**` stands for any number of directories, `{a,b}` for either. An mtime orders
+and settles, it never decides whether a file is read: old, future and zero ones all are.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from draindown.errors import TerminalError
+from draindown.report import Finding
+from draindown.spec import FilesSource
+
+_MAGIC = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_UNREADABLE_NAME = re.compile(r"[:\x00-\x1f\x7f]")
+_TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crc", ".swp", "~", "._COPYING_", ".filepart", ".crdownload")
+_SHOWN = 10  # findings of one kind before the rest is only counted
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file as it is listed: absolute path as the glob reaches it, bytes on disk, mtime in ns."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files ready to be read, by (mtime, path), and findings about the others."""
+
+    files: list[SourceFile]
+    findings: list[Finding]
+
+
+def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
+    """List the source. Raises TerminalError `source-missing` where the glob's fixed directory isn't there."""
+    pattern = os.path.join(os.path.abspath(root), source.files)
+    base = _fixed_part(pattern)
+    if not os.path.isdir(base):
+        raise TerminalError(
+            "source-missing",
+            tried=f"list {source.files}",
+            found=f"{base} is {'no directory' if os.path.lexists(base) else 'not there'}",
+            next=[f"mkdir -p {base}", "correct `files` in the pipeline's source"],
+        )
+    walk = _Walk(now.timestamp(), source.settle)
+    for plain in _expand(pattern):
+        walk.visit(plain)
+    files = sorted(walk.files.values(), key=lambda f: (f.mtime_ns, f.path))
+    return Listing(files, walk.notes.findings())
+
+
+def _fixed_part(pattern: str) -> str:
+    """The directory above the first segment that has a wildcard, or above the file if none has."""
+    parts = pattern.split("/")[:-1]
+    fixed = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return os.path.normpath("/".join(parts[:fixed]) or "/")
+
+
+def _expand(pattern: str) -> list[str]:
+    found = _BRACES.search(pattern)
+    if not found:
+        return [pattern]
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    plain = (text for choice in found[1].split(",") for text in _expand(f"{before}{choice}{after}"))
+    return list(dict.fromkeys(plain))
+
+
+@dataclass
+class _Notes:
+    """Findings, the first few of each kind in full."""
+
+    _kept: list[Finding] = field(default_factory=list)
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, kind: Literal["ignored", "unsettled"], path: str, detail: str, next: str = "") -> None:
+        self._counts[kind, detail] += 1
+        if self._counts[kind, detail] <= _SHOWN:
+            self._kept.append(Finding(kind=kind, subject=shown(path), detail=detail, next=next))
+
+    def findings(self) -> list[Finding]:
+        more = [
+            Finding(kind=kind, subject=f"{count - _SHOWN} more", detail=detail)  # type: ignore[arg-type]
+            for (kind, detail), count in self._counts.items()
+            if count > _SHOWN
+        ]
+        return [*self._kept, *more]
+
+
+def shown(path: str) -> str:
+    """A path as text that is safe to print: control characters and broken UTF-8 escaped."""
+    clean = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clean)
+
+
+class _Walk:
+    """Collects what expanded patterns match."""
+
+    def __init__(self, now: float, settle: float) -> None:
+        self.files: dict[str, SourceFile] = {}
+        self.notes = _Notes()
+        self._now = now
+        self._settle = settle
+        self._seen: set[str] = set()
+
+    def visit(self, pattern: str) -> None:
+        parts = [part for part in pattern.split("/") if part not in ("", ".")]
+        pending: list[tuple[str, int]] = [("/", 0)]
+        done: set[tuple[str, int]] = set()
+        while pending:
+            step = pending.pop()
+            if step not in done:
+                done.add(step)
+                pending += self._step(*step, parts)
+
+    def _step(self, directory: str, at: int, parts: list[str]) -> Iterator[tuple[str, int]]:
+        part, last = parts[at], at == len(parts) - 1
+        if part == "**":
+            if last:
+                self._take_matching(directory, lambda name: True, report_directories=False)
+            else:
+                yield directory, at + 1
+            yield from ((path, at) for path in self._directories(directory, lambda name: True, follow=False))
+        elif not _MAGIC.search(part):
+            yield from self._literal(directory, part, at, last)
+        elif last:
+            self._take_matching(directory, _matcher(part))
+        else:
+            yield from ((path, at + 1) for path in self._directories(directory, _matcher(part), follow=True))
+
+    def _literal(self, directory: str, name: str, at: int, last: bool) -> Iterator[tuple[str, int]]:
+        path = os.path.normpath(os.path.join(directory, name))
+        if not last:
+            if os.path.isdir(path):
+                yield path, at + 1
+        elif os.path.lexists(path):
+            self._take(path, name)
+
+    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(directory) as entries:
+                return list(entries)
+        except OSError as error:
+            self.notes.add("ignored", directory, f"directory can't be listed: {error.strerror}", "check its permissions")
+            return []
+
+    def _directories(self, directory: str, matches: Callable[[str], object], *, follow: bool) -> Iterator[str]:
+        for entry in self._entries(directory):
+            if not matches(entry.name) or not _is_directory(entry):
+                continue
+            if entry.name.startswith((".", "_")):
+                self.notes.add("ignored", entry.path, "hidden directory", "rename it to have it read")
+            elif entry.is_symlink() and not follow:
+                self.notes.add("ignored", entry.path, "link to a directory, which ** doesn't follow", "name it in `files`")
+            else:
+                yield entry.path
+
+    def _take_matching(self, directory: str, matches: Callable[[str], object], report_directories: bool = True) -> None:
+        for entry in self._entries(directory):
+            if matches(entry.name) and (report_directories or not _is_directory(entry)):
+                self._take(entry.path, entry.name)
+
+    def _take(self, path: str, name: str) -> None:
+        if path in self._seen:
+            return
+        self._seen.add(path)
+        reason, advice = _bad_name(name)
+        if reason:
+            self.notes.add("ignored", path, reason, advice)
+            return
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            self.notes.add("ignored", path, f"can't be looked at: {error.strerror}", "check what it links to, or its rights")
+            return
+        if not stat.S_ISREG(found.st_mode):
+            self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", "move it out of the source")
+        # a clock that runs ahead is unsettled too, one that is years off is not
+        elif abs(self._now - found.st_mtime) < self._settle:
+            self.notes.add("unsettled", path, f"changed less than {self._settle:g} s ago", "the next run takes it")
+        else:
+            self.files[path] = SourceFile(path, found.st_size, found.st_mtime_ns)
+
+
+def _matcher(part: str) -> Callable[[str], object]:
+    return re.compile(fnmatch.translate(part)).match
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _bad_name(name: str) -> tuple[str, str]:
+    if name.startswith((".", "_")):
+        return "hidden: its name starts with '.' or '_'", "rename it to have it read"
+    if name.endswith(_TEMPORARY):
+        return "temporary: its name ends like that of an unfinished file", "rename it to have it read"
+    if _UNREADABLE_NAME.search(name):
+        return "its name holds a colon or a control character, which Spark can't read", "rename it to have it read"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8", "rename it to have it read"
+    return "", ""
+
+
+def _kind(mode: int) -> str:
+    for test, name in ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket")):
+        if test(mode):
+            return name
+    return "a device"

@@ -1,0 +1,107 @@
+"""What things may be called: identifiers, columns, paths, and the types that hold a spec to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from draindown.expressions import check_expression
+
+RESERVED_COLUMNS = frozenset({"arrived_at"})
+"""Names rules can use besides the columns; names that start with an underscore are draindown's own."""
+
+_IDENTIFIER = r"^[a-z][a-z0-9_]{0,62}$"
+_COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
+_DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+_SUITE = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,126}$"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_LAKE_SCHEMES = ("s3a", "hdfs", "abfss", "gs", "file")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _matches(pattern: str, meaning: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), text):
+            raise ValueError(f"{text!r} is not {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_column_name(name: str) -> str:
+    if name.startswith("_"):
+        raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
+    if name.lower() in RESERVED_COLUMNS:
+        raise ValueError(f"{name!r} is reserved: rules use it for the time the row's file was first seen")
+    if not re.fullmatch(_COLUMN_NAME.removeprefix("^").removesuffix("$"), name):
+        raise ValueError(f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`")
+    return name
+
+
+def _text(pattern: str, **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, **more})
+
+
+Identifier = Annotated[
+    str,
+    _matches(_IDENTIFIER, "a name: lower-case letters, digits and _, a letter first, at most 63"),
+    _text(_IDENTIFIER),
+]
+ColumnName = Annotated[str, AfterValidator(_check_column_name), _text(_COLUMN_NAME)]
+Expression = Annotated[
+    str, AfterValidator(check_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
+]
+Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
+SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
+
+
+def local_path(value: str) -> str:
+    """A glob on this machine's file systems, without `file://`. Raises ValueError for every other scheme."""
+    _check_path(value, "write a glob such as landing/*.json")
+    found = _SCHEME.match(value)
+    if not found:
+        return value
+    if found[1].lower() != "file":
+        raise ValueError(
+            f"{found[1]}:// can't be listed yet: only local paths (or file://) can. "
+            "Mount or sync the files to a directory this machine sees"
+        )
+    path = re.sub(r"^[A-Za-z]+:(?://(?:localhost)?(?=/))?", "", value)
+    if path.startswith("//"):
+        raise ValueError(f"{value!r} names a host; write file:///path")
+    return path
+
+
+def lake_root(value: str) -> str:
+    """The root of a lake, without a trailing slash. Raises ValueError for what can't be one."""
+    _check_path(value, "write where the tables go, such as `lake`")
+    found = _SCHEME.match(value)
+    if found and found[1] not in _LAKE_SCHEMES:
+        hint = "; write s3a://" if found[1] in ("s3", "s3n") else ""
+        raise ValueError(f"unknown scheme {found[1]}://; allowed: a path, {', '.join(_LAKE_SCHEMES)}{hint}")
+    if ".." in value.split("/"):
+        raise ValueError(f"{value!r} contains '..'; write the path it means")
+    root = value.rstrip("/")
+    if not root or root.endswith(":"):
+        raise ValueError(f"{value!r} is the root of the store; name a directory of its own")
+    return root
+
+
+def _check_path(path: str, what: str) -> None:
+    if not path.strip():
+        raise ValueError(f"is empty; {what}")
+    if path != path.strip() or _CONTROL.search(path):
+        raise ValueError(f"{path!r} starts or ends with a blank or contains a control character")
+    if "${" in path:
+        raise ValueError(f"{path!r}: a path can't hold a secret")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or nothing."""
+    by_lower = {other.lower(): other for other in known}
+    close = get_close_matches(name.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -1,0 +1,173 @@
+"""Refused rows, and what people decided about them. Originals are never edited: a decision is a row of its own.
+
+    open = refused - released - discarded
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from draindown import tables
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.report import now
+
+State = Literal["open", "released", "discarded"]
+Action = Literal["released", "discarded"]
+
+COLUMNS = (
+    *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
+    *("first_seen", "generation", "batch", "run_id", "refused_at"),
+)
+"""Columns of the quarantine table."""
+
+RESOLUTIONS = pa.schema(
+    [
+        pa.field("quarantine_id", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("by", pa.string(), nullable=False),
+        pa.field("note", pa.string()),
+        pa.field("run_id", pa.string()),
+    ]
+)
+"""Columns of the resolutions table."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which refused rows are meant; parts that are None don't restrict. `ids` may be unambiguous beginnings."""
+
+    reason: str | None = None
+    ids: tuple[str, ...] | None = None
+    run_id: str | None = None
+    state: State | None = "open"
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it means anything less than all rows of its state."""
+        return any((self.reason, self.ids, self.run_id))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows were refused and what became of them; `by_reason` counts the open ones."""
+
+    refused: int = 0
+    released: int = 0
+    discarded: int = 0
+    by_reason: Mapping[str, int] | None = None
+
+    @property
+    def open(self) -> int:
+        """Rows nobody decided about."""
+        return self.refused - self.released - self.discarded
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        sums = {"refused": self.refused, "released": self.released, "discarded": self.discarded, "open": self.open}
+        return sums | {"by_reason": dict(self.by_reason or {})}
+
+
+def counts(layout: FlowLayout) -> Counts:
+    """Refused, released, discarded and open rows of the flow."""
+    decided = _decisions(layout)
+    refused = _rows(layout, ("quarantine_id", "reason"), Filter(state=None))
+    by_reason: dict[str, int] = {}
+    for row in refused:
+        if row["quarantine_id"] not in decided:
+            by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + 1
+    actions = [decided[row["quarantine_id"]] for row in refused if row["quarantine_id"] in decided]
+    ranked = dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0])))
+    return Counts(len(refused), actions.count("released"), actions.count("discarded"), ranked)
+
+
+def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
+    """The rows that `which` means, oldest first, each with its `state`; bytes that are no text as base64."""
+    decided = _decisions(layout)
+    rows = []
+    for row in _rows(layout, COLUMNS, which):
+        state = decided.get(row["quarantine_id"], "open")
+        if which.state in (None, state):
+            rows.append(row | {"state": state, "raw_bytes": _base64(row["raw_bytes"])})
+            if limit is not None and len(rows) >= limit:
+                break
+    return rows
+
+
+def identified(layout: FlowLayout, which: Filter) -> list[str]:
+    """Ids of the open rows that `which` means. Raises TerminalError `unknown-quarantine-id`."""
+    decided = _decisions(layout)
+    found = [row["quarantine_id"] for row in _rows(layout, ("quarantine_id",), which)]
+    for wanted in which.ids or ():
+        matching = [known for known in found if known.startswith(wanted)]
+        if len(matching) != 1:
+            raise _unknown(layout, wanted, len(matching))
+    return [known for known in found if known not in decided]
+
+
+def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
+    """Record that the open rows `ids` are given up; returns how many. The rows themselves stay where they are."""
+    return resolve(layout, ids, "discarded", by=by, note=note)
+
+
+def resolve(
+    layout: FlowLayout, ids: Sequence[str], action: Action, *, by: str, note: str = "", run_id: str = ""
+) -> int:
+    """Record a decision about rows. Idempotent: rows that are decided already are left out."""
+    decided = _decisions(layout)
+    fresh = [known for known in dict.fromkeys(ids) if known not in decided]
+    if fresh:
+        row = {"action": action, "at": now(), "by": by, "note": note, "run_id": run_id}
+        tables.append(
+            layout.resolutions, pa.Table.from_pylist([{"quarantine_id": i} | row for i in fresh], RESOLUTIONS)
+        )
+    return len(fresh)
+
+
+def _decisions(layout: FlowLayout) -> dict[str, str]:
+    if not tables.exists(layout.resolutions):
+        return {}
+    # the first decision counts: a later one about the same row found it decided
+    rows = tables.query(layout.resolutions, 'select quarantine_id, action from t order by "at" desc').to_pylist()
+    return {row["quarantine_id"]: row["action"] for row in rows}
+
+
+def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[str, Any]]:
+    if not tables.exists(layout.quarantine):
+        return []
+    tests = []
+    if which.reason:
+        tests.append(f"reason = {_literal(which.reason)}")
+    if which.run_id:
+        tests.append(f"run_id = {_literal(which.run_id)}")
+    if which.ids:
+        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {_literal(i)})" for i in which.ids) + ")")
+    chosen = f"select {', '.join(names)} from t" + (f" where {' and '.join(tests)}" if tests else "")
+    found: list[dict[str, Any]] = tables.query(
+        layout.quarantine, f"{chosen} order by refused_at, file, position, quarantine_id"
+    ).to_pylist()
+    return found
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _unknown(layout: FlowLayout, wanted: str, matching: int) -> TerminalError:
+    met = f"{matching} refused rows begin with it" if matching else "no refused row has it"
+    return TerminalError(
+        "unknown-quarantine-id",
+        tried=f"find refused row {wanted!r} of flow {layout.flow}",
+        found=met,
+        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}",
+    )

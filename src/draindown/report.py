@@ -1,0 +1,171 @@
+"""The JSON that every step leaves behind: what it found, did, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from draindown.layout import FlowLayout, safe_name
+from draindown.request import Step
+
+Outcome = Literal["done", "bounded", "idle", "failed"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Backlog(_Frozen):
+    """Input not yet processed: files, bytes on disk, and how old the oldest is (seconds; None when empty)."""
+
+    files: int = 0
+    bytes: int = 0
+    oldest_seconds: float | None = None
+
+
+class Finding(_Frozen):
+    """Something a person should know that did not stop the run: a parked, changed, vanished or ignored file."""
+
+    kind: Literal["parked", "changed", "vanished", "ignored", "unsettled", "lost-pruning"]
+    subject: str
+    detail: str
+    next: str = ""
+
+
+class DrainPart(_Frozen):
+    """What a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them."""
+
+    generation: int
+    before: Backlog
+    after: Backlog
+    new_files: int = 0
+    parked_files: int = 0
+    bound: str = ""
+    batches: list[dict[str, Any]] = Field(default_factory=list)
+    totals: dict[str, int] = Field(default_factory=dict)
+
+
+class Expectation(_Frozen):
+    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped."""
+
+    name: str
+    success: bool
+    waived: bool = False
+    scope: Literal["changed", "table"]
+    unexpected: int = 0
+    judged: int = 0
+    sample: list[Any] = Field(default_factory=list)
+    detail: str = ""
+
+
+class CheckPart(_Frozen):
+    """What the gate judged: rows not yet published, up to `version`."""
+
+    version: int
+    published_before: int | None = None
+    published_after: int | None = None
+    changed_rows: int = 0
+    expectations: list[Expectation] = Field(default_factory=list)
+    page: str | None = None
+
+
+class CompactPart(_Frozen):
+    """What maintenance saw and did. Sizes in bytes."""
+
+    evidence: str
+    partitions: list[str] = Field(default_factory=list)
+    files_before: int = 0
+    files_after: int = 0
+    bytes_rewritten: int = 0
+    vacuumed_files: int = 0
+
+
+class PlanPart(_Frozen):
+    """What a run would do now. `batches` and `seconds` are forecasts; `seconds` is None without history."""
+
+    backlog: Backlog
+    batches: int = 0
+    seconds: float | None = None
+    drain: bool = False
+    check: bool = False
+    compact: bool = False
+    reasons: dict[str, str] = Field(default_factory=dict)
+
+
+class StepReport(_Frozen):
+    """One step of one run. Exactly the part named after the step is set, when the step came that far."""
+
+    version: Literal[1] = 1
+    pipeline: str
+    flow: str
+    run_id: str
+    step: Step
+    outcome: Outcome
+    started_at: datetime
+    finished_at: datetime
+    findings: list[Finding] = Field(default_factory=list)
+    error: dict[str, Any] | None = None
+    plan: PlanPart | None = None
+    drain: DrainPart | None = None
+    check: CheckPart | None = None
+    compact: CompactPart | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the step."""
+        return (self.finished_at - self.started_at).total_seconds()
+
+
+def write(layout: FlowLayout, report: StepReport) -> str:
+    """Write the report where `read` finds it, whole or not at all; returns its path."""
+    path = layout.report(report.run_id, report.step)
+    write_json(path, report.model_dump(mode="json"))
+    return path
+
+
+def read(layout: FlowLayout, run_id: str, step: Step) -> StepReport | None:
+    """The report of a step, or None where the step left none (its driver died, or it never ran)."""
+    path = Path(layout.report(run_id, step))
+    return StepReport.model_validate_json(path.read_text()) if path.is_file() else None
+
+
+def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
+    """Run ids that left reports, newest first (as path-safe names)."""
+    home = Path(layout.report("x", "plan")).parent.parent
+    if not home.is_dir():
+        return []
+    found = sorted(home.iterdir(), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    return [p.name for p in found[:limit] if p.name == safe_name(p.name)]
+
+
+def write_json(path: str, content: Any) -> None:
+    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user's group only."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as out:
+            json.dump(content, out, indent=1, default=str)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: str) -> Any | None:
+    """The JSON at `path`, or None where there is no file."""
+    target = Path(path)
+    return json.loads(target.read_text()) if target.is_file() else None
+
+
+def now() -> datetime:
+    """The current time in UTC; the only clock that reports and ledger rows use."""
+    return datetime.now(UTC)

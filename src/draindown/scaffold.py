@@ -1,0 +1,116 @@
+"""What `draindown init` writes: the smallest pipeline that runs, with data to run it on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from draindown.errors import TerminalError
+from draindown.loader import DIRECTORY
+
+_PIPELINE = """\
+# yaml-language-server: $schema=../../pipeline.schema.json
+pipeline: {name}
+description: Order events, one row per order
+# schedule: "*/15 * * * *"        # uncomment to run every 15 minutes; without it, manual runs only
+owner: {name}-team
+lake: ${{DRAINDOWN_LAKE:-lake}}     # root of everything the pipeline writes
+
+flows:
+  {name}:
+    source:
+      files: landing/{name}/*.json # each file is read once
+      format: json
+    columns:                       # the contract; other fields are kept in `_rescued`
+      order_id: string not null
+      status: string not null
+      amount: decimal(10,2)
+      updated_at: timestamp not null
+    rules:                         # a row that breaks one goes to quarantine, by the rule's name
+      known_status: status in ('placed', 'paid', 'shipped', 'cancelled')
+    target:
+      keys: [order_id]             # the newest row per key wins
+      sequence_by: [updated_at]
+      apply_as_deletes: status = 'cancelled'
+    expectations: {name}           # expectations/{name}.json
+"""
+
+_EVENTS = (
+    '{"order_id": "A-1", "status": "placed", "amount": 12.50, "updated_at": "2026-01-01T09:00:00Z"}',
+    '{"order_id": "A-2", "status": "placed", "amount": 99.00, "updated_at": "2026-01-01T09:05:00Z"}',
+    '{"order_id": "A-1", "status": "paid", "amount": 12.50, "updated_at": "2026-01-01T09:10:00Z"}',
+    '{"order_id": "A-3", "status": "placed", "amount": 7.25, "updated_at": "2026-01-01T09:12:00Z"}',
+    '{"order_id": "A-2", "status": "cancelled", "updated_at": "2026-01-01T09:20:00Z"}',
+    '{"order_id": "A-4", "status": "lost", "amount": 3.00, "updated_at": "2026-01-01T09:25:00Z"}',
+    '{"order_id": "A-5", "status": "placed", "amo',
+)
+
+_FACTORY = '''\
+"""Airflow DAGs: one for each pipeline file beside this file."""
+
+from pathlib import Path
+
+from draindown.airflow.factory import build
+
+globals().update(build(Path(__file__).parent / "pipelines"))  # airflow finds every dag by its name
+'''
+
+
+def init(directory: Path, name: str) -> list[Path]:
+    """Write a pipeline called `name` below `directory`; returns the files written.
+
+    An existing factory file in dags/ is kept. Raises TerminalError `bad-name`, or `already-there` before writing anything.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+        raise TerminalError(
+            "bad-name",
+            tried=f"start a pipeline in {directory}",
+            found=f"{name!r} is no name: lower-case letters, digits and _, a letter first",
+            next="draindown init --name orders",
+        )
+    files = _files(name)
+    there = [str(path) for path in files if (directory / path).exists()]
+    if there:
+        raise TerminalError(
+            "already-there",
+            tried=f"write pipeline {name} into {directory}",
+            found=f"it would overwrite {', '.join(there)}",
+            next=[f"draindown init {directory} --name another_name", f"draindown validate {name}"],
+        )
+    if not _has_factory(directory):
+        files = {**files, Path("dags", "draindown_dags.py"): _FACTORY}
+    return [_write(directory / path, text) for path, text in files.items()]
+
+
+def _files(name: str) -> Mapping[Path, str]:
+    return {
+        DIRECTORY / f"{name}.yaml": _PIPELINE.format(name=name),
+        Path("expectations", f"{name}.json"): json.dumps(_suite(name), indent=2) + "\n",
+        Path("landing", name, "2026-01-01.json"): "\n".join(_EVENTS) + "\n",
+    }
+
+
+def _suite(name: str) -> dict[str, object]:
+    column = {"column": "amount"}
+    return {
+        "name": name,
+        "expectations": [
+            {"type": "expect_column_values_to_not_be_null", "kwargs": column, "meta": {}},
+            {"type": "expect_column_values_to_be_between", "kwargs": column | {"min_value": 0}, "meta": {}},
+        ],
+        "meta": {"great_expectations_version": "1.24.1"},
+        "notes": None,
+    }
+
+
+def _has_factory(directory: Path) -> bool:
+    return any("draindown.airflow" in path.read_text(errors="replace") for path in (directory / "dags").glob("*.py"))
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x") as file:
+        file.write(text)
+    return path

@@ -1,0 +1,1 @@
+"""Everything that needs a Spark session: reading, parsing, merging, checking, compacting."""

@@ -1,0 +1,308 @@
+"""One batch, from files to ledger row. The order of its steps is what makes a crash between any two of them harmless.
+
+    read raw → parse → count (one pass over the persisted batch) → quarantine → newest per key → compare with the
+    target → tombstones → MERGE, which carries the ledger row → ledger table
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from draindown import ledger, ledger_table, tables
+from draindown.errors import TerminalError
+from draindown.ledger import BatchRow, Origin
+from draindown.spark import fates, records, refused, target, transforms
+from draindown.spark.evaluation import quoted
+from draindown.spark.parsing import KEPT, WHY, parse
+from draindown.spark.reading import PLACE, InputFile, local_path, offsets
+from draindown.spark.records import Records
+from draindown.spark.session import configured
+from draindown.spark.target import CHANGED_AT, Writer
+from draindown.spark.transforms import Transform
+
+_MAX_PRUNING_VALUES = 200
+
+Reached = Callable[[str], None]
+"""Told the name of each step as it is done (read, quarantined, remembered, merged, recorded): where a fault may strike."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch is made of. `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes."""
+
+    writer: Writer
+    run_id: str
+    first_seen: datetime
+    changed_at: datetime
+    started_at: datetime
+    cut: int = 0
+    files: Sequence[InputFile] = ()
+    lines: Sequence[tuple[DataFrame, str | None]] = ()
+    transform: Transform | None = None
+    reached: Reached = lambda step: None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the rows come from, as the ledger says it."""
+        return "source" if self.writer.origin == "source" else "quarantine"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the one pass over a parsed batch found. `groups` are rows of (PLACE, blank, reason, field, n, smallest id)."""
+
+    groups: Sequence[Row]
+    pruning: Mapping[str, Sequence[object]]
+    max_sequence: str | None
+
+    def rows(self, wanted: Callable[[Row], bool]) -> int:
+        """How many lines are in the groups that `wanted` picks."""
+        return sum(group["n"] for group in self.groups if wanted(group))
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Refused rows by reason, and by field where one is to blame (`type:dep_delay`)."""
+        found: Counter[str] = Counter()
+        for group in self.groups:
+            if group["reason"] is not None:
+                found[":".join(filter(None, (group["reason"], group["field"])))] += group["n"]
+        return dict(sorted(found.items()))
+
+    @property
+    def blocks(self) -> list[tuple[str, int, int, int]]:
+        """(file, block, lines, smallest id) of every block read."""
+        lines: Counter[tuple[str, int]] = Counter()
+        smallest: dict[tuple[str, int], int] = {}
+        for group in self.groups:
+            block = (group["_file"], group["_block"])
+            lines[block] += group["n"]
+            smallest[block] = min(smallest.get(block, group["smallest"]), group["smallest"])
+        return [(*block, lines[block], smallest[block]) for block in lines]
+
+
+def process(spark: SparkSession, batch: Batch) -> BatchRow:
+    """Apply one batch and return its ledger row; a batch that the target holds already changes nothing.
+
+    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `partition-moved`, and what reading and
+    merging raise.
+    """
+    if batch.writer.is_done():
+        ledger_table.heal(batch.writer.layout)
+        return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
+    with configured(spark, {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}):
+        parsed, frame = _parsed(spark, batch)
+        with _persisted(frame):
+            counted = _count(parsed, frame, batch)
+            _lines_agree(batch, counted)
+            batch.reached("read")
+            row = _begin(batch, counted)
+            _quarantine(batch, frame, counted, row)
+            good = frame.where(F.col(WHY).isNull() & ~F.col("_blank"))
+            target.prepare(spark, batch.writer, _stamped(good, batch).drop("_delete").schema)
+            row = _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
+    return row
+
+
+def _parsed(spark: SparkSession, batch: Batch) -> tuple[DataFrame, DataFrame]:
+    flow = batch.writer.flow
+    parts = records.read(spark, flow, batch.files) if batch.files else _given(batch)
+    parsed = parse(spark, flow, parts, batch.first_seen)
+    frame = parsed
+    if batch.transform is not None:
+        frame = transforms.apply(parsed, batch.transform, flow.transform or "")
+    _has_columns(batch, frame)
+    return parsed, _refuse_missing(frame, batch)
+
+
+def _given(batch: Batch) -> list[Records]:
+    return [records.from_lines(lines, batch.writer.flow, header) for lines, header in batch.lines]
+
+
+def _has_columns(batch: Batch, frame: DataFrame) -> None:
+    goal = batch.writer.flow.target
+    needed = [*goal.keys, *goal.sequence_by, *goal.partition_by]
+    missing = [name for name in needed if name not in frame.columns]
+    if missing:
+        raise TerminalError(
+            "column-missing",
+            tried=f"find the target's columns in what {batch.writer.flow.transform or 'the contract'} gives",
+            found=f"no {', '.join(missing)} among {', '.join(c for c in frame.columns if c not in KEPT)}",
+            next=f"draindown validate {batch.writer.layout.pipeline}",
+        )
+
+
+def _refuse_missing(frame: DataFrame, batch: Batch) -> DataFrame:
+    """Refuse rows whose key, sequence or partition came out NULL of the transform."""
+    goal = batch.writer.flow.target
+    why = F.col(WHY)
+    for name in dict.fromkeys([*goal.keys, *goal.sequence_by]):
+        missing = F.struct(
+            F.lit("missing").alias("reason"), F.lit(name).alias("field"), F.lit(None).cast("string").alias("detail")
+        )
+        why = F.when(why.isNull() & ~F.col("_blank") & F.col(quoted(name)).isNull(), missing).otherwise(why)
+    return frame.withColumn(WHY, why) if batch.writer.flow.is_keyed else frame
+
+
+@contextmanager
+def _persisted(frame: DataFrame) -> Iterator[None]:
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        frame.unpersist()
+
+
+def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
+    goal = batch.writer.flow.target
+    partitions = [
+        name for name in goal.partition_by if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
+    ]
+    good = F.col(WHY).isNull() & ~F.col("_blank")
+    extra = [F.collect_set(F.when(good, F.col(quoted(name)))).alias(f"_p{i}") for i, name in enumerate(partitions)]
+    if goal.sequence_by:
+        extra.append(F.max(F.when(good, F.col(quoted(goal.sequence_by[0])))).cast("string").alias("_s"))
+    groups = (
+        frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
+        .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *extra)
+        .collect()
+    )
+    pruning = {}
+    for i, name in enumerate(partitions):
+        values = sorted({value for group in groups for value in group[f"_p{i}"]})
+        if len(values) <= _MAX_PRUNING_VALUES:
+            pruning[name] = values
+    newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
+    return Counted(groups, pruning, max(newest, default=None))
+
+
+def _lines_agree(batch: Batch, counted: Counted) -> None:
+    """What Spark read of each file is what the intake counted in its bytes."""
+    seen: Counter[str] = Counter()
+    for uri, _, lines, _ in counted.blocks:
+        seen[local_path(uri)] += lines
+    wrong = [
+        f"{file.path}: {file.counted} lines when it was taken in, {seen[file.path]} now"
+        for file in batch.files
+        if not file.multiline and file.counted != seen[file.path]
+    ]
+    if wrong:
+        raise TerminalError(
+            "lines-differ",
+            tried=f"read cut {batch.cut} of flow {batch.writer.layout.flow}",
+            found="; ".join(wrong[:5]),
+            next=f"draindown audit {batch.writer.layout.pipeline}",
+        )
+
+
+def _begin(batch: Batch, counted: Counted) -> BatchRow:
+    lines, blank = counted.rows(lambda group: True), counted.rows(lambda group: group["_blank"])
+    return BatchRow(
+        pipeline=batch.writer.layout.pipeline,
+        flow=batch.writer.layout.flow,
+        generation=batch.writer.generation,
+        batch=batch.writer.batch,
+        origin=batch.origin,
+        run_id=batch.run_id,
+        cut=batch.cut,
+        files=len(batch.files),
+        bytes=sum(file.size for file in batch.files),
+        lines=lines,
+        blank=blank,
+        records=lines - blank,
+        reasons=counted.reasons,
+        quarantined=sum(counted.reasons.values()),
+        max_sequence=counted.max_sequence,
+        started_at=batch.started_at,
+    )
+
+
+def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
+    if row.quarantined:
+        bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
+        refused.quarantine(batch.writer, bad, offsets(counted.blocks), batch.run_id, batch.first_seen)
+        _written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
+    batch.reached("quarantined")
+
+
+def _written(row: BatchRow, path: str, expected: int, fate: str) -> None:
+    """Hold what a side table's newest commit says it wrote against what the batch counted."""
+    wrote = int(tables.history(path, 1)[0]["operationMetrics"]["numOutputRows"])
+    if wrote != expected:
+        raise ledger.not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
+
+
+def _stamped(good: DataFrame, batch: Batch) -> DataFrame:
+    names = [name for name in good.columns if name not in KEPT]
+    return good.select(*[F.col(quoted(name)) for name in names], "_rescued", F.lit(batch.changed_at).alias(CHANGED_AT), "_delete")
+
+
+def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
+    expected = counted.rows(lambda group: group["reason"] is None and not group["_blank"])
+    target.append(batch.writer, _stamped(good, batch).drop("_delete"), row.as_metadata())
+    return _close(batch, row, {"inserted": expected, "updated": 0, "deleted": 0})
+
+
+def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
+    goal, spark = batch.writer.flow.target, good.sparkSession
+    held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
+    winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by)
+    fated = fates.compare(winners, held, target.held_tombstones(spark, batch.writer), goal.keys, goal.sequence_by)
+    with _persisted(fated):
+        counts = fates.count(fated)
+        if held is not None and fates.has_ties(counts):
+            fated = fates.settle_ties(fated, held, goal.keys)
+            with _persisted(fated):
+                return _apply(batch, fated, fates.count(fated), counted, row)
+        return _apply(batch, fated, counts, counted, row)
+
+
+def _apply(batch: Batch, fated: DataFrame, counts: Mapping[str, int], counted: Counted, row: BatchRow) -> BatchRow:
+    row = replace(
+        row,
+        superseded=counts.get("superseded", 0) + counts["_superseded"],
+        duplicate=counts.get("duplicate", 0) + counts["_duplicates"],
+        remembered=counts.get("remember", 0),
+    )
+    deletes = counts.get("delete", 0) + row.remembered
+    fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
+    if deletes:
+        target.remember(batch.writer, fated, batch.changed_at)
+        _written(row, batch.writer.layout.tombstones, deletes, "deletes")
+    batch.reached("remembered")
+    expected = {done: counts.get(act, 0) for act, done in _DONE.items()}
+    if any(expected.values()):
+        target.merge(batch.writer, fated, counted.pruning, row.as_metadata())
+    else:
+        nothing = fated.where(F.lit(False)).drop("_delete", fates.FATE, *fates.LOSERS)
+        target.append(batch.writer, nothing, row.as_metadata())
+    return _close(batch, row, expected)
+
+
+_DONE = {"insert": "inserted", "update": "updated", "delete": "deleted"}
+
+
+def _close(batch: Batch, row: BatchRow, expected: Mapping[str, int]) -> BatchRow:
+    """Make the ledger row of the commit just made, after holding every fate against what the commit did."""
+    batch.reached("merged")
+    commit = tables.history(batch.writer.layout.table, 1)[0]
+    written = ledger.from_commit(commit)
+    if written is None or (written.generation, written.batch) != (row.generation, row.batch):
+        raise ledger.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])
+    pairs = {fate: (count, getattr(written, fate)) for fate, count in expected.items()}
+    row = ledger.conserve(written, fates_seen=pairs)
+    ledger_table.record(batch.writer.layout, [row])
+    batch.reached("recorded")
+    return row
+
+
+def stamp_after(last: datetime | None, now: datetime) -> datetime:
+    """A stamp for the next batch's rows: now, but always later than every earlier stamp, whatever the clock does."""
+    return now if last is None or now > last else last + timedelta(microseconds=1)

@@ -1,0 +1,135 @@
+"""What becomes of each good row of a keyed batch, decided from the row, the target and the tombstones alone.
+
+Order of the changes of one key: the sequence; at equal sequence a delete wins, then the greater content, compared
+column by column in the table's order with NULL smallest. So the result is the same whatever arrives first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, MapType
+
+from draindown.spark.evaluation import quoted
+
+FATE = "_fate"
+"""insert, update, delete, remember (a delete of a key the table doesn't hold), superseded or duplicate."""
+
+ACTS = ("insert", "update", "delete")
+LOSERS = ("_duplicates", "_superseded")
+"""How many other rows of the batch lost to a winner, counted per key."""
+
+_TIE = "tie"
+
+
+def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame:
+    """One row per key: the columns of `rows` plus LOSERS. Needs `_delete`; keys and sequence not null."""
+    content = _content(rows, [c for c in rows.columns if c != "_delete"])
+    by_key = Window.partitionBy(*_columns(keys))
+    ordered = by_key.orderBy(*[c.desc() for c in _columns(sequence)], F.col("_delete").desc(), F.col("_content").desc())
+    mark = F.struct(*_columns(sequence), "_delete", "_content")
+    ranked = (
+        rows.withColumn("_content", F.when(~F.col("_delete"), content))
+        .withColumn("_rank", F.row_number().over(ordered))
+        .withColumn("_same", mark == F.first(mark).over(ordered))
+    )
+    lost = F.col("_rank") > 1
+    whole = by_key.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return (
+        ranked.withColumn("_duplicates", F.sum((lost & F.col("_same")).cast("long")).over(whole))
+        .withColumn("_superseded", F.sum((lost & ~F.col("_same")).cast("long")).over(whole))
+        .where(F.col("_rank") == 1)
+        .drop("_rank", "_same", "_content")
+    )
+
+
+def compare(
+    winners: DataFrame, target: DataFrame | None, tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]
+) -> DataFrame:
+    """`winners` plus FATE, which may still be `tie` (see `settle_ties`).
+
+    `target`: the rows of the table that may hold these keys; `tombstones`: keys, sequence and nothing of this batch.
+    None stands for a table without rows.
+    """
+    frame = _with(winners, target, keys, sequence, "_held")
+    frame = _with(frame, _latest(tombstones, keys, sequence), keys, sequence, "_deleted")
+    own, held, deleted = F.struct(*_columns(sequence)), F.col("_held"), F.col("_deleted")
+    is_delete = F.col("_delete")
+    fate = (
+        F.when(held.isNotNull() & (own < held), "superseded")
+        .when(held.isNotNull() & is_delete, "delete")
+        .when(held.isNotNull() & (own == held), _TIE)
+        .when(held.isNotNull(), "update")
+        .when(deleted.isNotNull() & is_delete & (own == deleted), "duplicate")
+        .when(deleted.isNotNull() & (own <= deleted), "superseded")
+        .when(is_delete, "remember")
+        .otherwise("insert")
+    )
+    return frame.withColumn(FATE, fate).drop("_held", "_deleted")
+
+
+def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """`fated` with every `tie` decided by content: `update`, `duplicate` or `superseded`."""
+    columns = [c for c in target.columns if c != "_changed_at"]
+    held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
+    ties = fated.where(F.col(FATE) == _TIE)
+    own = _content(fated, columns)
+    decided = (
+        ties.withColumn("_own", own)
+        .join(held, list(keys))
+        .withColumn(
+            FATE,
+            F.when(F.col("_own") == F.col("_other"), "duplicate")
+            .when(F.col("_own") > F.col("_other"), "update")
+            .otherwise("superseded"),
+        )
+    )
+    return fated.where(F.col(FATE) != _TIE).unionByName(decided.select(*[F.col(quoted(c)) for c in fated.columns]))
+
+
+def count(fated: DataFrame) -> Mapping[str, int]:
+    """Rows per fate, and the sums of LOSERS."""
+    rows = fated.groupBy(FATE).agg(F.count("*").alias("n"), *[F.sum(name).alias(name) for name in LOSERS]).collect()
+    counts = {row[FATE]: row["n"] for row in rows}
+    return counts | {name: sum(row[name] for row in rows) for name in LOSERS}
+
+
+def has_ties(counts: Mapping[str, int]) -> bool:
+    """Whether some row equals the target's in key and sequence, so that content must decide."""
+    return counts.get(_TIE, 0) > 0
+
+
+def _with(
+    frame: DataFrame, other: DataFrame | None, keys: Sequence[str], sequence: Sequence[str], name: str
+) -> DataFrame:
+    if other is None:
+        kinds = ", ".join(f"{quoted(c)}: {frame.schema[c].dataType.simpleString()}" for c in sequence)
+        return frame.withColumn(name, F.lit(None).cast(f"struct<{kinds}>"))
+    held = other.select(*_columns(keys), F.struct(*_columns(sequence)).alias(name))
+    return frame.join(held, list(keys), "left")
+
+
+def _latest(tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame | None:
+    if tombstones is None:
+        return None
+    latest = tombstones.groupBy(*_columns(keys)).agg(F.max(F.struct(*_columns(sequence))).alias("_s"))
+    return latest.select(*_columns(keys), *[F.col(f"_s.{quoted(c)}").alias(c) for c in sequence])
+
+
+def _content(frame: DataFrame, columns: Sequence[str]) -> Column:
+    return F.struct(*[_comparable(frame.schema[c].dataType, c).alias(f"c{i}") for i, c in enumerate(columns)])
+
+
+def _comparable(kind: DataType, name: str) -> Column:
+    column = F.col(quoted(name))
+    return F.to_json(column) if _holds_map(kind) else column
+
+
+def _holds_map(kind: DataType) -> bool:
+    return isinstance(kind, MapType) or "map<" in kind.simpleString()
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in names]

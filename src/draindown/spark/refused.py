@@ -1,0 +1,47 @@
+"""The quarantine: refused records as they came, why, and from where, kept until a person decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.spark.parsing import WHY
+from draindown.spark.reading import number
+from draindown.spark.target import Writer, write_batch
+
+RAW_LIMIT = 64 * 1024
+"""Bytes of a record that quarantine keeps; the rest stands in the file it names."""
+
+
+def quarantine(
+    writer: Writer, refused: DataFrame, places: Sequence[tuple[str, int, int]], run_id: str, first_seen: datetime
+) -> None:
+    """Write the batch's refused rows: once, however often the batch is tried.
+
+    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Columns of the table: quarantine_id
+    (from file and position alone), file, position, raw, raw_bytes (only where raw is not UTF-8 or not whole), raw_length
+    (bytes), reason, field, detail, first_seen, generation, batch, origin, run_id, refused_at.
+    """
+    whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
+    head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
+    rows = number(refused, places).select(
+        F.sha2(F.concat_ws("\u0001", "file", F.col("position").cast("string")), 256).alias("quarantine_id"),
+        "file",
+        "position",
+        F.when(whole, F.col("_raw")).otherwise(F.make_valid_utf8(head.cast("string"))).alias("raw"),
+        F.when(~whole, head).alias("raw_bytes"),
+        F.octet_length("_raw").cast("long").alias("raw_length"),
+        F.col(f"{WHY}.reason"),
+        F.col(f"{WHY}.field"),
+        F.make_valid_utf8(F.col(f"{WHY}.detail")).alias("detail"),
+        F.lit(first_seen).alias("first_seen"),
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("long").alias("batch"),
+        F.lit(writer.origin).alias("origin"),
+        F.lit(run_id).alias("run_id"),
+        F.lit(datetime.now().astimezone()).alias("refused_at"),
+    )
+    write_batch(writer, rows, writer.layout.quarantine, "quarantine")

@@ -1,0 +1,55 @@
+"""The only place that builds a Spark session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from draindown import sparkconf
+
+DEFAULT_MASTER = "local[*]"
+
+
+def session(app: str, *, master: str | None = None, short: bool = False) -> SparkSession:
+    """A classic session with Delta, ready for a job.
+
+    Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
+    draindown's. Raises TerminalError `jars-missing` where set-up is incomplete.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        chosen = master or os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
+        builder = builder.master(chosen)
+        for name, value in sparkconf.settings(chosen, short=short).items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def heap_bytes(spark: SparkSession) -> int:
+    """The most memory the driver's JVM may use for objects."""
+    return int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
+
+
+@contextmanager
+def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set session settings for a block and put back what was there.
+
+    Delta's transaction ids stay in force until unset, and a later write with the same id is dropped silently.
+    """
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,192 @@
+"""The target table and its tombstones: made, grown, and changed. The only place that issues MERGE.
+
+Every write carries a transaction id of pipeline, flow, generation and purpose with the batch as its version: Delta
+drops a second write of the same pair, and lets only one of two concurrent writers of it commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from draindown import tables
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.spark.evaluation import quoted
+from draindown.spark.fates import ACTS, FATE
+from draindown.spark.session import configured
+from draindown.spec import FlowSpec
+
+CHANGED_AT = "_changed_at"
+
+_APP = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One generation of a flow as a writer of tables. `batch` is the transaction version of all its writes."""
+
+    layout: FlowLayout
+    flow: FlowSpec
+    generation: int
+    batch: int
+    origin: str = "source"
+
+    def app(self, purpose: str) -> str:
+        """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
+        return app_id(self.layout, self.generation, purpose, self.origin)
+
+    def is_done(self) -> bool:
+        """Whether the target holds this batch already."""
+        return self.holds(self.layout.table, "rows")
+
+    def holds(self, path: str, purpose: str) -> bool:
+        """Whether the table at `path` has this batch's write of `purpose`."""
+        if not tables.exists(path):
+            return False
+        version = tables.transaction_version(path, self.app(purpose))
+        return version is not None and version >= self.batch
+
+    def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:
+        """Session settings under which one write of `purpose` belongs to this batch."""
+        known = {_APP: self.app(purpose), _VERSION: str(self.batch)}
+        return known | ({_METADATA: metadata} if metadata else {})
+
+
+def app_id(layout: FlowLayout, generation: int, purpose: str, origin: str = "source") -> str:
+    """The Delta transaction id of one purpose of one generation."""
+    return f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{origin}:{purpose}"
+
+
+def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
+    """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ."""
+    path, flow = writer.layout.table, writer.flow
+    if not tables.exists(path):
+        _create(spark, path, schema, flow)
+        return
+    table = DeltaTable.forPath(spark, path)
+    held = {field.name: field.dataType for field in table.toDF().schema}
+    wanted = {field.name: field.dataType for field in schema}
+    differing = [
+        f"column {name} is {held[name].simpleString()} in the table and {kind.simpleString()} in the spec"
+        for name, kind in wanted.items()
+        if name in held and held[name] != kind
+    ]
+    partitions = table.detail().select("partitionColumns").head()
+    if partitions is not None and list(partitions[0]) != flow.target.partition_by:
+        differing.append(f"the table is partitioned by {list(partitions[0])}, the spec by {flow.target.partition_by}")
+    if differing:
+        raise TerminalError(
+            "table-mismatch",
+            tried=f"write to {path}",
+            found="; ".join(differing),
+            next="give the flow another `target.table`, or put the spec back, then: draindown run " + writer.layout.pipeline,
+        )
+    missing = [f"{quoted(name)} {kind.simpleString()}" for name, kind in wanted.items() if name not in held]
+    if missing:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
+    statistics = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    if flow.target.partition_by:
+        builder = builder.partitionedBy(*flow.target.partition_by)
+    builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
+    if all(c.isidentifier() for c in statistics):
+        builder = builder.property("delta.dataSkippingStatsColumns", ",".join(dict.fromkeys(statistics)))
+    builder.execute()
+
+
+def _nullable(schema: StructType) -> list[object]:
+    return [type(field)(field.name, field.dataType, True) for field in schema]
+
+
+def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
+    """Append `rows` (the table's columns) with the batch's ledger row; a replay appends nothing."""
+    with configured(rows.sparkSession, writer.settings("rows", metadata)):
+        rows.write.format("delta").mode("append").save(writer.layout.table)
+
+
+def merge(writer: Writer, fated: DataFrame, pruning: Mapping[str, Sequence[object]], metadata: str) -> None:
+    """Apply the rows whose fate is to act. `fated`: the table's columns, `_delete`, FATE; one row per key.
+
+    `pruning` maps partition columns to the only values these keys can have. The sequence guard stands in the MERGE
+    itself too, so that a row changed since the comparison is not set back.
+    """
+    spark, target = fated.sparkSession, writer.flow.target
+    source = fated.where(F.col(FATE).isin(*ACTS))
+    columns = [f.name for f in DeltaTable.forPath(spark, writer.layout.table).toDF().schema if f.name in fated.columns]
+    own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
+    on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
+    condition = F.expr(" AND ".join(on))
+    for column, values in pruning.items():
+        condition = F.col(f"t.{quoted(column)}").isin(*values) & condition
+    values = {quoted(c): F.col(f"s.{quoted(c)}") for c in columns}
+    with configured(spark, writer.settings("rows", metadata)):
+        (
+            DeltaTable.forPath(spark, writer.layout.table)
+            .alias("t")
+            .merge(source.alias("s"), condition)
+            .whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
+            .whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
+            .whenNotMatchedInsert(F.expr("NOT s._delete"), values)
+            .execute()
+        )
+
+
+def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
+    """Append the batch's deletes to the tombstones: keys, sequence, generation, batch, `_changed_at`."""
+    target, path = writer.flow.target, writer.layout.tombstones
+    names = [*target.keys, *target.sequence_by]
+    deletes = fated.where(F.col(FATE).isin("delete", "remember")).select(
+        *[F.col(quoted(name)) for name in names],
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("long").alias("batch"),
+        F.lit(writer.origin).alias("origin"),
+        F.lit(changed_at).alias(CHANGED_AT),
+    )
+    write_batch(writer, deletes, path, "tombstones")
+
+
+def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
+    """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
+
+    `rows` need `generation`, `batch` and `origin`.
+    """
+    where = f"generation = {writer.generation} AND batch = {writer.batch} AND origin = '{writer.origin}'"
+    if writer.holds(path, purpose):
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+        return
+    with configured(rows.sparkSession, writer.settings(purpose)):
+        rows.write.format("delta").mode("append").save(path)
+
+
+def held_rows(spark: SparkSession, path: str, pruning: Mapping[str, Sequence[object]]) -> DataFrame | None:
+    """The rows of a table that `pruning` lets through; None if it has no files there."""
+    if not tables.exists(path):
+        return None
+    frame = spark.read.format("delta").load(path)
+    for column, values in pruning.items():
+        frame = frame.where(F.col(quoted(column)).isin(*values))
+    return frame if frame.inputFiles() else None
+
+
+def held_tombstones(spark: SparkSession, writer: Writer) -> DataFrame | None:
+    """Tombstones of other batches; an earlier attempt of this one doesn't count."""
+    frame = held_rows(spark, writer.layout.tombstones, {})
+    if frame is None:
+        return None
+    mine = (
+        (F.col("generation") == writer.generation)
+        & (F.col("batch") == writer.batch)
+        & (F.col("origin") == writer.origin)
+    )
+    return frame.where(~mine)

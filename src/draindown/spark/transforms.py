@@ -1,0 +1,141 @@
+"""The user's function: found, applied, and held to columns only.
+
+A transform may add, rename, retype and compute columns. Filters, joins, aggregates and exploded rows would change how
+many rows there are and break the accounting; expressions that give another answer on a replay would break replays.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.errors import TerminalError
+from draindown.spark.evaluation import quoted
+from draindown.spark.parsing import KEPT
+
+_ROW = "_row"
+_ALLOWED = {"Project", "SubqueryAlias", "View"}
+_UNSTABLE = ("current_timestamp(", "current_date(", "localtimestamp(", "now(", "rand(", "randn(", "uuid(", "random(")
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+def load(root: str, dotted: str) -> Transform:
+    """The function `module.name` of `<root>/jobs/transforms/`. Raises TerminalError `transform-missing`."""
+    module_name, _, name = dotted.rpartition(".")
+    path = Path(root, "jobs", "transforms", *module_name.split(".")).with_suffix(".py")
+    if not path.is_file():
+        raise _missing(dotted, f"no file {path}")
+    function = getattr(_import(path, module_name), name, None)
+    if not callable(function):
+        raise _missing(dotted, f"{path} has no function {name}")
+    return function  # type: ignore[no-any-return]
+
+
+def _import(path: Path, module_name: str) -> ModuleType:
+    qualified = f"draindown_transforms.{module_name}"
+    spec = importlib.util.spec_from_file_location(qualified, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[qualified] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _missing(dotted: str, found: str) -> TerminalError:
+    return TerminalError(
+        "transform-missing",
+        tried=f"load transform {dotted} from jobs/transforms/",
+        found=found,
+        next="draindown validate",
+    )
+
+
+def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
+    """`frame` (contract columns plus KEPT) with the transform's columns in place of the contract's.
+
+    Raises TerminalError `transform-not-columns` or `transform-unstable` before any row is read.
+    """
+    packed = frame.select(
+        *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
+        F.struct(*[F.col(c) for c in KEPT]).alias(_ROW),
+    )
+    result = transform(packed)
+    if not isinstance(result, DataFrame) or _ROW not in result.columns:
+        raise _not_columns(name, f"it must return a DataFrame that still has `{_ROW}`: keep it in your select")
+    _hold_to_columns(result, packed, name)
+    own = [F.col(quoted(c)) for c in result.columns if c != _ROW]
+    return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT])
+
+
+def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
+    bottom = given._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    for node in _above(result._jdf.queryExecution().analyzed(), bottom):  # type: ignore[operator]
+        kind = node.getClass().getSimpleName()
+        if kind not in _ALLOWED:
+            raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
+        text = node.simpleString(10_000).lower()
+        unstable = [word for word in _UNSTABLE if word in text]
+        if unstable or not node.deterministic():
+            raise TerminalError(
+                "transform-unstable",
+                tried=f"apply transform {name}",
+                found=f"it gives another answer on a replay: {', '.join(unstable) or 'a non-deterministic function'}",
+                next="let the row alone decide, then: draindown validate",
+            )
+
+
+def _above(node: Any, bottom: Any) -> Iterator[Any]:
+    """The nodes of a plan down to `bottom`, which is not included."""
+    while not node.fastEquals(bottom):
+        yield node
+        if node.children().size() != 1:
+            return
+        node = node.children().head()
+
+
+def _not_columns(name: str, found: str) -> TerminalError:
+    return TerminalError(
+        "transform-not-columns",
+        tried=f"apply transform {name}",
+        found=found,
+        next="put filters into `rules`, joins into a flow of their own, then: draindown validate",
+    )
+
+
+def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> bool:
+    """Whether `column` is computed from `keys` alone, as the plan between `given` and `result` shows.
+
+    Then it can't change for a key, and its values may prune the target.
+    """
+    bottom = given._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    node = result._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    wanted = {a.exprId().id() for a in _items(node.output()) if a.name() == column}
+    while not node.fastEquals(bottom):
+        if node.getClass().getSimpleName() == "Project":
+            wanted = _sources(node, wanted)
+        if node.children().size() != 1:
+            return False
+        node = node.children().head()
+    names = {a.name() for a in _items(node.output()) if a.exprId().id() in wanted}
+    return bool(wanted) and len(names) == len(wanted) and names <= keys
+
+
+def _sources(project: Any, wanted: set[int]) -> set[int]:
+    found: set[int] = set()
+    for expression in _items(project.projectList()):
+        if expression.exprId().id() in wanted:
+            found |= {a.exprId().id() for a in _items(expression.references().toSeq())}
+    return found
+
+
+def _items(scala: Any) -> Iterator[Any]:
+    for i in range(scala.size()):
+        yield scala.apply(i)

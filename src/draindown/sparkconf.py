@@ -1,0 +1,96 @@
+"""Spark settings of every job, as plain text: one place for `spark-submit` lines and in-process sessions alike."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from draindown.errors import TerminalError
+
+DEFAULT_HEAP = "2g"
+"""Driver heap where neither `DRAINDOWN_DRIVER_MEMORY` nor the Spark connection says otherwise."""
+
+_DELTA_JARS = ("delta-spark", "delta-storage")
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+# Why each is set, measured on small and large drains: docs/performance.md.
+_LEAN = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
+    "spark.log.level": "WARN",
+}
+_LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
+_FAST_START = ("-XX:TieredStopAtLevel=1",)
+
+
+def jar_dir() -> Path:
+    """Directory of the verified jars: `$DRAINDOWN_JARS`, else beside this Python's own packages."""
+    return Path(os.environ.get("DRAINDOWN_JARS") or Path(sys.prefix) / "share" / "draindown" / "jars")
+
+
+def class_archive() -> Path:
+    """The JVM's class-data archive, made at set-up; a missing or foreign one only costs time."""
+    return Path(os.environ.get("DRAINDOWN_CLASS_ARCHIVE") or Path(sys.prefix) / "share" / "draindown" / "classes.jsa")
+
+
+def class_path() -> str:
+    """Delta's jars for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`."""
+    directory = jar_dir()
+    found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in _DELTA_JARS]
+    if None in found:
+        missing = [name for name, jar in zip(_DELTA_JARS, found, strict=True) if jar is None]
+        raise TerminalError(
+            "jars-missing",
+            tried=f"find Delta's jars in {directory}",
+            found=f"no {' and no '.join(missing)}",
+            next="make setup",
+        )
+    return ":".join(str(jar) for jar in found)
+
+
+def heap() -> str:
+    """The driver's heap in Spark's notation."""
+    return os.environ.get("DRAINDOWN_DRIVER_MEMORY") or DEFAULT_HEAP
+
+
+def heap_bytes(text: str) -> int:
+    """`2g` as bytes. Raises TerminalError `bad-memory`."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdigit() or not int(number):
+        raise TerminalError(
+            "bad-memory",
+            tried="read the driver's memory",
+            found=f"{text!r}; write a number and k, m, g or t",
+            next="export DRAINDOWN_DRIVER_MEMORY=2g",
+        )
+    return int(number) * _UNITS[unit]
+
+
+def settings(master: str, *, short: bool = False) -> Mapping[str, str]:
+    """All Spark settings of a job on `master`; `short` trades peak speed for a faster start."""
+    flags = [f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().is_file() else []
+    flags += ["-Xshare:auto", "-XX:+UseSerialGC", *(_FAST_START if short else ())]
+    local = _LOOPBACK if master.startswith("local") else {}
+    return {
+        **_LEAN,
+        **local,
+        "spark.driver.memory": heap(),
+        "spark.driver.extraClassPath": class_path(),
+        "spark.driver.extraJavaOptions": " ".join(flags),
+    }

@@ -1,0 +1,330 @@
+"""What a pipeline file says, as frozen models: names, defaults, and which combinations can't work. No YAML, no IO.
+
+A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists (path, message) pairs,
+so that the loader can point at each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from draindown.columns import Column
+from draindown.cron import check_schedule
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, local_path, near
+from draindown.units import Duration, Size
+
+RETAIN_FLOOR = 7 * 86400
+"""Seconds. Readers and long jobs may still need files that are younger: Delta's own default for VACUUM."""
+
+Problem = tuple[tuple[str, ...], str]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FilesSource(_Model):
+    """Files that land in a directory; each is read once."""
+
+    files: str = Field(
+        min_length=1,
+        description="Glob of the files to read, absolute or relative to the project root. Local paths only.",
+        examples=["landing/flights/*.json.gz"],
+    )
+    format: Literal["json", "csv", "text", "parquet", "orc"] = Field(
+        description="How the files are written. json: one object per line; text: one column, `value: string`.",
+    )
+    max_bytes_per_trigger: Size | None = Field(
+        default=None,
+        description="Upper bound of one batch, by file size; at least one file is taken. Absent: sized to memory.",
+        examples=["256mb"],
+    )
+    max_files_per_trigger: int | None = Field(
+        default=None, ge=1, description="Upper bound of one batch, by number of files.", examples=[100]
+    )
+    settle: Duration = Field(
+        default=0,
+        description="A file changed less than this ago is left for the next run. For writers that don't rename.",
+        examples=["30 seconds"],
+    )
+    max_record_bytes: Size = Field(
+        default=8 * 1024**2, description="A file with a longer record is parked.", examples=["8mb"]
+    )
+    header: bool = Field(default=True, description="csv: the first line of each file names its columns.")
+    delimiter: str = Field(
+        default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
+    )
+    timezone: str = Field(
+        default="UTC",
+        min_length=1,
+        description="Zone of timestamps that are written without one.",
+        examples=["UTC", "America/New_York", "+02:00"],
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        return local_path(value)
+
+    @field_validator("delimiter")
+    @classmethod
+    def _usable_delimiter(cls, value: str) -> str:
+        if value in '"\r\n\x00':
+            raise ValueError(f"{value!r} can't separate cells")
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        if re.fullmatch(r"[+-](0\d|1[0-4]):[0-5]\d", value):
+            return value
+        try:
+            ZoneInfo(value)
+        except (OSError, ValueError, LookupError):
+            raise ValueError(f"{value!r} is no time zone; write a name such as Europe/Berlin, or +02:00") from None
+        return value
+
+    @model_validator(mode="after")
+    def _combination(self) -> FilesSource:
+        problems: list[Problem] = []
+        if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
+            problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
+        if self.format != "csv":
+            changed = {"header": not self.header, "delimiter": self.delimiter != ","}
+            reason = f"counts for format csv only, not for {self.format}"
+            problems += [((name,), reason) for name, is_set in changed.items() if is_set]
+        _refuse(problems)
+        return self
+
+
+class Target(_Model):
+    """The table a flow keeps right."""
+
+    table: Identifier | None = Field(default=None, description="Name of the table; absent: the flow's name.")
+    keys: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns that name a row; the newest change per key wins. Absent: rows are appended.",
+        examples=[["flight_id"]],
+    )
+    sequence_by: list[ColumnName] = Field(
+        default_factory=list, description="Columns that order the changes of one key.", examples=[["updated_at"]]
+    )
+    apply_as_deletes: Expression | None = Field(
+        default=None,
+        description="SQL condition; a row for which it is true deletes its key.",
+        examples=["status = 'withdrawn'"],
+    )
+    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [1]})] = Field(
+        default=1, description="1: the table holds the newest row per key."
+    )
+    partition_by: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns the table is partitioned by. They must not change for a key.",
+        examples=[["flight_month"]],
+    )
+
+    @field_validator("stored_as_scd_type")
+    @classmethod
+    def _type_one(cls, value: int) -> int:
+        if value == 2:
+            raise ValueError("2 (keep history) is not supported yet; write 1 or leave it out")
+        if value != 1:
+            raise ValueError(f"must be 1, not {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _combination(self) -> Target:
+        problems: list[Problem] = []
+        if self.keys and not self.sequence_by:
+            problems.append((("keys",), "needs sequence_by: without an order, the newest row of a key is a guess"))
+        if self.sequence_by and not self.keys:
+            problems.append((("sequence_by",), "needs keys: an append table keeps every row"))
+        if self.apply_as_deletes is not None and not self.keys:
+            problems.append((("apply_as_deletes",), "needs keys: rows of an append table are never deleted"))
+        for name in ("keys", "sequence_by", "partition_by"):
+            problems += [((name,), f"names {twice!r} twice") for twice in _repeated(getattr(self, name))]
+        _refuse(problems)
+        return self
+
+
+class Maintenance(_Model):
+    """How the flow's tables are kept fast and small."""
+
+    target_file_size: Size = Field(
+        default=64 * 1024**2, description="Size compaction aims at, per file.", examples=["64mb"]
+    )
+    retain: Duration = Field(
+        default=RETAIN_FLOOR,
+        description="How long files of older versions stay readable; at least 7 days.",
+        examples=["7 days"],
+    )
+
+    @field_validator("target_file_size")
+    @classmethod
+    def _sane(cls, value: int) -> int:
+        if not 1024**2 <= value <= 4 * 1024**3:
+            raise ValueError("must be 1mb to 4gb")
+        return value
+
+    @field_validator("retain")
+    @classmethod
+    def _above_floor(cls, value: int) -> int:
+        if value < RETAIN_FLOOR:
+            raise ValueError("must be at least 7 days: VACUUM would remove files that readers or a running job need")
+        return value
+
+
+class FlowSpec(_Model):
+    """One streaming query: a source, its contract, a target table."""
+
+    source: FilesSource = Field(description="Where the input comes from.")
+    columns: dict[ColumnName, Column] = Field(
+        min_length=1, description="The contract: name and type of each column. Other fields are kept in `_rescued`."
+    )
+    rules: dict[Identifier, Expression] = Field(
+        default_factory=dict,
+        description="SQL conditions by name; a row for which one is false, null or fails goes to quarantine.",
+        examples=[{"known_status": "status in ('scheduled', 'departed')"}],
+    )
+    transform: Dotted | None = Field(
+        default=None,
+        description="Function of jobs/transforms/ that adds or changes columns of valid rows.",
+        examples=["flights.tidy"],
+    )
+    target: Target = Field(default_factory=Target, description="The table to write; absent: append to the flow's name.")
+    expectations: SuiteName | None = Field(
+        default=None, description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]
+    )
+    maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
+    deadline: Annotated[Duration, Field(ge=1)] | None = Field(
+        default=None, description="The drain stops after the batch that passes this time.", examples=["10 minutes"]
+    )
+    max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the target keeps the newest row per key; otherwise it appends."""
+        return bool(self.target.keys)
+
+    def table_name(self, flow_name: str) -> str:
+        """The target table's name."""
+        return self.target.table or flow_name
+
+    @model_validator(mode="after")
+    def _combination(self) -> FlowSpec:
+        _refuse([*self._column_problems(), *self._format_problems(), *self._name_problems()])
+        return self
+
+    def _column_problems(self) -> Iterable[Problem]:
+        seen: dict[str, str] = {}
+        for name in self.columns:
+            first = seen.setdefault(name.lower(), name)
+            if first != name:
+                yield ("columns", name), f"is {first!r} again: case doesn't tell columns apart"
+
+    def _format_problems(self) -> Iterable[Problem]:
+        if self.source.format == "text" and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
+            yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
+        if self.source.format == "csv":
+            for name, column in self.columns.items():
+                if column.is_nested:
+                    yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
+
+    def _name_problems(self) -> Iterable[Problem]:
+        for part in ("keys", "sequence_by", "partition_by"):
+            for at, name in enumerate(getattr(self.target, part)):
+                message = self._name_problem(part, name)
+                if message:
+                    yield ("target", part, str(at)), message
+        if self.target.partition_by and len(self.target.partition_by) >= len(self.columns) and not self.transform:
+            yield ("target", "partition_by"), "names every column: a table needs one that is no partition"
+
+    def _name_problem(self, part: str, name: str) -> str | None:
+        column = self.columns.get(name)
+        if column is None:
+            if self.transform:  # its output is known only when it runs
+                return None
+            close = near(name, self.columns)
+            return f"{name!r} is in no column, and there is no transform to make it{close}"
+        if column.is_nested:
+            return f"{name!r} is {column.type}: {part} needs plain types"
+        if column.nullable and part != "partition_by":
+            return f"{name!r} can be null; declare it as `{name}: {column} not null`"
+        return None
+
+
+class PipelineSpec(_Model):
+    """One pipeline file: one Airflow DAG."""
+
+    pipeline: Identifier = Field(description="Name of the pipeline and of its DAG.", examples=["flights"])
+    description: str = Field(default="", description="One sentence for people; the DAG shows it.")
+    schedule: Annotated[str, AfterValidator(check_schedule)] | None = Field(
+        default=None, description="Cron line or preset, in UTC; absent: manual runs only.", examples=["*/15 * * * *"]
+    )
+    owner: str = Field(default="draindown", min_length=1, description="Who answers for it; the DAG's owner.")
+    lake: str = Field(
+        min_length=1,
+        description="Root of everything the pipeline writes: a path, or s3a://, hdfs://, abfss://, gs://.",
+        examples=["${DRAINDOWN_LAKE:-lake}"],
+    )
+    tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
+    )
+    retries: int = Field(default=2, ge=0, le=10, description="How often Airflow tries a task again when that may help.")
+    flows: dict[Identifier, FlowSpec] = Field(min_length=1, description="The flows, by name, in the order they run.")
+
+    @field_validator("lake")
+    @classmethod
+    def _lake_root(cls, value: str) -> str:
+        return lake_root(value)
+
+    @model_validator(mode="after")
+    def _combination(self) -> PipelineSpec:
+        problems: list[Problem] = []
+        owners: dict[str, str] = {}
+        for name, flow in self.flows.items():
+            first = owners.setdefault(flow.table_name(name), name)
+            if first != name:
+                where = ("flows", name, "target", "table") if flow.target.table else ("flows", name)
+                table = flow.table_name(name)
+                problems.append((where, f"writes table {table!r} as flow {first!r} does: one writer each"))
+        _refuse(problems)
+        return self
+
+    def flow(self, name: str) -> FlowSpec:
+        """The flow of that name. Raises TerminalError `unknown-flow` listing those there are."""
+        if name not in self.flows:
+            known = ", ".join(self.flows)
+            raise TerminalError(
+                "unknown-flow",
+                tried=f"find flow {name!r} in pipeline {self.pipeline}",
+                found=f"it has {known}{near(name, self.flows)}",
+                next=f"draindown validate {self.pipeline}",
+            )
+        return self.flows[name]
+
+    def layout(self, flow_name: str) -> FlowLayout:
+        """Where the flow's tables and files are. Raises TerminalError `unknown-flow`."""
+        return FlowLayout(self.lake, self.pipeline, flow_name, self.flow(flow_name).table_name(flow_name))
+
+
+def _repeated(names: list[str]) -> list[str]:
+    counts: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        counts[name.lower()].append(name)
+    return [same[-1] for same in counts.values() if len(same) > 1]
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        text = "; ".join(f"{'.'.join(path)}: {message}" for path, message in problems)
+        raise PydanticCustomError("combination", "{text}", {"text": text, "problems": problems})

@@ -1,0 +1,127 @@
+"""The one place that reads or appends Delta tables without Spark. Right with deletion vectors: every read is a query.
+
+Neither pandas nor duckdb is imported here, and pyarrow only imports pandas when a timestamp becomes a Python object:
+queries that an idle plan runs ask for numbers instead (`arrow_typeof`, `to_unixtime`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+
+Partition = tuple[tuple[str, str | None], ...]
+"""Column and value, per partition column; empty for a table without partitions."""
+
+_SMALL = 0.75  # of the target size: what OPTIMIZE could still merge to some effect
+_CONFIGURATION: dict[str, str | None] = {
+    # a stream that starts again from version 1 needs every version
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+
+
+def exists(path: str) -> bool:
+    """Whether there is a Delta table at `path`."""
+    return DeltaTable.is_deltatable(_plain(path))
+
+
+def version(path: str) -> int:
+    """The newest version of the table."""
+    return _open(path).version()
+
+
+def query(path: str, sql: str) -> pa.Table:
+    """The result of a query over the table, which is called `t` there. Strings come as `string`, not as views."""
+    return _run(_open(path), sql)
+
+
+def transaction_version(path: str, app: str) -> int | None:
+    """The newest transaction the table holds of `app`, or None (also where there is no table)."""
+    return _open(path).transaction_version(app) if exists(path) else None
+
+
+def history(path: str, limit: int) -> list[dict[str, Any]]:
+    """The newest commits, newest first: `version`, `timestamp` (ms), `operation`, `userMetadata`, `operationMetrics`."""
+    return _open(path).history(limit)
+
+
+def append(
+    path: str,
+    table: pa.Table,
+    *,
+    app: tuple[str, int] | None = None,
+    create_schema: pa.Schema | None = None,
+    statistics: tuple[str, ...] = (),
+) -> bool:
+    """Append in one commit; creates the table in a commit of its own where there is none.
+
+    `app` makes it idempotent: an app's version that the table already holds is skipped. `statistics` names the columns
+    a new table keeps bounds of (none named: all). A new table's directory is for its owner only. Returns whether it wrote.
+    """
+    if not exists(path):
+        _create(path, create_schema or table.schema, statistics)
+    target = _open(path)
+    if app is None:
+        write_deltalake(target, table, mode="append")
+        return True
+    known = target.transaction_version(app[0])
+    if known is not None and known >= app[1]:
+        return False
+    write_deltalake(
+        target, table, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(*app)])
+    )
+    return True
+
+
+def small_files(path: str, target_file_size: int) -> dict[Partition, int]:
+    """How many files below three quarters of `target_file_size` each partition holds, where there are at least two.
+
+    Read from the log alone. Empty where there is no table.
+    """
+    if not exists(path):
+        return {}
+    counts: Counter[Partition] = Counter()
+    adds = pa.table(_open(path).get_add_actions(flatten=True))
+    columns = [name for name in adds.column_names if name.startswith("partition.")]
+    for row in adds.select(["size_bytes", *columns]).to_pylist():
+        if row["size_bytes"] < target_file_size * _SMALL:
+            counts[tuple((name.removeprefix("partition."), _text(row[name])) for name in columns)] += 1
+    return {partition: count for partition, count in counts.items() if count > 1}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://") if path.startswith("file:///") else path
+
+
+def _open(path: str) -> DeltaTable:
+    return DeltaTable(_plain(path))
+
+
+def _run(table: DeltaTable, sql: str) -> pa.Table:
+    found = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
+    fields = [pa.field(f.name, _without_views(f.type), f.nullable) for f in found.schema]
+    return found.cast(pa.schema(fields))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _create(path: str, schema: pa.Schema, statistics: tuple[str, ...]) -> None:
+    if "://" not in _plain(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).mkdir(mode=0o700, exist_ok=True)
+    configuration = dict(_CONFIGURATION)
+    if statistics:
+        configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
+    DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)

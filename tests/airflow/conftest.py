@@ -1,0 +1,90 @@
+"""Airflow of its own for these tests: a home, a database and a project in a temporary directory, no network.
+
+Everything Airflow reads at import is set here, before any test module imports it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="draindown-airflow-"))
+PROJECT = HOME / "project"
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+
+PIPELINE = """\
+pipeline: {name}
+description: for tests
+lake: lake
+retries: 3
+owner: tests
+flows:
+  first:
+    source: {{files: landing/first/*.json, format: json}}
+    columns: {{id: string not null}}
+  second:
+    source: {{files: landing/second/*.json, format: json}}
+    columns: {{id: string not null}}
+    expectations: some
+"""
+
+
+def _make_project() -> None:
+    (PROJECT / "dags" / "pipelines").mkdir(parents=True)
+    (PROJECT / "jobs").mkdir()
+    (PROJECT / "expectations").mkdir()
+    (PROJECT / "jars").mkdir()
+    for jar in ("delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"):
+        (PROJECT / "jars" / jar).touch()
+    shutil.copy(REPOSITORY / "dags" / "draindown_dags.py", PROJECT / "dags")
+    for step in ("drain", "check", "compact"):
+        (PROJECT / "jobs" / f"{step}.py").touch()
+    (PROJECT / "expectations" / "some.json").write_text(json.dumps({"name": "some", "expectations": []}))
+    (PROJECT / "dags" / "pipelines" / "good.yaml").write_text(PIPELINE.format(name="good"))
+    (PROJECT / "dags" / "pipelines" / "bro ken.yaml").write_text("pipeline: broken\nlake: lake\nflow: {}\n")
+
+
+_make_project()
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(HOME / "plugins"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,
+    "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Airflow warns about itself in ways no change here can silence; its start-up takes its time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("default"))
+            item.add_marker(pytest.mark.airflow)
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    """The metadata database, made once."""
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The project the DAGs belong to, with an empty lake and jars that only exist."""
+    monkeypatch.setenv("DRAINDOWN_JARS", str(PROJECT / "jars"))
+    monkeypatch.delenv("DRAINDOWN_ROOT", raising=False)
+    yield PROJECT
+    shutil.rmtree(PROJECT / "lake", ignore_errors=True)

@@ -1,0 +1,128 @@
+"""The DAGs as Airflow sees them: structure, params, broken files, and what parsing costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+
+from draindown.airflow.factory import dags, params
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def bag(database: None) -> DagBag:
+    from conftest import PROJECT
+
+    return DagBag(str(PROJECT / "dags"))
+
+
+def test_no_import_errors_and_one_dag_per_file(bag: DagBag) -> None:
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"good", "bro_ken"}
+
+
+def test_flows_run_in_file_order_and_each_step_after_the_other(bag: DagBag) -> None:
+    dag = bag.dags["good"]
+    wanted = [f"{flow}.{step}" for flow in ("first", "second") for step in ("plan", "drain", "check", "compact")]
+    assert [t.task_id for t in dag.topological_sort()] == wanted
+    for task, following in zip(wanted, wanted[1:], strict=False):
+        assert dag.get_task(task).downstream_task_ids == {following}
+
+
+def test_every_task_is_careful(bag: DagBag) -> None:
+    for task in bag.dags["good"].tasks:
+        assert task.owner == "tests"
+        assert task.retries == 3
+        assert task.retry_delay.total_seconds() == 30
+        assert task.retry_exponential_backoff == 2.0
+        assert task.max_retry_delay.total_seconds() == 600
+        assert task.execution_timeout is not None
+        assert task.trigger_rule == "none_failed"
+        assert task.max_active_tis_per_dag == 1
+        assert not task.template_fields
+
+
+def test_the_dag_says_what_it_does(bag: DagBag) -> None:
+    dag = bag.dags["good"]
+    assert (dag.catchup, dag.max_active_runs) == (False, 1)
+    assert dag.tags == {"draindown"}
+    for word in ("retry", "clear", "backfill", "`landing/first/*.json`"):
+        assert word in dag.doc_md
+    assert dag.fileloc.endswith("dags/draindown_dags.py")
+
+
+def test_the_factory_file_survives_safe_mode_and_stays_small() -> None:
+    text = (REPOSITORY / "dags" / "draindown_dags.py").read_text()
+    assert "airflow" in text.lower() and "dag" in text.lower()
+    assert len(text.splitlines()) <= 15
+
+
+def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> None:
+    dag = bag.dags["bro_ken"]
+    assert "invalid-spec" in dag.tags
+    assert "bro ken.yaml:3:1" in dag.doc_md
+    (task,) = dag.tasks
+    assert task.retries == 0
+    with pytest.raises(AirflowFailException, match=r"bro ken\.yaml:3:1"):
+        task.execute({})
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("mode", ["drain"], ["replay", "", None, 1]),
+        ("max_batches", [None, 1, 20], [0, -1, 1.5, "1", "1; rm -rf /"]),
+        ("deadline_minutes", [None, 1, 0.5], [0, -1, "soon"]),
+        ("force_compact", [True, False], ["yes", 1, None]),
+    ],
+)
+def test_params_are_typed(name: str, good: list[Any], bad: list[Any]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    for value in good:
+        assert params()[name].resolve(value) == value
+    for value in bad:
+        with pytest.raises(ParamValidationError):
+            params()[name].resolve(value)
+
+
+def test_parsing_imports_nothing_heavy_and_a_hundred_pipelines_take_no_time(tmp_path: Path, project: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    example = (REPOSITORY / "dags" / "pipelines" / "flights.yaml").read_text()
+    for number in range(100):
+        text = example.replace("pipeline: flights", f"pipeline: p{number}")
+        text = text.replace("\n  flights:", f"\n  flights_{number}:")
+        (tmp_path / "pipelines" / f"p{number}.yaml").write_text(text)
+    script = tmp_path / "draindown_dags.py"
+    script.write_text((REPOSITORY / "dags" / "draindown_dags.py").read_text())
+    code = f"""
+import runpy, sys, time
+import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
+import draindown.airflow.factory
+started = time.process_time()
+found = runpy.run_path({str(script)!r})
+spent = time.process_time() - started
+heavy = {{"pyspark", "deltalake", "duckdb", "great_expectations", "pandas", "pyarrow", "numpy"}} & set(sys.modules)
+assert sum(type(v).__name__ == "DAG" for v in found.values()) == 100, list(found)
+assert not any("invalid-spec" in v.tags for v in found.values() if type(v).__name__ == "DAG")
+assert not heavy, heavy
+print(spent)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout.split()[-1]) < 1.0
+
+
+def test_two_parses_make_the_same_dags(project: Path) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    made = [dags(str(project / "dags" / "draindown_dags.py")) for _ in range(2)]
+    first, second = ({name: DagSerialization.to_dict(dag) for name, dag in found.items()} for found in made)
+    assert first == second

@@ -1,0 +1,239 @@
+"""The demo's data is what its manifest says, and the oracle, the generator and a plain fold agree on what must come of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import duckdb
+import pandas as pd
+import pytest
+from deltalake import write_deltalake
+
+from draindown.demo import events, life, oracle
+from draindown.errors import TerminalError
+
+FRACTION = 0.02
+STATUSES = {"scheduled", "departed", "arrived", "diverted", "cancelled"}
+CONTRACT = [
+    "flight_id",
+    "status",
+    "origin",
+    "dest",
+    "carrier",
+    "tailnum",
+    "sched_dep",
+    "dep_delay",
+    "arr_delay",
+    "updated_at",
+]
+INTS, TIMES = {"dep_delay", "arr_delay"}, {"sched_dep", "updated_at"}
+
+
+@pytest.fixture(scope="module")
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fiftieth of the flights and one day more."""
+    target = tmp_path_factory.mktemp("landing")
+    events.generate(target, FRACTION)
+    events.more(target)
+    return target
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def raw_lines(landing: Path) -> Iterator[tuple[str, int, bytes]]:
+    for path in sorted((landing / "flights").glob("*.json.gz")):
+        for position, line in enumerate(gzip.decompress(path.read_bytes()).splitlines(), start=1):
+            yield path.name, position, line
+
+
+def judge(row: Any) -> tuple[str, dict[str, Any]]:
+    """Reason to refuse a row, or '' and its typed columns."""
+    if not isinstance(row, dict):
+        return "malformed", {}
+    typed: dict[str, Any] = {}
+    for name in CONTRACT:
+        value = row.get(name)
+        if value is None and name in {"flight_id", "status", "updated_at"}:
+            return f"missing/{name}", {}
+        try:
+            typed[name] = (
+                value if value is None else int(value) if name in INTS else moment(value) if name in TIMES else value
+            )
+        except ValueError:
+            return f"type/{name}", {}
+    if typed["status"] == "withdrawn":
+        return "", typed
+    if typed["status"] not in STATUSES:
+        return "rule:known_status", {}
+    return ("" if 2000 <= typed["updated_at"].year < 2100 else "rule:plausible_time"), typed
+
+
+def fold(landing: Path) -> tuple[dict[str, dict[str, Any]], Counter[tuple[str, int, str]]]:
+    """The table and the refused rows, in plain Python."""
+    best: dict[str, tuple[Any, dict[str, Any]]] = {}
+    refused: Counter[tuple[str, int, str]] = Counter()
+    for file, position, line in raw_lines(landing):
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        reason, typed = judge(row)
+        if reason:
+            refused[file, position, reason] += 1
+            continue
+        content = [(typed[c] is not None, typed[c]) for c in CONTRACT]
+        rank = (typed["updated_at"], typed["status"] == "withdrawn", content)
+        rescued = {"gate": row["gate"]} if "gate" in row else None
+        typed |= {"flight_month": typed["flight_id"][:7], "_rescued": rescued and json.dumps(rescued)}
+        key = typed["flight_id"]
+        if key not in best or rank > best[key][0]:
+            best[key] = (rank, typed)
+    return {key: row for key, (_, row) in best.items() if row["status"] != "withdrawn"}, refused
+
+
+def write_lake(lake: Path, rows: list[dict[str, Any]], refused: list[tuple[str, int, str]]) -> None:
+    """A lake as the engine would leave it, written by another hand."""
+    frame = pd.DataFrame(rows).astype({"dep_delay": "Int32", "arr_delay": "Int32"})
+    write_deltalake(str(lake / "tables/flights"), frame)
+    kept = [(f"/some/where/{file}", position, *f"{reason}/".split("/")[:2]) for file, position, reason in refused]
+    write_deltalake(
+        str(lake / "quarantine/flights"), pd.DataFrame(kept, columns=["file", "position", "reason", "field"])
+    )
+
+
+@pytest.fixture(scope="module")
+def truth(landing: Path) -> tuple[list[dict[str, Any]], list[tuple[str, int, str]]]:
+    table, refused = fold(landing)
+    return list(table.values()), list(refused.elements())
+
+
+def test_a_second_call_does_nothing(landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "live", pytest.fail)
+    assert events.generate(landing, FRACTION) == events.read_manifest(landing)
+
+
+def test_the_same_bytes_come_again_and_files_that_are_right_are_left_alone(landing: Path, tmp_path: Path) -> None:
+    shutil.copytree(landing, tmp_path, dirs_exist_ok=True)
+    lost, kept = sorted((tmp_path / "flights").iterdir())[:2]
+    before = kept.stat().st_mtime_ns
+    lost.unlink()
+    events.generate(tmp_path, FRACTION)
+    for path in (tmp_path / "flights").iterdir():
+        assert path.read_bytes() == (landing / "flights" / path.name).read_bytes()
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_other_demo_data_is_not_overwritten(landing: Path) -> None:
+    with pytest.raises(TerminalError) as caught:
+        events.generate(landing, 0.5)
+    assert caught.value.code == "demo-landing-differs"
+
+
+def test_a_day_more_needs_a_year_first(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError) as caught:
+        events.more(tmp_path)
+    assert caught.value.code == "demo-landing-empty"
+
+
+def test_only_finished_files_are_left_and_the_manifest_is_not_among_them(landing: Path) -> None:
+    manifest = events.read_manifest(landing)
+    assert manifest is not None
+    assert {p.name: p.stat().st_size for p in (landing / "flights").iterdir()} == manifest.files
+    assert len(manifest.files) == manifest.base_files + 3
+
+
+def test_the_manifest_counts_what_is_in_the_files(
+    landing: Path, truth: tuple[list[Any], list[tuple[str, int, str]]]
+) -> None:
+    manifest, lines = events.read_manifest(landing), [line for _, _, line in raw_lines(landing)]
+    assert manifest is not None
+    assert (manifest.lines, manifest.events) == (len(lines), sum(line != b"" for line in lines))
+    reasons = Counter(reason.split("/")[0] for _, _, reason in truth[1])
+    assert {reason: n for reason, n in manifest.quarantined.items() if n} == reasons
+    assert manifest.keys == len(truth[0])
+    assert manifest.injected["withdrawn"] == sum(b'"withdrawn"' in line for line in lines)
+
+
+def test_every_kind_of_mess_is_there_at_a_tenth() -> None:
+    with life.live(0.1, 2013) as con:
+        kinds = con.execute("select distinct unnest([status, origin_of, fault]) from event").fetchall()
+    wanted = {
+        "blank",
+        "redelivered_row",
+        "withdrawn",
+        "put_back",
+        "tie",
+        "stale_after_withdrawn",
+        "tie_with_withdrawn",
+        *life.REASONS,
+    }
+    assert wanted - {kind for (kind,) in kinds} == set()
+
+
+def test_departures_are_told_in_utc_whatever_the_season() -> None:
+    flights = life.flights_of_2013()
+    sample = flights.iloc[::997]
+    for time_hour, month, day in zip(sample["time_hour"], sample["month"], sample["day"], strict=True):
+        there = moment(time_hour).astimezone(ZoneInfo("America/New_York"))
+        assert (there.month, there.day) == (month, day)
+
+
+def test_generator_oracle_and_plain_fold_agree(
+    landing: Path, tmp_path: Path, truth: tuple[list[Any], list[Any]]
+) -> None:
+    write_lake(tmp_path, *truth)
+    found, manifest = oracle.compare(tmp_path, landing), events.read_manifest(landing)
+    assert manifest is not None
+    assert found.ok, found.as_text()
+    assert found.table_sha256 == manifest.table_sha256
+    assert found.reasons == {reason: n for reason, n in manifest.quarantined.items() if n}
+    assert (found.rows_found, found.blank) == (manifest.keys, manifest.lines - manifest.events)
+
+
+def test_the_oracle_sees_every_kind_of_wrong_row(
+    landing: Path, tmp_path: Path, truth: tuple[list[Any], list[Any]]
+) -> None:
+    rows, refused = truth
+    changed = [
+        rows[1] | {"arr_delay": 12345},
+        rows[2] | {"_rescued": '{"other":1}'},
+        rows[3] | {"updated_at": moment("2014-05-05T00:00:00Z")},
+    ]
+    invented = [rows[4] | {"flight_id": "2013-02-30-ZZ-1-EWR"}, rows[5]]  # a key nobody sent; a second row of a key
+    write_lake(
+        tmp_path, [*changed, *rows[4:], *invented], [*refused[1:], refused[1], ("events-0001.json.gz", 1, "malformed")]
+    )
+    found = oracle.compare(tmp_path, landing)
+    assert (found.missing, found.extra, found.different) == (1, 2, 3)
+    assert (found.quarantine_missing, found.quarantine_extra) == (1, 2)
+    assert not found.ok
+    assert found.wrong_rows == 6
+    assert len(found.examples) == 9
+
+
+def test_a_missing_table_is_a_problem_not_an_exception(landing: Path, tmp_path: Path) -> None:
+    found = oracle.compare(tmp_path, landing)
+    assert not found.ok
+    assert found.problem
+
+
+def test_the_fingerprint_depends_on_every_column() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            f"create table one as select {', '.join(f'{i}::varchar as {c}' for i, c in enumerate(oracle._COMPARED))}"
+        )
+        first = oracle.fingerprint(con, "one")
+        for column in oracle._COMPARED:
+            assert oracle.fingerprint(con, f"(select * replace (null as {column}) from one)") != first

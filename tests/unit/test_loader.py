@@ -1,0 +1,531 @@
+"""Pipeline files: what is read, what is refused, and where an error points."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from draindown.document import MAX_BYTES
+from draindown.errors import TerminalError
+from draindown.loader import BrokenPipeline, digest, find, load, load_all
+from draindown.schema import schema, schema_text
+from draindown.spec import FilesSource, FlowSpec, Maintenance, PipelineSpec, Target
+
+ROOT = Path(__file__).parents[2]
+GOOD = """\
+pipeline: flights
+lake: lake
+flows:
+  flights:
+    source:
+      files: landing/*.json
+      format: json
+    columns:
+      id: string not null
+      at: timestamp not null
+    target:
+      keys: [id]
+      sequence_by: [at]
+"""
+
+
+def write(directory: Path, text: str, name: str = "flights.yaml") -> Path:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def refused(path: Path, **environ: str) -> TerminalError:
+    with pytest.raises(TerminalError) as caught:
+        load(path, environ)
+    return caught.value
+
+
+def places(error: TerminalError) -> list[str]:
+    """`line:column: path` of each problem."""
+    found = [re.match(r".*?\.yaml:(\d+:\d+: [^:]*)", line) for line in error.found.splitlines()]
+    assert all(found), error.found
+    return [place[1] for place in found if place]
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    spec = load(write(tmp_path, GOOD), {})
+    assert (spec.pipeline, list(spec.flows), spec.flows["flights"].target.keys) == ("flights", ["flights"], ["id"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "reason"),
+    [
+        ("format: json", "formt: json", "7:7: flows.flights.source.formt", "did you mean 'format'?"),
+        ("format: json", "formt: json", "5:5: flows.flights.source.format", "is required"),
+        ("format: json", "format: jsn", "7:15: flows.flights.source.format", "did you mean 'json'?"),
+        ("format: json", "format: avro", "7:15: flows.flights.source.format", "must be 'json', 'csv'"),
+        ("format: json", "format:", "7:14: flows.flights.source.format", "is empty"),
+        ("format: json", "format: json\n      kafka: t", "8:7: flows.flights.source.kafka", "not supported yet"),
+        ("files: landing/*.json", "files: s3a://b/*", "6:14: flows.flights.source.files", "only local paths"),
+        ("files: landing/*.json", "files: [a]", "6:14: flows.flights.source.files", "must be text, not a list"),
+        ("files: landing/*.json", "files: 5", "6:14: flows.flights.source.files", "put it in quotes"),
+        ("lake: lake", "lakes: lake", "2:1: lakes", "did you mean 'lake'?"),
+        ("lake: lake", "", "1:1: lake", "is required"),
+        ("lake: lake", "lake: lake\nretries: 1.5", "3:10: retries", "must be a whole number, not 1.5"),
+        ("lake: lake", "lake: lake\nretries: 11", "3:10: retries", "must be at most 10, not 11"),
+        ("lake: lake", "lake: lake\ntags: a", "3:7: tags", "must be a list"),
+        ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags.1", "is empty"),
+        ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
+        ("id: string not null", "id: strng", "9:11: flows.flights.columns.id", "did you mean 'string'?"),
+        ("id: string not null", "id: string", "12:14: flows.flights.target.keys.0", "can be null"),
+        ("id: string not null", "_id: string", "9:7: flows.flights.columns._id", "reserved"),
+        ("at: timestamp not null", "at: 5", "10:11: flows.flights.columns.at", "must be a type"),
+        ("keys: [id]", "keys: [ID]", "12:14: flows.flights.target.keys.0", "did you mean 'id'?"),
+        ("keys: [id]", "cluster_by: [id]", "12:7: flows.flights.target.cluster_by", "not supported yet"),
+        ("keys: [id]", "table: t", "13:7: flows.flights.target.sequence_by", "needs keys"),
+        (
+            "sequence_by: [at]",
+            "stored_as_scd_type: 2",
+            "13:27: flows.flights.target.stored_as_scd_type",
+            "not supported",
+        ),
+        (
+            "    target:",
+            "    rules: {fresh: at < now()}\n    target:",
+            "11:20: flows.flights.rules.fresh",
+            "use arrived_at",
+        ),
+        ("    target:", "    rules: {Fresh: at < 1}\n    target:", "11:13: flows.flights.rules.Fresh", "is not a name"),
+        (
+            "    target:",
+            "    rules: {ok: true}\n    target:",
+            "11:17: flows.flights.rules.ok",
+            "not true: put it in quotes",
+        ),
+        ("    target:", "    rules:\n    target:", "11:11: flows.flights.rules", "is empty; write keys and values"),
+        ("    target:", "    window: {}\n    target:", "11:5: flows.flights.window", "not supported yet"),
+        ("    target:", "    deadline: 1:30\n    target:", "11:15: flows.flights.deadline", "must be a duration"),
+        ("    target:", "    max_batches: 0\n    target:", "11:18: flows.flights.max_batches", "at least 1"),
+        (
+            "    target:",
+            "    maintenance: {retain: 1 day}\n    target:",
+            "11:27: flows.flights.maintenance.retain",
+            "7 days",
+        ),
+        ("    target:", "    columns: {a: int}\n    target:", "11:5: flows.flights.columns", "first on line 8"),
+    ],
+)
+def test_errors_point_at_their_place(tmp_path: Path, old: str, new: str, place: str, reason: str) -> None:
+    assert GOOD.count(old) == 1
+    error = refused(write(tmp_path, GOOD.replace(old, new)))
+    assert error.code == "invalid-pipeline"
+    assert place in places(error)
+    line = next(line for line in error.found.splitlines() if f".yaml:{place}" in line)
+    assert line.startswith(str(tmp_path / "flights.yaml"))
+    assert reason in line
+    assert error.next == (f"draindown validate {tmp_path / 'flights.yaml'}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "1:1: is empty; a pipeline needs at least pipeline, lake and flows", ""),
+        ("# nothing\n", "1:1: is empty", ""),
+        ("- a\n- b\n", "1:1: must be keys and values", ""),
+        ("flights", "1:1: must be keys and values", ""),
+        ("a: 1\n\tb: 2\n", "2:1: a tab indents this line", ""),
+        ("a:\n  - \tb: [\n", "2:5: a tab can't stand here", ""),
+        ("a: [1, 2\nb: 3", "2:2: is not YAML", ""),
+        ("a: b: c", "1:5: is not YAML", "quote a value"),
+        ("a: !!python/object/apply:os.system ['id']", "1:4: tag", "refused"),
+        ("a: !!str x", "1:4: tag", "refused"),
+        ("pipeline: a\n---\npipeline: b\n", "2:1: a second document", ""),
+        ("a: *b\n", "1:4: alias *b", ""),
+        ("a: &a\n  b: *a\n", "2:6: alias *a", "no finished anchor"),
+        ("a: \x07", "1:4: unprintable character U+0007", ""),
+        ("a: 'x\ny: \x00'", "2:4: unprintable character U+0000", ""),
+        ("x: " + "[" * 50 + "]" * 50, "1:44: is nested more than 40", ""),
+        ("x: " + "[" * 100_000, "1:44: is nested more than 40", ""),
+        ("[a, b]: 1\nc: 2", "1:1: a key must be a name", ""),
+        ("a: 1\na: 2\n", "2:1: a: duplicate key", "line 1"),
+        ("a: &x {b: 1}\nc:\n  <<: *x\n", "3:3: c: merge keys", "refused"),
+    ],
+)
+def test_what_is_no_document(tmp_path: Path, text: str, place: str, reason: str) -> None:
+    path = write(tmp_path, text)
+    error = refused(path)
+    assert error.code == "invalid-pipeline"
+    assert f"{path}:{place}" in error.found
+    assert reason in error.found
+
+
+def test_laughs_are_bounded(tmp_path: Path) -> None:
+    laughs = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"] + [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    error = refused(write(tmp_path, "\n".join(laughs)))
+    assert "aliases and values come to more than" in error.found
+
+
+def test_aliases_of_whole_values_work(tmp_path: Path) -> None:
+    text = GOOD.replace("source:", "source: &s") + "  more:\n    source: *s\n    columns: {a: int}\n"
+    spec = load(write(tmp_path, text), {})
+    assert spec.flows["more"].source == spec.flows["flights"].source
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"a: 1\nb: \xff\n", ":2:4: is not UTF-8"),
+        (b"# " + b"x" * MAX_BYTES, ":1:1: is larger than"),
+        ("a: ü".encode("utf-16"), "is not UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_text(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "flights.yaml"
+    path.write_bytes(data)
+    error = refused(path)
+    assert (error.code, reason in error.found) == ("invalid-pipeline", True)
+
+
+def test_byte_order_mark_and_crlf(tmp_path: Path) -> None:
+    spec = load(write(tmp_path, "\ufeff" + GOOD.replace("\n", "\r\n")), {})
+    assert spec == load(write(tmp_path, GOOD), {})
+
+
+@pytest.mark.parametrize("name", ["absent.yaml", ".", "a\x00b.yaml"])
+def test_files_that_cant_be_read(tmp_path: Path, name: str) -> None:
+    assert refused(tmp_path / name).code == "unreadable-pipeline"
+
+
+def test_all_problems_at_once_sorted_by_line(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace("format: json", "formt: json")
+        .replace("pipeline: flights", "pipeline: F")
+        .replace("id: str", "id: sr")
+    )
+    text = text.replace("lake: lake", "lake: ${LAKE}")
+    error = refused(write(tmp_path, text))
+    assert places(error) == [
+        "1:11: pipeline",
+        "2:7: lake",
+        "5:5: flows.flights.source.format",
+        "7:7: flows.flights.source.formt",
+        "9:11: flows.flights.columns.id",
+    ]
+    assert error.next[0] == "export LAKE=..."
+
+
+def test_only_so_many_problems_are_shown(tmp_path: Path) -> None:
+    error = refused(write(tmp_path, GOOD + "".join(f"x{i}: 1\n" for i in range(70))))
+    assert len(error.found.splitlines()) == 51
+    assert error.found.endswith("and 20 more")
+
+
+# environment
+
+
+@pytest.mark.parametrize(
+    ("written", "environ", "value"),
+    [
+        ("${D}", {"D": "x"}, "x"),
+        ("a ${D} b ${E:-c}", {"D": "x"}, "a x b c"),
+        ("${D:-c}", {"D": "x"}, "x"),
+        ("${D:-c}", {"D": ""}, "c"),
+        ("${D}", {"D": ""}, ""),
+        ("${D:-}", {}, ""),
+        ("'${D}'", {"D": "${E}", "E": "y"}, "${E}"),
+        ("${D}", {"D": "$$"}, "$$"),
+        ("${D}", {"D": "[1, 2]"}, "[1, 2]"),
+        ("${D}", {"D": "x\nlake: y"}, "x\nlake: y"),
+        ("${D}", {"D": "true"}, "true"),
+        ("$${D}", {"D": "x"}, "${D}"),
+        ("$$", {}, "$"),
+        ("cost $5 and a$", {}, "cost $5 and a$"),
+        ("${secret:TOKEN}", {"TOKEN": "x"}, "${secret:TOKEN}"),
+    ],
+)
+def test_environment(tmp_path: Path, written: str, environ: dict[str, str], value: str) -> None:
+    assert load(write(tmp_path, f"{GOOD}description: {written}\n"), environ).description == value
+
+
+def test_keys_are_never_expanded(tmp_path: Path) -> None:
+    error = refused(write(tmp_path, f"{GOOD}${{D}}: x\n"), D="owner")
+    assert "14:1: ${D}: unknown key" in error.found
+
+
+def test_a_key_cant_forge_a_line(tmp_path: Path) -> None:
+    error = refused(write(tmp_path, f'{GOOD}"a\\nb.yaml:1:1: \\e[31m": x\n'))
+    assert len(error.found.splitlines()) == 1
+    assert error.found.isprintable()
+
+
+def test_a_missing_variable_is_named_once(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("format: json", "format: ${FORMAT}"))
+    error = refused(path)
+    assert places(error) == ["7:15: flows.flights.source.format"]
+    assert "export FORMAT=..." in error.found
+    assert error.next == ("export FORMAT=...", f"draindown validate {path}")
+
+
+@pytest.mark.parametrize("written", ["${", "${1}", "${A-b}", "${secret:}", "x ${ y }"])
+def test_malformed_references(tmp_path: Path, written: str) -> None:
+    error = refused(write(tmp_path, f"{GOOD}description: '{written}'\n"), A="a")
+    assert places(error) == ["14:14: description"]
+
+
+def test_sizes_and_durations_come_from_the_environment(tmp_path: Path) -> None:
+    text = GOOD.replace("format: json", "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      settle: ${S}")
+    source = load(write(tmp_path, text), {"S": "2 minutes"}).flows["flights"].source
+    assert (source.max_bytes_per_trigger, source.settle) == (1024**2, 120)
+
+
+# directories
+
+
+def test_a_broken_file_hides_no_other(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "a.yaml")
+    write(tmp_path, "nonsense", "flights.yml")
+    write(tmp_path, "", "b b.yaml")
+    (tmp_path / "dangling.yaml").symlink_to(tmp_path / "nowhere")
+    for ignored in (".hidden.yaml", "notes.md", "d.yaml/x.txt"):
+        write(tmp_path, "junk", ignored)
+    found = load_all(tmp_path, {})
+    assert [x.pipeline if isinstance(x, PipelineSpec) else (x.name, x.error.code) for x in found] == [
+        "flights",
+        ("b_b", "invalid-pipeline"),
+        ("dangling", "unreadable-pipeline"),
+        ("flights_2", "invalid-pipeline"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shared"),
+    [
+        ("pipeline: x", "pipeline: x", {"flow flights", "table flights"}),
+        ("  flights:", "  other:", set()),
+        ("  flights:", "  other:\n    target: {table: flights}", {"table flights"}),
+        ("pipeline: x\nlake: lake", "pipeline: x\nlake: ./lake/", {"flow flights", "table flights"}),
+        ("pipeline: x\nlake: lake", "pipeline: x\nlake: elsewhere", set()),
+        ("pipeline: x\nlake: lake", "pipeline: flights\nlake: elsewhere", {"pipeline flights"}),
+    ],
+)
+def test_single_writers_across_files(tmp_path: Path, old: str, new: str, shared: set[str]) -> None:
+    other = GOOD.replace("pipeline: flights", "pipeline: x")
+    other = other[: other.index("    target:")]
+    assert old in other
+    write(tmp_path, GOOD, "a.yaml")
+    write(tmp_path, other.replace(old, new), "b.yaml")
+    write(tmp_path, GOOD.replace("flights", "third"), "c.yaml")
+    first, second, third = load_all(tmp_path, {})
+    assert isinstance(third, PipelineSpec)
+    if not shared:
+        assert isinstance(first, PipelineSpec)
+        assert isinstance(second, PipelineSpec)
+        return
+    for broken, mine, others in ((first, "a.yaml", "b.yaml"), (second, "b.yaml", "a.yaml")):
+        assert isinstance(broken, BrokenPipeline)
+        assert broken.error.code == "conflicting-pipelines"
+        lines = broken.error.found.splitlines()
+        assert {" ".join(line.split(": ")[1].split()[:2]) for line in lines} == shared
+        assert all(mine in line.split(": ")[0] and others in line for line in lines)
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError) as caught:
+        load_all(tmp_path / "absent", {})
+    assert caught.value.code == "no-pipelines"
+
+
+def test_a_hundred_files_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+    original = yaml.parse
+    monkeypatch.setattr(
+        yaml, "parse", lambda *args, **kwargs: parsed.append(kwargs["Loader"]) or original(*args, **kwargs)
+    )
+    for i in range(100):
+        write(tmp_path, GOOD.replace("flights", f"p{i}"), f"p{i}.yaml")
+    assert len([x for x in load_all(tmp_path, {}) if isinstance(x, PipelineSpec)]) == 100
+    assert parsed == [yaml.CSafeLoader] * 100
+
+
+# finding
+
+
+def test_find_by_name_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, GOOD, "dags/pipelines/flights.yaml")
+    inner = write(tmp_path, GOOD.replace("pipeline: flights", "pipeline: 'weather'  # x"), "dags/pipelines/w.yml")
+    monkeypatch.chdir(tmp_path / "dags")
+    assert find("flights", tmp_path) == path
+    assert find("weather", tmp_path) == find("w", tmp_path) == inner
+    assert find("dags/pipelines/flights.yaml", tmp_path) == path
+    assert find(str(path), Path("/")) == path
+    assert find("pipelines/flights.yaml", tmp_path).resolve() == path
+
+
+@pytest.mark.parametrize("argument", ["flight", "Flights", "flights.yaml", "../flights", ""])
+def test_find_lists_what_there_is(tmp_path: Path, argument: str) -> None:
+    write(tmp_path, GOOD, "dags/pipelines/flights.yaml")
+    write(tmp_path, GOOD.replace("pipeline: flights", "pipeline: weather"), "dags/pipelines/w.yaml")
+    with pytest.raises(TerminalError) as caught:
+        find(argument, tmp_path)
+    assert caught.value.code == "pipeline-not-found"
+    assert "there are flights, w, weather" in caught.value.found
+    assert ("did you mean 'flights'?" in caught.value.found) == bool(argument)
+
+
+def test_find_in_an_empty_project(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError) as caught:
+        find("flights", tmp_path)
+    assert (caught.value.code, caught.value.next) == ("pipeline-not-found", ("draindown init",))
+
+
+# digest
+
+
+def test_digest_follows_meaning_not_spelling(tmp_path: Path) -> None:
+    spec = load(write(tmp_path, GOOD), {})
+    respelled = GOOD.replace("string not null", "STRING  NOT NULL").replace("lake: lake", "retries: 2\nlake: '${L}/'")
+    assert digest(spec) == digest(load(write(tmp_path, respelled), {"L": "lake"}))
+    assert digest(spec) == digest(PipelineSpec.model_validate_json(spec.model_dump_json()))
+    assert digest(spec) != digest(load(write(tmp_path, GOOD.replace("keys: [id]", "keys: [id, at]")), {}))
+    assert re.fullmatch("[0-9a-f]{64}", digest(spec))
+
+
+# any input
+
+_lines = st.sampled_from(
+    [*GOOD.splitlines(), "  - x", "\t", "a: &a [*a]", "? b", "---", "...", "%YAML 9", "'", "{", "${X}", "!!x y"]
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=200) | st.lists(_lines, max_size=20).map("\n".join) | st.binary(max_size=200))
+@example("%TAG ! tag:x,2000:\n---\n!a b")
+@example("a: \ud7ff\x85\u2028b: \t")
+@example("? ? ? a")
+def test_anything_else_is_a_terminal_error(tmp_path: Path, text: str | bytes) -> None:
+    path = tmp_path / "flights.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    try:
+        load(path, {})
+    except TerminalError as error:
+        assert error.code == "invalid-pipeline"
+        assert all(re.search(r"\.yaml:\d+:\d+: ", line) for line in error.found.split("\n")[:1])
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(inner for key, child in children for inner in _paths(child, (*path, key)))]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_value_anywhere_is_read_or_refused_and_the_schema_is_never_narrower(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    tree = {"root": yaml.safe_load(GOOD)}
+    *parents, last = data.draw(st.sampled_from([path for path in _paths(tree) if path]))
+    spot: Any = tree
+    for part in parents:
+        spot = spot[part]
+    spot[last] = data.draw(_values)
+    # JSON is YAML; what json spells NaN, YAML reads as text
+    text = json.dumps(tree["root"], allow_nan=True, ensure_ascii=True)
+    path = write(tmp_path, text)
+    try:
+        load(path, {})
+    except TerminalError as error:
+        assert error.code == "invalid-pipeline"
+    else:
+        jsonschema.Draft202012Validator(schema()).validate(json.loads(text))
+
+
+# documentation
+
+
+def _examples() -> list[Any]:
+    found = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text() if page.is_file() else ""
+        for block in re.finditer(r"^```ya?ml\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            if re.search(r"^pipeline:", block[1], re.MULTILINE):
+                line = text.count("\n", 0, block.start()) + 1
+                found.append(pytest.param(block[1], id=f"{page.relative_to(ROOT)}:{line}"))
+    for file in sorted((ROOT / "dags" / "pipelines").glob("*.y*ml")):
+        found.append(pytest.param(file.read_text(), id=str(file.relative_to(ROOT))))
+    return found
+
+
+@pytest.mark.parametrize("text", _examples())
+def test_examples_are_pipelines(tmp_path: Path, text: str) -> None:
+    load(write(tmp_path, text), {})
+    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(text))
+
+
+def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
+    text = (ROOT / "docs" / "pipeline-files.md").read_text()
+    blocks = re.findall(r"^```ya?ml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 3
+    assert [block for block in blocks if not re.match(r"pipeline: ", block)] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ("Pipeline", PipelineSpec),
+        ("Flow", FlowSpec),
+        ("Source", FilesSource),
+        ("Target", Target),
+        ("Maintenance", Maintenance),
+    ],
+)
+def test_every_key_is_in_the_reference(heading: str, model: Any) -> None:
+    text = (ROOT / "docs" / "pipeline-files.md").read_text()
+    section = re.split(r"^## ", text.split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|", section, re.MULTILINE)
+    assert [name for name, _ in rows] == list(model.model_fields)
+    for name, default in rows:
+        assert (default == "required") == model.model_fields[name].is_required(), name
+
+
+def test_the_schema_file_is_the_generated_one() -> None:
+    written = (ROOT / "docs" / "pipeline.schema.json").read_text()
+    assert written == schema_text(), "run: python -m draindown.schema > docs/pipeline.schema.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("format: json", "formt: json"),
+        ("format: json", "format: avro"),
+        ("format: json", "format: json\n      settle: 5 months"),
+        ("pipeline: flights", "pipeline: Flights"),
+        ("id: string not null", "_id: string"),
+        ("keys: [id]", "keys: id"),
+        ("lake: lake", ""),
+    ],
+)
+def test_the_schema_refuses_mistakes(old: str, new: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(GOOD.replace(old, new)))
+
+
+def test_the_schema_describes_every_key_and_takes_references() -> None:
+    generated = schema()
+    jsonschema.Draft202012Validator.check_schema(generated)
+    assert "$id" not in generated
+    properties = [generated["properties"], *(d["properties"] for d in generated["$defs"].values() if "properties" in d)]
+    assert [name for group in properties for name, one in group.items() if not one.get("description")] == []
+    text = GOOD.replace("format: json", "format: ${FORMAT:-json}\n      max_bytes_per_trigger: ${SIZE:-1mb}")
+    jsonschema.Draft202012Validator(generated).validate(yaml.safe_load(text))
