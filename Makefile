@@ -16,7 +16,7 @@ LINTED := src tests scripts jobs dags plugins benchmarks
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17+ and make. demo and test set everything up by themselves."
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16 | sed 's/^/  make /'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16 | sed 's/^/  make /'
 
 setup: ## Packages and jars, pinned and verified; nothing to do the second time
 	@$(PYTHON) scripts/setup.py
@@ -32,7 +32,7 @@ down: ## Stop it
 
 # One process per tier: Spark's session and Airflow's environment are set once per process.
 test: setup ## All tests but the long fault campaign
-	@for tier in $(TIERS); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
+	@set -e; for tier in $(TIERS); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
 
 unit: setup ## Tests without a JVM
 	@$(PYTEST) tests/unit

@@ -2,8 +2,8 @@
 
     python benchmarks/bench.py drain [--fraction 0.1] [--repeat 3] [--only hand-written,draindown]
 
-Every run starts from nothing in a directory of its own and is timed as a whole process: start-up, work and exit, with the
-CPU time of every process it started. The oracle then says how many rows each result has wrong. Numbers go to
+Every run starts from nothing in a directory of its own and is timed as a whole process: start-up, work and exit, with
+the CPU time of every process it started. The oracle then says how many rows each result has wrong. Numbers go to
 `benchmarks/results/` as JSON and as a table into `docs/performance.md`.
 """
 
@@ -74,7 +74,10 @@ class Sample:
 
 
 def _bin(name: str) -> str:
-    return str(Path(sys.prefix) / "bin" / name)
+    program = Path(sys.prefix) / "bin" / name
+    if not program.exists():
+        sys.exit(f"{program} is not there; run `make setup`, then this again")
+    return str(program)
 
 
 def _submit(place: Place, conf: Mapping[str, str], *flags: str) -> list[str]:
@@ -193,7 +196,7 @@ def _row(name: str, group: list[Sample], base: list[Sample]) -> dict[str, object
 
 
 def _median(group: list[Sample], what: str) -> float:
-    return round(statistics.median(getattr(s, what) for s in group), 2)
+    return round(float(statistics.median(getattr(s, what) for s in group)), 2)
 
 
 def table(rows: list[dict[str, object]]) -> str:

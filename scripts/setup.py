@@ -25,9 +25,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))  # draindown's errors, before draindown is installed
 
-from draindown.errors import TerminalError  # noqa: E402
 from setup_packages import WheelCache, cache_dir, download, read_pins, run, sha256  # noqa: E402
 from setup_preflight import check_disk, choose_python, find_java, quiet  # noqa: E402
+
+from draindown.errors import TerminalError  # noqa: E402
 
 DISK_GB = 3.0
 NEEDS_PERSON = 78  # draindown.exits needs a newer Python than this file may meet

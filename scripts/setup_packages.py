@@ -79,7 +79,9 @@ class WheelCache:
         return (wheel, digest) if intact else None
 
     def add(self, pin, wheel):
-        """Move a wheel in, whole or not at all."""
+        """Move a wheel in, whole or not at all; one that another set-up brought meanwhile stays."""
+        if self.find(pin):
+            return
         home, digest = self._home(pin), sha256(wheel)
         staging = Path(tempfile.mkdtemp(prefix=".incoming-", dir=self.directory))
         shutil.move(str(wheel), str(staging / wheel.name))
@@ -107,6 +109,9 @@ def cache_dir(environ=os.environ):
 def download(python, pins, cache, work):
     """Bring wheels of `pins` into the cache, verified by pip against the lock; sources are built with pinned tools."""
     cache.directory.mkdir(parents=True, exist_ok=True)
+    for left in cache.directory.glob(".*-*"):  # by a set-up that was killed
+        if left.stat().st_mtime < time.time() - 86400:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=cache.directory) as scratch:
         scratch = Path(scratch)
         run([python, "-m", "venv", scratch / "venv"], work / "venv.log")
@@ -137,7 +142,15 @@ def _requirements(path, pins):
 
 def pip_environment(environ=os.environ):
     """The user's environment without what would send packages elsewhere than asked."""
-    unwanted = {"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV", "PYTHONPATH", "PYTHONHOME"}
+    unwanted = {
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_USER",
+        "PIP_ROOT",
+        "PIP_REQUIRE_VIRTUALENV",
+        "PYTHONPATH",
+        "PYTHONHOME",
+    }
     kept = {name: value for name, value in environ.items() if name not in unwanted}
     return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
@@ -208,7 +221,8 @@ def explain(output, log, environ):
     )
     proxies = proxies_in_force(environ)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"ERROR|error:|OSError|\S+==\S+ from", line)]
+    pattern = next((pattern for named, pattern, _ in _CAUSES if named == code), r"^(ERROR|error:)")
+    telling = [line for line in lines if re.search(pattern, line)]
     detail = " ".join((telling or lines or ["no output"])[-1].split())[:240]
     if code == "package-hash-mismatch":
         detail = " ".join(" ".join(re.findall(r"(\S+==\S+) from|(Expected sha256 \S+)|(Got\s+\S+)", output)[0]).split())

@@ -43,7 +43,10 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
 
 
 def find_java(environ=os.environ):
-    """Path and version text of the Java that Spark will use. Raises `java-missing`, `java-too-old`, `java-home-wrong`."""
+    """Path and version of the Java that Spark will use.
+
+    Raises `java-missing`, `java-home-wrong`, `java-too-old` or `java-broken`.
+    """
     home = environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     advice = _java_advice()

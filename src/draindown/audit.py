@@ -11,7 +11,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from draindown import ledger, tables
 from draindown.audit_files import FileFacts, Refusals, recount
-from draindown.audit_keys import MOST, KeyRecount, unusable
+from draindown.audit_keys import KeyRecount, unusable
 from draindown.audit_model import Audit, Residue
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -29,8 +29,6 @@ from draindown.spec import FlowSpec, PipelineSpec
 from draindown.wording import count
 
 Progress = Callable[[int, int, str], None]
-_INTAKE_FACTS = ("lines", "blank", "records")
-_BATCH_SUMS = {"bytes": "size", "lines": "lines", "blank": "blank", "records": "records"}
 
 
 @dataclass
@@ -121,9 +119,8 @@ def _ledger_against_intake(desk: _Desk) -> None:
     for batch in _of_source(desk):
         taken = by_cut.get(batch.cut, [])
         desk.expect("ledger-files", _where(batch), len(taken), batch.files, "files in the intake against the ledger")
-        for name, column in _BATCH_SUMS.items():
-            known = sum(row[column] or 0 for row in taken)
-            desk.expect(f"ledger-{name}-of-files", _where(batch), known, getattr(batch, name), f"{name} of its files")
+        known = sum(row["size"] for row in taken)
+        desk.expect("ledger-bytes", _where(batch), known, batch.bytes, "sizes in the intake against the ledger")
 
 
 def _ledger_against_commits(desk: _Desk) -> None:
@@ -165,33 +162,41 @@ def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
 
 
 def _quarantine(desk: _Desk) -> None:
-    for (path, position), times in Counter((r["file"], r["position"]) for r in desk.refused).items():
+    first = [row for row in desk.refused if _origin(row) == "source"]
+    for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
         desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
-    for known, times in Counter(r["quarantine_id"] for r in desk.refused).items():
+    for known, times in Counter(r["quarantine_id"] for r in first).items():
         desk.expect("quarantine-double-id", known, 1, times)
-    reasons: dict[tuple[int, int], Counter[str]] = {}
+    reasons: dict[tuple[int, str, int], Counter[str]] = {}
     for row in desk.refused:
-        reasons.setdefault((row["generation"], row["batch"]), Counter())[row["reason"]] += 1
-    for batch in _of_source(desk):
-        kept = reasons.pop((batch.generation, batch.batch), Counter())
+        why = ":".join(filter(None, (row["reason"], row["field"])))
+        reasons.setdefault((row["generation"], _origin(row), row["batch"]), Counter())[why] += 1
+    for batch in desk.batches:
+        kept = reasons.pop((batch.generation, batch.origin, batch.batch), Counter())
         desk.expect("quarantine-count", _where(batch), batch.quarantined, kept.total(), "ledger against quarantine")
         told, held = (json.dumps(dict(sorted(c.items()))) for c in (batch.reasons, kept))
         if batch.quarantined == kept.total():
             desk.expect("quarantine-reasons", _where(batch), told, held, "ledger against quarantine")
-    for (generation, number), rows in reasons.items():
-        desk.expect("quarantine-without-batch", f"generation {generation}, batch {number}", 0, rows.total())
+    for (generation, origin, number), rows in reasons.items():
+        where = f"generation {generation}, {origin} batch {number}"
+        desk.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
+
+
+def _origin(row: Mapping[str, Any]) -> str:
+    return "source" if row.get("origin") in (None, "source") else "quarantine"
 
 
 def _raw(desk: _Desk, temporary: Path) -> None:
     """Everything that needs the raw files: counts, refused bytes, keys."""
-    refusals = Refusals(desk.refused, desk.released)
+    refusals = Refusals((r for r in desk.refused if _origin(r) == "source"), desk.released)
     known = {row["path"] for row in desk.files}
     for path in refusals.files() - known:
         desk.expect("quarantine-without-file", path, "a file that was taken in", "none")
     why_not = unusable(desk.flow, desk.root) if desk.flow.is_keyed else None
     keys = KeyRecount(desk.flow, temporary) if desk.flow.is_keyed and not why_not else None
     facts = [_raw_file(desk, row, refusals, keys, at) for at, row in enumerate(desk.files)]
-    gone = [row["path"] for row, fact in zip(desk.files, facts) if fact is None]
+    _ledger_against_raw(desk, facts)
+    gone = [row["path"] for row, fact in zip(desk.files, facts, strict=True) if fact is None]
     if gone:
         desk.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
     desk.seen["raw records"] = sum(fact.records for fact in facts if fact)
@@ -216,9 +221,25 @@ def _raw_file(
     desk.residues += found.residues
     if found.changed:
         return None
-    for name in _INTAKE_FACTS:
-        desk.expect(f"intake-{name}", path, getattr(found, name), row[name], f"{name} in the file against the intake")
+    if found.physical is None:
+        desk.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
+    else:
+        for name, number in zip(("lines", "blank"), found.physical, strict=True):
+            desk.expect(f"intake-{name}", path, number, row[name], f"{name} in the file against the intake")
     return found
+
+
+def _ledger_against_raw(desk: _Desk, facts: list[FileFacts | None]) -> None:
+    by_cut: dict[int, list[FileFacts | None]] = {}
+    for row, fact in zip(desk.files, facts, strict=True):
+        by_cut.setdefault(row["cut"], []).append(fact)
+    for batch in _of_source(desk):
+        found = [fact for fact in by_cut.get(batch.cut, []) if fact]
+        if len(found) < len(by_cut.get(batch.cut, [])):
+            continue
+        for name in ("lines", "blank", "records"):
+            number = sum(getattr(fact, name) for fact in found)
+            desk.expect(f"recount-{name}", _where(batch), number, getattr(batch, name), "raw files against the ledger")
 
 
 def _live_rows(desk: _Desk) -> None:
@@ -256,5 +277,3 @@ def _keys(desk: _Desk, keys: KeyRecount, *, all_files: bool) -> None:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-

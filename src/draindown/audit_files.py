@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,20 +13,26 @@ import pyarrow.parquet as parquet
 
 from draindown.audit_keys import MOST, KeyRecount
 from draindown.audit_model import Residue
-from draindown.audit_raw import FieldReader, RawRecord, cells_of, sha256, text_records
+from draindown.audit_raw import FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec import FlowSpec
 
 _ROWS = 100_000
+_KEPT_OF_LONG = 64 * 1024  # bytes
 
 
 @dataclass
 class FileFacts:
-    """What one raw file holds. `accepted` are the records that weren't refused; `changed`: not the bytes that were read."""
+    """What one raw file holds. `accepted`: records that weren't refused; `changed`: not the bytes that were read.
+
+    `blank` counts CSV headers too, and `lines` takes a quoted line end as part of its record, as the ledger does;
+    `physical` is what the intake counts: lines as they lie there, and those without anything in them.
+    """
 
     lines: int = 0
     blank: int = 0
     accepted: int = 0
     changed: bool = False
+    physical: tuple[int, int] | None = None
     residues: list[Residue] = field(default_factory=list)
 
     @property
@@ -68,23 +75,27 @@ def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: 
 
 
 def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    facts, path = FileFacts(), taken["path"]
+    facts, path, multiline = FileFacts(), taken["path"], bool(taken.get("multiline"))
     refused = dict(refusals.of(path))
-    header = _header(taken, flow)
+    header = _header(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues)
-    for record in text_records(path, quoted_newlines=bool(taken.get("multiline"))):
-        facts.lines += 1
+    file = TextFile(path, quoted_newlines=multiline)
+    for record in file:
         row = refused.pop(record.position, None)
-        if record.blank or (header is not None and record.raw.decode("utf-8", "replace") == header):
+        if not record.raw.strip() or record.raw == header:
             facts.blank += 1
             if row:
                 facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", "blank"))
             continue
         if row:
-            facts.residues += _raw_residues(path, record, row)
+            facts.residues += _raw_residues(path, record, row, multiline)
+        else:
+            facts.accepted += 1
         if row is None or refusals.is_released(row):
-            facts.accepted += row is None
             sink.take(record)
+        facts.lines += 1
+    facts.lines += facts.blank
+    facts.physical = (file.lines, file.blank)
     sink.flush()
     _beyond(facts, path, refused)
     return facts
@@ -97,40 +108,41 @@ def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
         )
 
 
-def _header(taken: Mapping[str, Any], flow: FlowSpec) -> str | None:
+def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     if flow.source.format != "csv" or not flow.source.header:
         return None
-    # the first line, whatever the intake says: the audit reads for itself
-    first = next(text_records(taken["path"], quoted_newlines=bool(taken.get("multiline"))), None)
-    return first.raw.decode("utf-8", "replace") if first else None
+    # whatever the intake says: the audit reads for itself
+    return next((r.raw for r in TextFile(path, quoted_newlines=multiline) if r.raw.strip()), None)
 
 
-def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
+def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any], multiline: bool) -> Iterator[Residue]:
     where = f"{path}:{record.position}"
-    kept = row.get("raw_bytes")
+    raw = record.raw
+    if multiline:  # its records pass through text, where a byte that is no UTF-8 becomes U+FFFD
+        raw = raw.decode("utf-8", "replace").encode()
+    kept, length = row.get("raw_bytes"), row.get("raw_length")
     if kept is None:
         kept = (row["raw"] or "").encode("utf-8", "surrogatepass")
-    length = row.get("raw_length")
-    if length is not None and length not in (len(record.raw), len(record.raw.decode("utf-8", "replace"))):
-        yield Residue("quarantine-length", where, str(len(record.raw)), str(length), "bytes of the raw record")
-    # of a record that is too large only the beginning is kept
-    same = record.raw.startswith(kept) and bool(kept) if row["reason"] == "too_large" else record.raw == kept
+    if length is not None and length != len(raw):
+        yield Residue("quarantine-length", where, str(len(raw)), str(length), "bytes of the raw record")
+    # of a long record only the beginning is kept
+    same = raw.startswith(kept) if len(kept) >= _KEPT_OF_LONG else raw == kept
     if not same:
-        shown = [value[:60].decode("utf-8", "backslashreplace") for value in (record.raw, kept)]
-        yield Residue("quarantine-raw", where, *shown, "raw text kept against the bytes in the file")
+        there, here = (value[:60].decode("utf-8", "backslashreplace") for value in (raw, kept))
+        yield Residue("quarantine-raw", where, there, here, "raw text kept against the bytes in the file")
 
 
 class _KeySink:
     """Collects keys and sequences of accepted records and hands them on in blocks."""
 
     def __init__(
-        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: str | None, residues: list[Residue]
+        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
         names = list(flow.columns)
         if header is not None:
-            names = [cell.strip() for cell in cells_of(header.encode(), flow.source.delimiter)]
+            names = [cell.strip() for cell in cells_of(header, flow.source.delimiter)]
         self._read = FieldReader(flow.source, keys.names if keys else [], names)
 
     def take(self, record: RawRecord) -> None:
@@ -156,10 +168,12 @@ class _KeySink:
 def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
+    facts = FileFacts()
+    if not Path(path).stat().st_size:
+        return facts
     reader = parquet.ParquetFile(path) if flow.source.format == "parquet" else orc.ORCFile(path)
     present = reader.schema_arrow.names if flow.source.format == "parquet" else reader.schema.names
     wanted = [name for name in (keys.names if keys else []) if name in present]
-    facts = FileFacts()
     for block in _blocks(reader, flow, wanted):
         first = facts.lines + 1
         facts.lines += block.num_rows
@@ -177,8 +191,10 @@ def _blocks(reader: Any, flow: FlowSpec, wanted: list[str]) -> Iterator[Any]:
     # a block without columns still knows its rows
     if flow.source.format == "parquet":
         for group in range(reader.num_row_groups):
-            yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(
-                reader.metadata.row_group(group).num_rows
+            yield (
+                reader.read_row_group(group, columns=wanted)
+                if wanted
+                else _Rows(reader.metadata.row_group(group).num_rows)
             )
     else:
         for stripe in range(reader.nstripes):

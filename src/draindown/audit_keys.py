@@ -67,8 +67,8 @@ def _names_set(call: ast.Call) -> Iterator[str]:
     if called in _MAKERS:
         chosen: Sequence[ast.expr | None] = call.args[_MAKERS[called] : _MAKERS[called] + 1]
     elif called in ("withColumns", "withColumnsRenamed"):
-        pairs = [(k, v) for arg in call.args if isinstance(arg, ast.Dict) for k, v in zip(arg.keys, arg.values)]
-        chosen = [key if called == "withColumns" else value for key, value in pairs]
+        given = [arg for arg in call.args if isinstance(arg, ast.Dict)]
+        chosen = [name for arg in given for name in (arg.keys if called == "withColumns" else arg.values)]
     else:
         chosen = call.args if called == "toDF" else ()
     yield from (c.value for c in chosen if isinstance(c, ast.Constant) and isinstance(c.value, str))
@@ -89,10 +89,10 @@ class KeyRecount:
         self.names = [*self._keys, *self._sequence]
         types = [duck_type(flow.columns[name].type) for name in self.names]
         self._slots = [f"k{i}" for i in range(len(self._keys))] + [f"s{i}" for i in range(len(self._sequence))]
-        self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types))
+        self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True))
         self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
         self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
-        declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types))
+        declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
         for name in ("raw", "target", "tombstones"):
             self._db.execute(f"create table {name} ({declared})")
 
@@ -131,14 +131,16 @@ class KeyRecount:
         joined = f"w full join h using ({keys}) full join d using ({keys}) anti join blurred using ({keys})"
         for kind, test in _CHECKS.items():
             if (all_files and not unread) or kind not in _NEED_ALL_FILES:
-                yield from self._residues(kind, f"select {keys}, w.s as w, h.s as h, d.s as d from {joined} where {test}")
+                chosen = f"{keys}, w.s as w, h.s as h, d.s as d"
+                yield from self._residues(kind, f"select {chosen} from {joined} where {test}")
 
     def _residues(self, kind: str, sql: str) -> Iterator[Residue]:
-        for *key, want, have, dead in self._few(sql):
-            found = f"target {have or 'none'}, tombstone {dead or 'none'}"
-            yield Residue(kind, self._shown(key), f"sequence {want or 'none'}", found)
-        number = self._one(f"select count(*) from ({sql})")
-        if number > MOST:
+        found_rows = self._few(sql)
+        for *key, want, have, dead in found_rows:
+            found = f"target {_bare(have)}, tombstone {_bare(dead)}"
+            yield Residue(kind, self._shown(key), f"sequence {_bare(want)}", found)
+        if len(found_rows) == MOST:
+            number = self._one(f"select count(*) from ({sql})")
             yield Residue(kind, "all keys", "0", count(number), f"the first {MOST} are listed")
 
     def _few(self, sql: str) -> list[tuple[object, ...]]:
@@ -153,7 +155,11 @@ class KeyRecount:
         return " or ".join(f"{slot} is null" for slot in self._slots)
 
     def _shown(self, key: Sequence[object]) -> str:
-        return ", ".join(f"{name}={value}" for name, value in zip(self._keys, key))
+        return ", ".join(f"{name}={value}" for name, value in zip(self._keys, key, strict=True))
+
+
+def _bare(row: object) -> str:
+    return "none" if row is None else str(row).removeprefix("(").removesuffix(")").removesuffix(",")
 
 
 def _zone(name: str) -> str:

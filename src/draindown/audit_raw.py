@@ -33,11 +33,6 @@ class RawRecord:
     position: int
     raw: bytes
 
-    @property
-    def blank(self) -> bool:
-        """Whether there is nothing in it."""
-        return not self.raw.strip()
-
 
 def sha256(path: str) -> str:
     """Hash of the file's bytes as they lie there."""
@@ -69,12 +64,27 @@ def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
         yield from rest.splitlines()
 
 
-def text_records(path: str, *, quoted_newlines: bool = False) -> Iterator[RawRecord]:
-    """Every record of a text file, blank ones too; with `quoted_newlines` a line end inside quotes belongs to it."""
-    with open_raw(path) as stream:
-        found = _spanning(lines(stream)) if quoted_newlines else lines(stream)
-        for position, raw in enumerate(found, 1):
-            yield RawRecord(position, raw)
+class TextFile:
+    """The records of a text file, blank ones too; after one pass, `lines` and `blank` count its physical lines.
+
+    With `quoted_newlines` a line end inside double quotes belongs to the record.
+    """
+
+    def __init__(self, path: str, *, quoted_newlines: bool = False) -> None:
+        self.lines = self.blank = 0
+        self._path, self._quoted_newlines = path, quoted_newlines
+
+    def __iter__(self) -> Iterator[RawRecord]:
+        with open_raw(self._path) as stream:
+            physical = self._counted(lines(stream))
+            for position, raw in enumerate(_spanning(physical) if self._quoted_newlines else physical, 1):
+                yield RawRecord(position, raw)
+
+    def _counted(self, physical: Iterator[bytes]) -> Iterator[bytes]:
+        for line in physical:
+            self.lines += 1
+            self.blank += not line.strip()
+            yield line
 
 
 def _spanning(physical: Iterator[bytes]) -> Iterator[bytes]:

@@ -14,8 +14,9 @@ from draindown.wording import age, columns, count, printable, size
 
 WIDTH = 100
 _LABEL = 9
-_MOST_FINDINGS = 3
-_MOST_EXPECTATIONS = 4
+_MOST_FINDINGS = 2
+_MOST_EXPECTATIONS = 3
+_MOST_COMMANDS = 2
 _FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
 _APPLIED = ("inserted", "updated", "deleted", "remembered")
 
@@ -95,7 +96,7 @@ def _drain_lines(drain: DrainPart) -> list[str]:
     sums = drain.totals
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
-        batches += f"; stopped early: {drain.bound}"
+        batches += f"; {printable(drain.bound)}"
     if drain.parked_files:
         batches += f"; {count(drain.parked_files, 'file')} parked"
     return [
@@ -163,18 +164,17 @@ def _check_lines(check: CheckPart) -> list[str]:
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
     lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
     lines += [_expectation(e) for e in (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]]
-    if len(failed) > _MOST_EXPECTATIONS:
-        lines.append(f"and {len(failed) - _MOST_EXPECTATIONS} more")
-    if failed and check.page:
-        lines.append(f"page: {printable(check.page)}")
+    more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+    more += [f"page: {printable(check.page)}"] if failed and check.page else []
+    lines += [";  ".join(more)] if more else []
     return _labelled("gate", lines)
 
 
 def _published(check: CheckPart) -> str:
     before = "none" if check.published_before is None else str(check.published_before)
     if check.published_after is None or check.published_after == check.published_before:
-        return f"published version stays {before}"
-    return f"published version {check.published_after} (was {before})"
+        return f"published stays {before}"
+    return f"published {check.published_after} (was {before})"
 
 
 def _expectation(judged: Expectation) -> str:
@@ -188,7 +188,8 @@ def _compact_lines(part: CompactPart) -> list[str]:
     if not part.files_before and not part.vacuumed_files:
         return _labelled("compact", [f"nothing done: {printable(part.evidence)}"])
     where = f" in {count(len(part.partitions), 'partition')}" if part.partitions else ""
-    done = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}, {size(part.bytes_rewritten)} rewritten"
+    files = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}"
+    done = f"{files}, {size(part.bytes_rewritten)} rewritten"
     vacuum = f"; {count(part.vacuumed_files, 'old file')} removed" if part.vacuumed_files else ""
     return _labelled("compact", [f"{done}{vacuum}  ({printable(part.evidence)})"])
 
@@ -210,9 +211,9 @@ def _error_lines(step: StepReport) -> list[str]:
     error = step.error or {}
     tried, found, changed = (printable(str(error.get(name) or "unknown")) for name in ("tried", "found", "changed"))
     lines = _labelled("error", [f"{error.get('code', 'unforeseen')} in {step.step}"])
-    for name, text in (("found", found), ("tried", tried), ("changed", changed)):
-        lines += _wrapped(f"{name}: ", text, most=3)
-    for command in list(error.get("next") or [])[:3]:
+    for name, text, most in (("found", found, 3), ("tried", tried, 1), ("changed", changed, 1)):
+        lines += _wrapped(f"{name}: ", text, most)
+    for command in list(error.get("next") or [])[:_MOST_COMMANDS]:
         # a command that is cut can't be typed: it may pass the width
         lines.append(" " * (_LABEL + 1) + _KEEP + f"next: {printable(str(command))}")
     return lines

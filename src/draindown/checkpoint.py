@@ -71,7 +71,9 @@ class Checkpoint:
         offsets, commits = self._batches("offsets"), self._batches("commits")
         if not self.started:
             if offsets or commits:
-                raise self._error("checkpoint-without-metadata", "logs of batches are there, the file `metadata` is not")
+                raise self._error(
+                    "checkpoint-without-metadata", "logs of batches are there, the file `metadata` is not"
+                )
             return
         if not self._json(self._home / "metadata", 0).get("id"):
             raise self._error("checkpoint-damaged", "metadata names no query")
@@ -120,7 +122,9 @@ class Checkpoint:
             raise self._error("checkpoint-damaged", f"{where} is missing") from None
         except (ValueError, IndexError):
             size = file.stat().st_size
-            raise self._error("checkpoint-damaged", f"{where} is {'torn' if size else 'empty'} ({size} bytes)") from None
+            raise self._error(
+                "checkpoint-damaged", f"{where} is {'torn' if size else 'empty'} ({size} bytes)"
+            ) from None
         if not isinstance(content, dict):
             raise self._error("checkpoint-damaged", f"{where} holds no object in line {line + 1}")
         return content
@@ -130,11 +134,15 @@ class Checkpoint:
             code,
             tried=f"read the checkpoint {self.path}",
             found=found,
-            next=[
-                f"restore {self.path} from a copy, as a whole; an older copy is fine: what it replays changes nothing",
-                "without a copy: the chapter on lost checkpoints in docs/runbook.md",
-            ],
+            next=_restore(self.path),
         )
+
+
+def _restore(path: str) -> list[str]:
+    return [
+        f"restore {path} from a copy, as a whole; an older copy will do: what it replays changes nothing",
+        "without a copy: the chapter on lost checkpoints in docs/runbook.md",
+    ]
 
 
 def generation(layout: FlowLayout) -> int:
@@ -171,10 +179,7 @@ def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> N
         tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
         found=f"{checkpoint.path} is {'empty' if Path(checkpoint.path).exists() else 'gone'}, "
         f"yet batches up to {app_known} are in the table",
-        next=[
-            f"restore {checkpoint.path} from a copy, as a whole; an older copy is fine: what it replays changes nothing",
-            "without a copy: the chapter on lost checkpoints in docs/runbook.md",
-        ],
+        next=_restore(checkpoint.path),
     )
 
 

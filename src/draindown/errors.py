@@ -1,9 +1,9 @@
 """Every error a user can meet, each saying what was tried, found, changed, and what to type next.
 
-    DraindownError
-    ├── GateFailed        the data did not pass its gate; nothing was published
-    ├── TransientError    trying again later may help (a lease is held, storage hiccup)
-    └── TerminalError     a person must act (configuration, checkpoint mismatch, lost input)
+DraindownError
+├── GateFailed        the data did not pass its gate; nothing was published
+├── TransientError    trying again later may help (a lease is held, storage hiccup)
+└── TerminalError     a person must act (configuration, checkpoint mismatch, lost input)
 """
 
 from __future__ import annotations

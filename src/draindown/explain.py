@@ -112,9 +112,9 @@ def _no_choice(ctx: dict[str, Any], value: Any) -> str:
 
 _TEXTS: dict[str, Callable[[dict[str, Any], Any], str]] = {
     "literal_error": _no_choice,
-    "too_short": lambda ctx, value: f"is empty; it needs at least {ctx['min_length']}",
-    "string_too_short": lambda ctx, value: f"is empty; it needs at least {ctx['min_length']} character",
-    "string_too_long": lambda ctx, value: f"may have at most {ctx['max_length']} characters",
+    "too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']}",
+    "string_too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']} character",
+    "string_too_long": lambda ctx, _: f"may have at most {ctx['max_length']} characters",
     "greater_than_equal": lambda ctx, value: f"must be at least {ctx['ge']}, not {_spelled(value)}",
     "less_than_equal": lambda ctx, value: f"must be at most {ctx['le']}, not {_spelled(value)}",
 }

@@ -28,9 +28,12 @@ _CALLS = _BARE | {
     *("spark_partition_id", "input_file_name", "input_file_block_start", "input_file_block_length"),
 }
 _CLOCK_IF_EMPTY = {"unix_timestamp", "to_unix_timestamp"}
-_CODE = {"reflect", "java_method", "try_reflect"}
-_CLOCK_LITERALS = {"now", "today", "yesterday", "tomorrow"}
-_TYPED = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
+_CODE = {"reflect", "java_method", "try_reflect", "identifier"}
+# Spark reads these texts as the current time wherever they meet a date or a timestamp, as in `at > 'now'`.
+_CLOCK_TEXT = re.compile(
+    r"[rR]?(['\"])\s*(?P<word>now|today|yesterday|tomorrow)(\s+(\w+/[\w/+-]+|UTC|GMT|Z|[+-]\d[\d:]*))?\s*\1",
+    re.IGNORECASE,
+)
 _ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
 MAX_LENGTH = 10_000
 
@@ -47,6 +50,7 @@ def check_expression(text: str) -> str:
     tokens = list(_TOKEN.finditer(text))
     _check_form(tokens)
     for at, token in enumerate(tokens):
+        _check_text(token)
         _check_word(tokens, at, token)
     return text
 
@@ -72,6 +76,13 @@ def _check_form(tokens: list[re.Match[str]]) -> None:
         raise ValueError("has unbalanced parentheses")
 
 
+def _check_text(token: re.Match[str]) -> None:
+    found = _CLOCK_TEXT.fullmatch(token.group()) if token.lastgroup == "string" else None
+    if found:
+        plain = f"for plain text write rlike '^{found['word']}$'"
+        raise ValueError(f"{token.group()} reads the clock where a time is expected: {_ROW_ALONE}; {plain}")
+
+
 def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
     if token.lastgroup not in ("word", "quoted"):
         return
@@ -85,8 +96,6 @@ def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> N
     if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
         raise ValueError(f"{word}() without arguments reads the clock: {_ROW_ALONE}")
     if called and word in _CODE:
-        raise ValueError(f"{word}() runs code; expressions may not")
+        raise ValueError(f"{word}() runs code or hides a name; expressions may not")
     if not quoted and word in ("select", "over") and before != "." and (word == "select" or called):
         raise ValueError(f"{word} looks beyond the row: {_ROW_ALONE}")
-    if not quoted and word in _TYPED and following[0].strip("rR'\" ").lower() in _CLOCK_LITERALS:
-        raise ValueError(f"{word} {following[0]} reads the clock: {_ROW_ALONE}")

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import batched  # type: ignore[attr-defined]
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from draindown import known, parked
 from draindown.known import KnownFile
 from draindown.layout import FlowLayout
-from draindown.listing import SourceFile, list_source, shown
-from draindown.parked import Event
+from draindown.listing import Listing, SourceFile, list_source, shown
+from draindown.parked import Event, State
 from draindown.report import Finding
 from draindown.request import Request
 from draindown.spec import FilesSource
@@ -28,7 +27,236 @@ from draindown.verify import Skipped, Unreadable, Verified, sha256_of, verify
 FILES_PER_CUT = 2000
 """Files of one batch at most: each costs the engine a task or part of one, however small it is."""
 
-_FLOOR, _CEILING = 32 * 1024**2, 1024**3
-_HEAP_SHARE = 8
+_FLOOR, _CEILING, _HEAP_SHARE = 32 * 1024**2, 1024**3, 8
 _AT_ONCE = 512
 _THREADS = 4
+_REDELIVER = "deliver the new content under another name; it is read then"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Upper bounds of one cut, in unpacked bytes and in files, and where they come from."""
+
+    bytes: int
+    files: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one intake did. `bytes` on disk; `parked` counts newly parked files."""
+
+    cuts: int
+    files: int
+    bytes: int
+    parked: int
+    findings: tuple[Finding, ...]
+    bound: Bound
+
+
+class Recorded(Protocol):
+    """A file as intake recorded it: a row of the intake table, or a `Verified`."""
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @property
+    def mtime_ns(self) -> int:
+        """Modification time in ns."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the bytes on disk."""
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Listed files by what intake knows of them; those it is done with are in neither.
+
+    `new` are to be judged, `differing` are in a cut already but have another size or mtime now. `events` holds the
+    newest event of every path that has any.
+    """
+
+    new: list[SourceFile]
+    differing: list[tuple[SourceFile, KnownFile]]
+    events: dict[str, Event]
+
+
+def bound_for(source: FilesSource, heap_bytes: int) -> Bound:
+    """How large a cut may be. Memory bounds it wherever the source doesn't bound its bytes."""
+    if source.max_bytes_per_trigger is not None:
+        size = source.max_bytes_per_trigger
+        return Bound(size, FILES_PER_CUT, f"max_bytes_per_trigger: {show_size(size)}")
+    size = min(max(heap_bytes // _HEAP_SHARE, _FLOOR), _CEILING)
+    memory = f"sized to memory: {show_size(size)} (heap {show_size(heap_bytes)} / {_HEAP_SHARE})"
+    if source.max_files_per_trigger is not None:
+        files = min(source.max_files_per_trigger, FILES_PER_CUT)
+        return Bound(size, files, f"max_files_per_trigger: {files}, {memory}")
+    return Bound(size, FILES_PER_CUT, memory)
+
+
+def cut(files: Sequence[Verified], bound: Bound) -> list[list[Verified]]:
+    """Cut files into batches, in their order; a file larger than the bound is a cut of its own."""
+    return list(_cuts(files, bound))
+
+
+def _cuts(files: Iterable[Verified], bound: Bound) -> Iterator[list[Verified]]:
+    group: list[Verified] = []
+    size = 0
+    for file in files:
+        if group and (size + file.raw_bytes > bound.bytes or len(group) >= bound.files):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.raw_bytes
+    if group:
+        yield group
+
+
+def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
+    """Take away what intake is done with: files in a cut, parked, discarded or noted with the same size and mtime."""
+    events = parked.latest(layout)
+    have = known.find(layout, (file.path for file in listing.files))
+    new, differing = [], []
+    for file in listing.files:
+        event, taken = events.get(file.path), have.get(file.path)
+        if _same(taken, file) or (event and event.state != "retried" and _same(event, file)):
+            continue
+        if taken:
+            differing.append((file, taken))
+        else:
+            new.append(file)
+    return Sorted(new, differing, events)
+
+
+def _same(one: KnownFile | Event | None, other: SourceFile) -> bool:
+    return one is not None and (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
+
+
+def take_in(
+    request: Request, *, heap_bytes: int, now: datetime, progress: Callable[[int, int], None] | None = None
+) -> Taken:
+    """Take in what is new at the source. Call it under the flow's lease; killed anywhere, the next call goes on.
+
+    `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge). Creates the intake table.
+    Raises TerminalError `source-missing`.
+    """
+    layout, source = request.layout, request.flow_spec.source
+    known.create(layout)
+    listing = list_source(source, Path(request.root), now)
+    sorted_out = sort_out(layout, listing)
+    run = _Run(request, now, sorted_out.events, list(listing.findings))
+    run.look_at_differing(sorted_out.differing)
+    bound = bound_for(source, heap_bytes)
+    cuts = files = size = 0
+    for group in _cuts(run.readable(sorted_out.new, progress), bound):
+        known.append_cut(layout, group, now)
+        cuts, files, size = cuts + 1, files + len(group), size + sum(file.size for file in group)
+    if cuts:
+        known.remember(layout)
+    return Taken(cuts, files, size, run.parked, tuple(run.findings), bound)
+
+
+@dataclass
+class _Run:
+    """One intake on its way: what it found and parked so far."""
+
+    request: Request
+    now: datetime
+    events: dict[str, Event]
+    findings: list[Finding] = field(default_factory=list)
+    parked: int = 0
+
+    def readable(self, files: Sequence[SourceFile], progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
+        """Judge files in their order, a few at a time; parks the unreadable ones."""
+        source = self.request.flow_spec.source
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+            for start in range(0, len(files), _AT_ONCE):
+                some = files[start : start + _AT_ONCE]
+                judged = list(pool.map(lambda file: verify(file, source), some))
+                # parked first: no event is lost if the run dies before the cut
+                self._record(judged)
+                yield from (result for result in judged if isinstance(result, Verified))
+                if progress:
+                    progress(start + len(some), len(files))
+
+    def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
+        """Tell files that were only touched from files whose bytes changed after they were taken in."""
+        events = []
+        for file, taken in pairs:
+            event = self._compare(file, taken)
+            if event:
+                events.append(event)
+            if event and event.is_open:
+                self.parked += 1
+                self.findings.append(_finding("changed", file.path, event.detail, _REDELIVER))
+        parked.record(self.request.layout, events, self.now)
+
+    def _compare(self, file: SourceFile, taken: KnownFile) -> Event | None:
+        detail = f"was taken in with {taken.size} bytes (cut {taken.cut}), now has {file.size}"
+        digest = ""
+        if file.size == taken.size:
+            try:
+                digest = sha256_of(file.path)
+            except OSError:
+                return None  # gone or out of reach: not listed, or listed again, next time
+            if digest == known.sha256(self.request.layout, taken):
+                return self._event(file, "touched", sha256=digest)
+            detail = f"was taken in with other bytes of the same size (cut {taken.cut})"
+        return self._event(file, "parked", reason="changed", detail=detail, sha256=digest)
+
+    def _record(self, judged: Sequence[Verified | Unreadable | Skipped]) -> None:
+        events = []
+        for result in judged:
+            match result:
+                case Skipped():
+                    self.findings.append(result.finding)
+                case Unreadable():
+                    self.parked += 1
+                    detail = f"{result.reason}: {result.detail}"
+                    self.findings.append(_finding("parked", result.path, detail, self._advice()))
+                    events.append(self._parked(result))
+                case Verified() if (event := self.events.get(result.path)) and event.is_open:
+                    events.append(self._event(result, "retried", note="the file changed and can be read now"))
+        parked.record(self.request.layout, events, self.now)
+
+    def _advice(self) -> str:
+        return "deliver it again, whole: it is read then"
+
+    def _parked(self, file: Unreadable) -> Event:
+        return self._event(file, "parked", reason=file.reason, detail=file.detail, sha256=file.sha256, head=file.head)
+
+    def _event(self, file: SourceFile | Verified | Unreadable, state: State, **more: object) -> Event:
+        return Event(file.path, file.size, file.mtime_ns, state, run_id=self.request.run_id, **more)  # type: ignore[arg-type]
+
+
+def pinned(files: Iterable[Recorded]) -> list[Finding]:
+    """Findings about files that are no longer as intake recorded them: `changed`, `vanished`. Empty is good.
+
+    Looks at size and mtime; hashes only where the mtime alone differs.
+    """
+    return [finding for file in files if (finding := _pinned(file))]
+
+
+def _pinned(file: Recorded) -> Finding | None:
+    try:
+        found = Path(file.path).stat()
+        if found.st_size != file.size:
+            detail = f"was taken in with {file.size} bytes, now has {found.st_size}"
+            return _finding("changed", file.path, detail, "restore its first content; " + _REDELIVER)
+        if found.st_mtime_ns != file.mtime_ns and sha256_of(file.path) != file.sha256:
+            detail = "was taken in with other bytes of the same size"
+            return _finding("changed", file.path, detail, "restore its first content; " + _REDELIVER)
+    except OSError as error:
+        detail = f"was taken in, now can't be read: {error.strerror}"
+        return _finding("vanished", file.path, detail, "put it back where it was")
+    return None
+
+
+def _finding(kind: str, path: str, detail: str, next: str) -> Finding:
+    return Finding(kind=kind, subject=shown(path), detail=detail, next=next)  # type: ignore[arg-type]

@@ -72,8 +72,7 @@ def last_cut(layout: FlowLayout) -> int:
 
 def create(layout: FlowLayout) -> None:
     """Make the empty intake table where there is none, so that a stream can start on it."""
-    if not tables.exists(layout.intake):
-        tables.create(layout.intake, SCHEMA, _STATISTICS)
+    tables.create(layout.intake, SCHEMA, statistics=_STATISTICS, private=True)
 
 
 def append_cut(layout: FlowLayout, files: Sequence[Verified], now: datetime) -> int:
@@ -140,13 +139,13 @@ def remember(layout: FlowLayout) -> None:
     parts = _all_known(layout)
     if not newest or (len(parts) == 1 and newest < _CACHE_FROM):
         return
-    whole = pa.concat_tables(parts).replace_schema_metadata({"cut": str(newest)})
+    whole = pa.concat_tables(parts).replace_schema_metadata({"cut": str(newest), "table": _id(layout)})
     target = Path(_cache(layout))
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix="_", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as out, pa.ipc.new_file(out, whole.schema) as writer:
             writer.write_table(whole)
-        os.replace(temporary, target)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -172,9 +171,14 @@ def _read_cache(layout: FlowLayout, newest: int) -> pa.Table | None:
     try:
         with pa.memory_map(_cache(layout)) as file:
             table = pa.ipc.open_file(file).read_all()
-        return table if int(table.schema.metadata[b"cut"]) <= newest else None
+        facts = table.schema.metadata
+        return table if facts[b"table"].decode() == _id(layout) and int(facts[b"cut"]) <= newest else None
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
         return None
+
+
+def _id(layout: FlowLayout) -> str:
+    return tables.table_id(layout.intake)
 
 
 def _cache(layout: FlowLayout) -> str:

@@ -1,7 +1,7 @@
 """Where everything lives under a lake: the only place that builds a path.
 
-    tables/<table>  quarantine/<flow>  tombstones/<table>  ledger/<flow>       for everyone who queries
-    _draindown/<pipeline>/<flow>/                                              for draindown itself
+tables/<table>  quarantine/<flow>  tombstones/<table>  ledger/<flow>       for everyone who queries
+_draindown/<pipeline>/<flow>/                                              for draindown itself
 """
 
 from __future__ import annotations
@@ -79,6 +79,11 @@ class FlowLayout:
     def waivers(self) -> str:
         """JSON file of expectations that a person waived, by name."""
         return f"{self.home}/waivers.json"
+
+    @property
+    def vacuumed(self) -> str:
+        """JSON file that remembers when each table's old files were last removed."""
+        return f"{self.home}/vacuumed.json"
 
     @property
     def lease(self) -> str:

@@ -69,7 +69,9 @@ class Lease:
     def __init__(self, layout: FlowLayout, *, owner: str, run_id: str) -> None:
         self._layout = layout
         self._home = Path(layout.lease)
-        self._card = Card(owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        self._card = Card(
+            owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+        )
         self._driver = FileLock(self._home / "driver.lock", mode=0o600)
         self._jvm: JvmLock | None = None
 
@@ -89,7 +91,9 @@ class Lease:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._jvm:
             self._jvm.release()
         (self._home / "owner.json").unlink(missing_ok=True)

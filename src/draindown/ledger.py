@@ -15,6 +15,7 @@ from typing import Any, Literal
 from draindown.errors import TerminalError
 
 Origin = Literal["source", "quarantine"]
+TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 
 
@@ -24,6 +25,7 @@ class BatchRow:
 
     `lines = records + blank` and `records = applied + superseded + duplicate + quarantined + late`, where
     `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
+    `changed_at` is the stamp of the rows it changed, later than that of every earlier batch.
     """
 
     pipeline: str
@@ -48,6 +50,7 @@ class BatchRow:
     remembered: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     max_sequence: str | None = None
+    changed_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     seconds: float = 0.0
@@ -68,7 +71,7 @@ class BatchRow:
         """The inverse of `as_dict`; fields this version doesn't know are left out."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in row.items() if k in known}
-        for name in ("started_at", "finished_at"):
+        for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
         if isinstance(values.get("reasons"), str):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from draindown import tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
-from draindown.ledger import BatchRow, Origin, from_commit
+from draindown.ledger import TIMES, BatchRow, Origin, from_commit
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -20,7 +20,8 @@ SCHEMA = pa.schema(
     + [("run_id", pa.string()), ("origin", pa.string()), ("cut", pa.int64())]
     + [(name, pa.int64()) for name in ("files", "bytes", "lines", "blank", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
-    + [("reasons", pa.string()), ("max_sequence", pa.string()), ("started_at", _TIME), ("finished_at", _TIME)]
+    + [("reasons", pa.string()), ("max_sequence", pa.string())]
+    + [(name, _TIME) for name in TIMES]
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64())]
 )
 _LOOK_BACK = 100
@@ -77,6 +78,6 @@ def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
 
 def _flat(row: BatchRow) -> dict[str, Any]:
     flat = row.as_dict()
-    for name in ("started_at", "finished_at"):
+    for name in TIMES:
         flat[name] = datetime.fromisoformat(flat[name]) if flat[name] else None
     return flat | {"reasons": json.dumps(flat["reasons"], sort_keys=True)}

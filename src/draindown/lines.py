@@ -31,7 +31,7 @@ class LineCounter:
         blank: lines that are empty or hold only white space.
         bytes: all bytes fed.
         bom: whether the first three bytes are a UTF-8 byte order mark.
-        multiline: with `quotes`, whether some line holds an odd number of double quotes, so that a record may span lines.
+        multiline: with `quotes`, whether a line holds an odd number of double quotes: a record may span lines.
         header: with `header`, the first record that isn't blank, without its end; None if there is none.
     """
 

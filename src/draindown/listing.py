@@ -1,4 +1,4 @@
-"""What is at a source right now: the files a glob names, oldest first, and everything that was left out with its reason.
+"""What is at a source right now: the files a glob names, oldest first, and what was left out, each with its reason.
 
 Segments of a glob match as in `fnmatch`; `**` stands for any number of directories, `{a,b}` for either. An mtime orders
 and settles, it never decides whether a file is read: old, future and zero ones all are.
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -47,9 +48,9 @@ class Listing:
 
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
     """List the source. Raises TerminalError `source-missing` where the glob's fixed directory isn't there."""
-    pattern = os.path.join(os.path.abspath(root), source.files)
-    base = _fixed_part(pattern)
-    if not os.path.isdir(base):
+    choices = [_parts(root, text) for text in _expand(source.files)]
+    base = _fixed(_parts(root, source.files))
+    if not base.is_dir():
         raise TerminalError(
             "source-missing",
             tried=f"list {source.files}",
@@ -57,17 +58,39 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
             next=[f"mkdir -p {base}", "correct `files` in the pipeline's source"],
         )
     walk = _Walk(now.timestamp(), source.settle)
-    for plain in _expand(pattern):
-        walk.visit(plain)
+    for parts in choices:
+        walk.visit(parts)
     files = sorted(walk.files.values(), key=lambda f: (f.mtime_ns, f.path))
     return Listing(files, walk.notes.findings())
 
 
-def _fixed_part(pattern: str) -> str:
-    """The directory above the first segment that has a wildcard, or above the file if none has."""
-    parts = pattern.split("/")[:-1]
-    fixed = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
-    return os.path.normpath("/".join(parts[:fixed]) or "/")
+_Matcher = Callable[[str], object]
+_Part = str | _Matcher | None
+"""One segment of a path: a name, what names must match, or None for any number of directories."""
+
+
+def _parts(root: Path, pattern: str) -> list[_Part]:
+    """Segments of the absolute pattern; `root` is taken as it is, whatever characters it holds."""
+    parts: list[_Part] = [] if pattern.startswith("/") else list(root.absolute().parts[1:])
+    for text in pattern.split("/"):
+        if text == ".." and parts and isinstance(parts[-1], str):
+            parts.pop()
+        elif text not in ("", "."):
+            parts.append(_part(text))
+    return parts
+
+
+def _part(text: str) -> _Part:
+    if text == "**":
+        return None
+    return re.compile(fnmatch.translate(text)).match if _MAGIC.search(text) else text
+
+
+def _fixed(parts: list[_Part]) -> Path:
+    """The directory above the first segment that isn't just a name, or above the file if all are."""
+    return Path(
+        "/", *(part for part in takewhile(lambda part: isinstance(part, str), parts[:-1]) if isinstance(part, str))
+    )
 
 
 def _expand(pattern: str) -> list[str]:
@@ -116,8 +139,7 @@ class _Walk:
         self._settle = settle
         self._seen: set[str] = set()
 
-    def visit(self, pattern: str) -> None:
-        parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    def visit(self, parts: list[_Part]) -> None:
         pending: list[tuple[str, int]] = [("/", 0)]
         done: set[tuple[str, int]] = set()
         while pending:
@@ -126,65 +148,65 @@ class _Walk:
                 done.add(step)
                 pending += self._step(*step, parts)
 
-    def _step(self, directory: str, at: int, parts: list[str]) -> Iterator[tuple[str, int]]:
+    def _step(self, directory: str, at: int, parts: list[_Part]) -> Iterator[tuple[str, int]]:
         part, last = parts[at], at == len(parts) - 1
-        if part == "**":
+        if part is None:
             if last:
-                self._take_matching(directory, lambda name: True, report_directories=False)
+                self._take_matching(directory, _anything, directories=False)
             else:
                 yield directory, at + 1
-            yield from ((path, at) for path in self._directories(directory, lambda name: True, follow=False))
-        elif not _MAGIC.search(part):
-            yield from self._literal(directory, part, at, last)
+            yield from ((path, at) for path in self._directories(directory, _anything, follow=False))
+        elif isinstance(part, str):
+            path = Path(directory, part)
+            if last and os.path.lexists(path):
+                self._take(str(path), part, path.stat)
+            elif not last and path.is_dir():
+                yield str(path), at + 1
         elif last:
-            self._take_matching(directory, _matcher(part))
+            self._take_matching(directory, part)
         else:
-            yield from ((path, at + 1) for path in self._directories(directory, _matcher(part), follow=True))
-
-    def _literal(self, directory: str, name: str, at: int, last: bool) -> Iterator[tuple[str, int]]:
-        path = os.path.normpath(os.path.join(directory, name))
-        if not last:
-            if os.path.isdir(path):
-                yield path, at + 1
-        elif os.path.lexists(path):
-            self._take(path, name)
+            yield from ((path, at + 1) for path in self._directories(directory, part, follow=True))
 
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as entries:
                 return list(entries)
         except OSError as error:
-            self.notes.add("ignored", directory, f"directory can't be listed: {error.strerror}", "check its permissions")
+            self.notes.add(
+                "ignored", directory, f"directory can't be listed: {error.strerror}", "check its permissions"
+            )
             return []
 
-    def _directories(self, directory: str, matches: Callable[[str], object], *, follow: bool) -> Iterator[str]:
+    def _directories(self, directory: str, matches: _Matcher, *, follow: bool) -> Iterator[str]:
         for entry in self._entries(directory):
             if not matches(entry.name) or not _is_directory(entry):
                 continue
             if entry.name.startswith((".", "_")):
                 self.notes.add("ignored", entry.path, "hidden directory", "rename it to have it read")
             elif entry.is_symlink() and not follow:
-                self.notes.add("ignored", entry.path, "link to a directory, which ** doesn't follow", "name it in `files`")
+                detail = "link to a directory, which ** doesn't follow"
+                self.notes.add("ignored", entry.path, detail, "name it in `files`")
             else:
                 yield entry.path
 
-    def _take_matching(self, directory: str, matches: Callable[[str], object], report_directories: bool = True) -> None:
+    def _take_matching(self, directory: str, matches: _Matcher, *, directories: bool = True) -> None:
         for entry in self._entries(directory):
-            if matches(entry.name) and (report_directories or not _is_directory(entry)):
-                self._take(entry.path, entry.name)
+            if matches(entry.name) and (directories or not _is_directory(entry)):
+                self._take(entry.path, entry.name, entry.stat)
 
-    def _take(self, path: str, name: str) -> None:
+    def _take(self, path: str, name: str, look: Callable[[], os.stat_result]) -> None:
         if path in self._seen:
             return
         self._seen.add(path)
-        reason, advice = _bad_name(name)
+        reason = _bad_name(name)
         if reason:
-            self.notes.add("ignored", path, reason, advice)
+            self.notes.add("ignored", path, reason, "rename it to have it read")
             return
         try:
-            found = os.stat(path)
+            found = look()
         except OSError as error:
-            self.notes.add("ignored", path, f"can't be looked at: {error.strerror}", "check what it links to, or its rights")
+            detail = f"can't be looked at: {error.strerror}"
+            self.notes.add("ignored", path, detail, "check what it links to, or its permissions")
             return
         if not stat.S_ISREG(found.st_mode):
             self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", "move it out of the source")
@@ -195,8 +217,8 @@ class _Walk:
             self.files[path] = SourceFile(path, found.st_size, found.st_mtime_ns)
 
 
-def _matcher(part: str) -> Callable[[str], object]:
-    return re.compile(fnmatch.translate(part)).match
+def _anything(name: str) -> bool:
+    return bool(name)
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
@@ -206,18 +228,18 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _bad_name(name: str) -> tuple[str, str]:
+def _bad_name(name: str) -> str:
     if name.startswith((".", "_")):
-        return "hidden: its name starts with '.' or '_'", "rename it to have it read"
+        return "hidden: its name starts with '.' or '_'"
     if name.endswith(_TEMPORARY):
-        return "temporary: its name ends like that of an unfinished file", "rename it to have it read"
+        return "temporary: its name ends like that of an unfinished file"
     if _UNREADABLE_NAME.search(name):
-        return "its name holds a colon or a control character, which Spark can't read", "rename it to have it read"
+        return "its name holds a colon or a control character, which Spark can't read"
     try:
         name.encode()
     except UnicodeEncodeError:
-        return "its name is not UTF-8", "rename it to have it read"
-    return "", ""
+        return "its name is not UTF-8"
+    return ""
 
 
 def _kind(mode: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import pyarrow as pa
@@ -80,7 +80,8 @@ def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
     if not tables.exists(layout.parked):
         return []
     where = "" if path is None else f" where path = '{_quoted(path)}'"
-    return [Event(**row) for row in tables.query(layout.parked, f"select {_BRIEF}, at from t{where} order by at").to_pylist()]
+    found = tables.query(layout.parked, f"select {_BRIEF}, at from t{where} order by at")
+    return [Event(**row) for row in found.to_pylist()]
 
 
 def head_of(layout: FlowLayout, path: str) -> bytes | None:
@@ -94,12 +95,19 @@ def head_of(layout: FlowLayout, path: str) -> bytes | None:
 
 def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
     """Append events in one commit, in their order, under the flow's lease."""
-    rows = []
-    for i, event in enumerate(events):
-        # one run may record two events of a path: the order of times must be theirs
-        rows.append(asdict(event) | {"at": now + timedelta(microseconds=i)})
+    rows = [asdict(event) for event in events]
     if rows:
-        tables.append(layout.parked, pa.Table.from_pylist(rows, schema=_SCHEMA), statistics=("path", "at"))
+        # the order of times must be the order of events, even if the clock went back
+        first = max(now, _newest(layout) + timedelta(microseconds=1))
+        rows = [row | {"at": first + timedelta(microseconds=i)} for i, row in enumerate(rows)]
+        tables.create(layout.parked, _SCHEMA, statistics=("path", "at"), private=True)
+        tables.append(layout.parked, pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+
+def _newest(layout: FlowLayout) -> datetime:
+    found = tables.query(layout.parked, 'select max("at") as newest from t') if tables.exists(layout.parked) else None
+    newest = found["newest"][0].as_py() if found is not None else None
+    return newest or datetime.fromtimestamp(0, UTC)
 
 
 def retry(

@@ -1,6 +1,6 @@
 """Refused rows, and what people decided about them. Originals are never edited: a decision is a row of its own.
 
-    open = refused - released - discarded
+open = refused - released - discarded
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def resolve(
     decided = _decisions(layout)
     fresh = [known for known in dict.fromkeys(ids) if known not in decided]
     if fresh:
-        row = {"action": action, "at": now(), "by": by, "note": note, "run_id": run_id}
+        row: dict[str, Any] = {"action": action, "at": now(), "by": by, "note": note, "run_id": run_id}
         tables.append(
             layout.resolutions, pa.Table.from_pylist([{"quarantine_id": i} | row for i in fresh], RESOLUTIONS)
         )

@@ -31,7 +31,9 @@ class Request(BaseModel):
     try_number: int = 1
     owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
     root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")
-    suite: dict[str, Any] | None = Field(default=None, description="the flow's Great Expectations suite, as GX writes it")
+    suite: dict[str, Any] | None = Field(
+        default=None, description="the flow's Great Expectations suite, as GX writes it"
+    )
     max_batches: int | None = None
     deadline: float | None = Field(default=None, description="seconds after which no further batch is started")
     force: bool = Field(default=False, description="compact even without evidence")

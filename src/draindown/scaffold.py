@@ -11,7 +11,6 @@ from draindown.errors import TerminalError
 from draindown.loader import DIRECTORY
 
 _PIPELINE = """\
-# yaml-language-server: $schema=../../pipeline.schema.json
 pipeline: {name}
 description: Order events, one row per order
 # schedule: "*/15 * * * *"        # uncomment to run every 15 minutes; without it, manual runs only
@@ -48,20 +47,34 @@ _EVENTS = (
 )
 
 _FACTORY = '''\
-"""Airflow DAGs: one for each pipeline file beside this file."""
+"""Every file in dags/pipelines/ becomes an Airflow DAG. There is nothing to edit here."""
 
-from pathlib import Path
+from draindown.airflow.factory import dags
 
-from draindown.airflow.factory import build
-
-globals().update(build(Path(__file__).parent / "pipelines"))  # airflow finds every dag by its name
+globals().update(dags(__file__))
 '''
+
+_JOB = '''\
+"""spark-submit main of the {step} step."""
+
+from draindown.spark.{module} import {step}
+from draindown.spark.runner import job_main
+
+if __name__ == "__main__":
+    job_main("{step}", lambda request, spark, stop: {call})
+'''
+
+_JOBS = {
+    "drain": _JOB.format(step="drain", module="drain", call="drain(request, spark, stop=stop)"),
+    "check": _JOB.format(step="check", module="check", call="check(request, spark)"),
+    "compact": _JOB.format(step="compact", module="maintenance", call="compact(request, spark)"),
+}
 
 
 def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory`; returns the files written.
 
-    An existing factory file in dags/ is kept. Raises TerminalError `bad-name`, or `already-there` before writing anything.
+    Existing jobs and an existing factory file in dags/ are kept. Raises TerminalError `bad-name` or `already-there`, with nothing written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(
@@ -81,6 +94,8 @@ def init(directory: Path, name: str) -> list[Path]:
         )
     if not _has_factory(directory):
         files = {**files, Path("dags", "draindown_dags.py"): _FACTORY}
+    jobs = {Path("jobs", f"{step}.py"): text for step, text in _JOBS.items()}
+    files = {**files, **{path: text for path, text in jobs.items() if not (directory / path).exists()}}
     return [_write(directory / path, text) for path, text in files.items()]
 
 

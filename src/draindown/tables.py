@@ -1,7 +1,7 @@
 """The one place that reads or appends Delta tables without Spark. Right with deletion vectors: every read is a query.
 
 Neither pandas nor duckdb is imported here, and pyarrow only imports pandas when a timestamp becomes a Python object:
-queries that an idle plan runs ask for numbers instead (`arrow_typeof`, `to_unixtime`).
+queries that an idle plan runs ask for numbers instead (`to_unixtime`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ def version(path: str) -> int:
     return _open(path).version()
 
 
+def table_id(path: str) -> str:
+    """The id the table got when it was made: another table at the same path has another."""
+    return str(_open(path).metadata().id)
+
+
 def query(path: str, sql: str) -> pa.Table:
     """The result of a query over the table, which is called `t` there. Strings come as `string`, not as views."""
     return _run(_open(path), sql)
@@ -45,8 +50,23 @@ def transaction_version(path: str, app: str) -> int | None:
 
 
 def history(path: str, limit: int) -> list[dict[str, Any]]:
-    """The newest commits, newest first: `version`, `timestamp` (ms), `operation`, `userMetadata`, `operationMetrics`."""
+    """Newest commits first: `version`, `timestamp` (ms), `operation`, `userMetadata`, `operationMetrics`."""
     return _open(path).history(limit)
+
+
+def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), private: bool = False) -> None:
+    """Make an empty table where there is none: version 0.
+
+    `statistics` names the columns it keeps bounds of (none named: all); `private`: only the owner gets at its files.
+    """
+    if exists(path):
+        return
+    if private:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    configuration = dict(_CONFIGURATION)
+    if statistics:
+        configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
+    DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
 
 
 def append(
@@ -55,15 +75,12 @@ def append(
     *,
     app: tuple[str, int] | None = None,
     create_schema: pa.Schema | None = None,
-    statistics: tuple[str, ...] = (),
 ) -> bool:
     """Append in one commit; creates the table in a commit of its own where there is none.
 
-    `app` makes it idempotent: an app's version that the table already holds is skipped. `statistics` names the columns
-    a new table keeps bounds of (none named: all). A new table's directory is for its owner only. Returns whether it wrote.
+    `app` makes it idempotent: an app's version that the table already holds is skipped. Returns whether it wrote.
     """
-    if not exists(path):
-        _create(path, create_schema or table.schema, statistics)
+    create(path, create_schema or table.schema)
     target = _open(path)
     if app is None:
         write_deltalake(target, table, mode="append")
@@ -85,7 +102,8 @@ def small_files(path: str, target_file_size: int) -> dict[Partition, int]:
     if not exists(path):
         return {}
     counts: Counter[Partition] = Counter()
-    adds = pa.table(_open(path).get_add_actions(flatten=True))
+    # not pa.table(...): it imports pandas
+    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     for row in adds.select(["size_bytes", *columns]).to_pylist():
         if row["size_bytes"] < target_file_size * _SMALL:
@@ -115,13 +133,3 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
-
-
-def _create(path: str, schema: pa.Schema, statistics: tuple[str, ...]) -> None:
-    if "://" not in _plain(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).mkdir(mode=0o700, exist_ok=True)
-    configuration = dict(_CONFIGURATION)
-    if statistics:
-        configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
-    DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from draindown.lines import LineCounter, LineTooLong
@@ -97,9 +97,9 @@ def verify(file: SourceFile, source: FilesSource) -> Verified | Unreadable | Ski
     Skipped if it changed since it was listed or while it was read, or can't be opened.
     """
     try:
-        with open(file.path, "rb") as handle:
+        with Path(file.path).open("rb") as handle:
             result = _judge(file, source, _Bytes(handle))
-            found = os.stat(file.path)
+            found = Path(file.path).stat()
     except OSError as error:
         detail = f"can't be read: {error.strerror or error}"
         return _skip(file, "ignored", detail, "check that it is there, and its permissions")
@@ -110,7 +110,7 @@ def verify(file: SourceFile, source: FilesSource) -> Verified | Unreadable | Ski
 
 def sha256_of(path: str) -> str:
     """SHA-256 of the bytes on disk."""
-    with open(path, "rb") as handle:
+    with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -150,9 +150,7 @@ def _judge(file: SourceFile, source: FilesSource, data: _Bytes) -> Verified | Un
 
 def _text(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, Any]:
     csv = source.format == "csv"
-    counter = LineCounter(
-        limit=max(LINE_LIMIT, source.max_record_bytes), quotes=csv, header=csv and source.header
-    )
+    counter = LineCounter(limit=max(LINE_LIMIT, source.max_record_bytes), quotes=csv, header=csv and source.header)
     first = True
     try:
         for chunk in _unpacked(file, data):
@@ -201,31 +199,26 @@ def _unpacked(file: SourceFile, data: _Bytes) -> Iterator[bytes]:
 
 def _gunzip(data: _Bytes) -> Iterator[bytes]:
     """The content of all members, at most a chunk at a time, however much a chunk unpacks to."""
-    member, complete, total, member_count = zlib.decompressobj(31), True, 0, 1
+    member, total = None, 0
     for packed in data.chunks():
         while packed:
-            if complete:  # a member begins here
-                if member_count > 1 and not _may_begin(packed):
+            if member is None:
+                if total and not _GZIP.startswith(packed[:2]):
                     raise _Broken("trailing-garbage", f"has bytes that are not gzip after {total} unpacked bytes")
-                member, complete = zlib.decompressobj(31), False
+                member = zlib.decompressobj(31)
             try:
                 piece = member.decompress(packed, CHUNK)
             except zlib.error as error:
-                reason = "trailing-garbage" if member_count > 1 and not total else "corrupt-gzip"
-                raise _Broken(reason, f"is damaged after {total} unpacked bytes: {error}") from None
+                raise _Broken("corrupt-gzip", f"is damaged after {total} unpacked bytes: {error}") from None
             total += len(piece)
             if total > UNPACKED_LIMIT:
                 raise _Broken("too-large", f"unpacks to more than {UNPACKED_LIMIT} bytes; deliver smaller files")
             yield piece
             packed = member.unconsumed_tail
             if member.eof:
-                packed, complete, member_count = member.unused_data, True, member_count + 1
-    if not complete:
+                packed, member = member.unused_data, None
+    if member is not None:
         raise _Broken("truncated", f"ends in the middle, after {total} unpacked bytes")
-
-
-def _may_begin(packed: bytes) -> bool:
-    return _GZIP.startswith(packed[:2])
 
 
 def _columnar(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How numbers, sizes, ages and foreign text are spelled for people, the same on terminals, in task logs and in files."""
+"""How numbers, sizes, ages and foreign text are spelled for people: on terminals, in task logs, in files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     if not rows:
         return []
     flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    cells = ([c.rjust(w) if i in flush else c.ljust(w) for i, (c, w) in enumerate(zip(row, width))] for row in rows)
+    cells = ([c.rjust(width[i]) if i in flush else c.ljust(width[i]) for i, c in enumerate(row)] for row in rows)
     return ["  ".join(line).rstrip() for line in cells]
 
 

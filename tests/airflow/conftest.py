@@ -70,7 +70,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
-            item.add_marker(pytest.mark.airflow)
 
 
 @pytest.fixture(scope="session")

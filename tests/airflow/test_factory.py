@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def bag(database: None) -> DagBag:
-    from conftest import PROJECT
-
-    return DagBag(str(PROJECT / "dags"))
+    return DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
 
 
 def test_no_import_errors_and_one_dag_per_file(bag: DagBag) -> None:
@@ -32,7 +32,7 @@ def test_flows_run_in_file_order_and_each_step_after_the_other(bag: DagBag) -> N
     dag = bag.dags["good"]
     wanted = [f"{flow}.{step}" for flow in ("first", "second") for step in ("plan", "drain", "check", "compact")]
     assert [t.task_id for t in dag.topological_sort()] == wanted
-    for task, following in zip(wanted, wanted[1:], strict=False):
+    for task, following in pairwise(wanted):
         assert dag.get_task(task).downstream_task_ids == {following}
 
 

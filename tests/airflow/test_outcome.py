@@ -50,7 +50,7 @@ def test_verdict(exit_code: int, report: StepReport | None, raised: type[Excepti
 
 
 def test_verdict_says_what_to_type() -> None:
-    with pytest.raises(AirflowFailException, match="checkpoint-mismatch: f(.|\n)*next: *draindown run p"):
+    with pytest.raises(AirflowFailException, match=r"checkpoint-mismatch: f(.|\n)*next: *draindown run p"):
         verdict(78, left("checkpoint-mismatch"))
 
 

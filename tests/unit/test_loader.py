@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
@@ -48,6 +48,13 @@ def refused(path: Path, **environ: str) -> TerminalError:
     with pytest.raises(TerminalError) as caught:
         load(path, environ)
     return caught.value
+
+
+def outcome(path: Path) -> PipelineSpec | TerminalError:
+    try:
+        return load(path, {})
+    except TerminalError as error:
+        return error
 
 
 def places(error: TerminalError) -> list[str]:
@@ -207,7 +214,7 @@ def test_all_problems_at_once_sorted_by_line(tmp_path: Path) -> None:
         .replace("pipeline: flights", "pipeline: F")
         .replace("id: str", "id: sr")
     )
-    text = text.replace("lake: lake", "lake: ${LAKE}")
+    text = text.replace("lake: lake", "lake: ${LAKE}") + "retries: 11\n"
     error = refused(write(tmp_path, text))
     assert places(error) == [
         "1:11: pipeline",
@@ -215,6 +222,7 @@ def test_all_problems_at_once_sorted_by_line(tmp_path: Path) -> None:
         "5:5: flows.flights.source.format",
         "7:7: flows.flights.source.formt",
         "9:11: flows.flights.columns.id",
+        "14:10: retries",
     ]
     assert error.next[0] == "export LAKE=..."
 
@@ -341,11 +349,14 @@ def test_no_directory(tmp_path: Path) -> None:
 
 
 def test_a_hundred_files_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = []
+    parsed: list[object] = []
     original = yaml.parse
-    monkeypatch.setattr(
-        yaml, "parse", lambda *args, **kwargs: parsed.append(kwargs["Loader"]) or original(*args, **kwargs)
-    )
+
+    def counted(text: str, Loader: Any) -> Any:  # PyYAML's own name
+        parsed.append(Loader)
+        return original(text, Loader=Loader)
+
+    monkeypatch.setattr(yaml, "parse", counted)
     for i in range(100):
         write(tmp_path, GOOD.replace("flights", f"p{i}"), f"p{i}.yaml")
     assert len([x for x in load_all(tmp_path, {}) if isinstance(x, PipelineSpec)]) == 100
@@ -410,11 +421,10 @@ _lines = st.sampled_from(
 def test_anything_else_is_a_terminal_error(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "flights.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-    try:
-        load(path, {})
-    except TerminalError as error:
-        assert error.code == "invalid-pipeline"
-        assert all(re.search(r"\.yaml:\d+:\d+: ", line) for line in error.found.split("\n")[:1])
+    found = outcome(path)
+    if isinstance(found, TerminalError):
+        assert found.code == "invalid-pipeline"
+        assert re.match(r".*\.yaml:\d+:\d+: ", found.found)
 
 
 _values = st.recursive(
@@ -443,10 +453,9 @@ def test_any_value_anywhere_is_read_or_refused_and_the_schema_is_never_narrower(
     # JSON is YAML; what json spells NaN, YAML reads as text
     text = json.dumps(tree["root"], allow_nan=True, ensure_ascii=True)
     path = write(tmp_path, text)
-    try:
-        load(path, {})
-    except TerminalError as error:
-        assert error.code == "invalid-pipeline"
+    found = outcome(path)
+    if isinstance(found, TerminalError):
+        assert found.code == "invalid-pipeline"
     else:
         jsonschema.Draft202012Validator(schema()).validate(json.loads(text))
 

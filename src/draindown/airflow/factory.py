@@ -40,7 +40,7 @@ class InvalidSpecOperator(BaseOperator):
         super().__init__(**kwargs)
         self.error = error
 
-    def execute(self, context: Any) -> None:
+    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow calls it so
         """Raise AirflowFailException with file, line and reason."""
         raise AirflowFailException(self.error)
 

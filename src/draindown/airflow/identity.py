@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from draindown.errors import TerminalError
+from draindown.project import rooted as rooted
+from draindown.project import suite as suite
 from draindown.request import Request, Step
 from draindown.spec import PipelineSpec
 
@@ -41,28 +42,6 @@ def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
     if params.get("deadline_minutes") is not None:
         chosen["deadline"] = float(params["deadline_minutes"]) * 60
     return chosen
-
-
-def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """The spec with its lake found from the project root: a task's working directory means nothing."""
-    if ":/" in spec.lake or Path(spec.lake).is_absolute():
-        return spec
-    return spec.model_copy(update={"lake": str(root / spec.lake)})
-
-
-def suite(root: Path, name: str) -> dict[str, Any]:
-    """The Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
-    path = root / "expectations" / f"{name}.json"
-    try:
-        found = json.loads(path.read_text())
-        if isinstance(found, dict):
-            return found
-        problem = "it holds no JSON object"
-    except (OSError, ValueError) as error:
-        problem = f"{type(error).__name__}: {error}"
-    raise TerminalError(
-        "bad-suite", tried=f"read {path}", found=problem, next=f"write the suite to expectations/{name}.json"
-    )
 
 
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:

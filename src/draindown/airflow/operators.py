@@ -159,6 +159,10 @@ class StepOperator(SparkSubmitOperator):
             if process is None or not process.returncode:
                 raise
             return int(process.returncode)
+        finally:
+            output = getattr(getattr(hook, "_submit_sp", None), "stdout", None)
+            if output is not None:
+                output.close()  # the hook leaves it open
         return 0
 
     def _planned(self, context: Context) -> PlanPart | None:

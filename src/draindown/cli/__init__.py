@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +58,7 @@ def _options(
     ctx: typer.Context,
     root: Annotated[
         Path | None,
-        typer.Option(help="Project root. Default: the nearest directory above that has dags/pipelines.", file_okay=False),
+        typer.Option(help="Project root. Default: the nearest directory that has dags/pipelines.", file_okay=False),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -67,9 +67,11 @@ def _options(
     ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
 
 
-for command in (authoring.init, authoring.validate, authoring.schema):
-    app.command()(command)
-for command in (looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact):
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(authoring.init, authoring.validate, authoring.schema),
+    *(looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact),
+)
+for command in _COMMANDS:
     app.command()(command)
 app.add_typer(gate, name="gate")
 app.add_typer(quarantine, name="quarantine")

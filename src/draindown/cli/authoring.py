@@ -13,10 +13,11 @@ from draindown.output import Output
 
 if TYPE_CHECKING:
     from draindown.errors import TerminalError
+    from draindown.spec import PipelineSpec
 
 
 def init(
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Where to. Default: the project root.")] = None,
+    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Default: the project root.")] = None,
     name: Annotated[str, typer.Option(help="Name of the pipeline.")] = "orders",
     *,
     ctx: typer.Context,
@@ -28,7 +29,7 @@ def init(
     home = directory or setting(ctx).root
     written = scaffold.init(home, name)
     into = f"draindown --root {directory}" if directory else "draindown"
-    commands = [f"{into} validate {name}", f"{into} run {name}", f"{into} quarantine list {name}", f"{into} audit {name}"]
+    commands = [f"{into} {verb} {name}" for verb in ("validate", "run", "quarantine list", "audit")]
     lines = ["wrote", *(f"  {path}" for path in written), "next", *(f"  {command}" for command in commands)]
     Output(as_json).result({"written": [str(path) for path in written], "next": commands}, "\n".join(lines))
 
@@ -73,8 +74,10 @@ def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalEr
     found: list[tuple[str, TerminalError | None]] = []
     if not names:
         for loaded in load_all(here.root / DIRECTORY, here.environ):
-            broken = isinstance(loaded, BrokenPipeline)
-            found.append((loaded.name, loaded.error) if broken else (loaded.pipeline, _bad_suite(here.root, loaded)))
+            if isinstance(loaded, BrokenPipeline):
+                found.append((loaded.name, loaded.error))
+            else:
+                found.append((loaded.pipeline, _bad_suite(here.root, loaded)))
         return found
     for name in names:
         try:
@@ -85,12 +88,10 @@ def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalEr
     return found
 
 
-def _bad_suite(root: Path, spec: object) -> TerminalError | None:
+def _bad_suite(root: Path, spec: PipelineSpec) -> TerminalError | None:
     from draindown.airflow.identity import suite
     from draindown.errors import TerminalError
-    from draindown.spec import PipelineSpec
 
-    assert isinstance(spec, PipelineSpec)
     try:
         for flow in spec.flows.values():
             if flow.expectations:

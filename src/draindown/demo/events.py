@@ -8,9 +8,11 @@ The same fraction and seed give the same bytes, so a second call only looks and 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -146,7 +148,7 @@ def _write(target: Path, wanted: Manifest, progress: Progress | None) -> Manifes
             _put(landing_files(target) / blob.name, blob.content)
             if progress:
                 progress(len(sizes), total)
-        manifest = replace(wanted, files=sizes, base_files=base, **_counts(con), **_outcome(con))
+        manifest = replace(_counted(con, wanted), files=sizes, base_files=base)
     _put(manifest_path(target), (json.dumps(asdict(manifest), indent=2) + "\n").encode())
     return manifest
 
@@ -157,7 +159,7 @@ def _put(path: Path, content: bytes) -> None:
         return
     unfinished = path.with_name(f".{path.name}.tmp")
     unfinished.write_bytes(content)
-    os.replace(unfinished, path)
+    unfinished.replace(path)
 
 
 def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int]:
@@ -165,31 +167,46 @@ def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int
 
     Returns how many files the year has and how many there are in all.
     """
-    first, again = max(1, round(_FILES * wanted.fraction)), max(1, round(_FILES_AGAIN * wanted.fraction))
-    copies = {first * (i + 1) // (again + 2) + 1: i for i in range(again)} if first > 1 else {}
-    order = "delivered, flight_id, text"
-    con.execute("create table told as select *, text_of(event) as text, "
-                "greatest(0, (delivered - epoch(timestamp '2014-02-01')::bigint) // 86400) as day from event")  # fmt: skip
-    con.execute(
-        f"""create table dealt as
-        select *, row_number - min(row_number) over (partition by part) + 1 as position from (
-            select *, case when day = 0 then 1 + (row_number - 1) * {first} // all_day
-                      else {first} + (day - 1) * {_FILES_A_DAY} + 1 + (row_number - 1) * {_FILES_A_DAY} // all_day end as part
-            from (select *, row_number() over (partition by day order by {order}) as row_number,
-                         count(*) over (partition by day) as all_day from told))"""
-    )
-    # A file that comes again is put `_AGAIN_AFTER` files after itself, and all that follow move on by one.
-    slots = {part: part + _AGAIN_AFTER for part in copies}
-    con.execute("create table slot (part int, file int, again boolean)")
-    number = 0
-    for part in range(1, first + wanted.days * _FILES_A_DAY + 1):
-        number += 1
-        con.execute("insert into slot values (?, ?, false)", [part, number])
-        for copied in [p for p, at in slots.items() if min(at, first) == part]:
-            number += 1
-            con.execute("insert into slot values (?, ?, true)", [copied, number])
-    con.execute("create view delivery as select slot.file, slot.again, dealt.* from dealt join slot using (part)")
-    return first + len(slots), number
+    first = max(1, round(_FILES * wanted.fraction))
+    parts = _order(first, max(1, round(_FILES_AGAIN * wanted.fraction)))
+    year = len(parts)
+    parts += [(part, False) for part in range(first + 1, first + 1 + wanted.days * _FILES_A_DAY)]
+    con.execute("create table slot (file int, part int, again boolean)")
+    con.executemany("insert into slot values (?, ?, ?)", [(n, *slot) for n, slot in enumerate(parts, start=1)])
+    con.execute(_TOLD, {"first": life.day_start(1)})
+    con.execute(_DEALT, {"first": first, "a_day": _FILES_A_DAY})
+    con.execute("create view delivery as select file, again, dealt.* from dealt join slot using (part)")
+    return year, len(parts)
+
+
+def _order(first: int, again: int) -> list[tuple[int, bool]]:
+    """The year's parts in order of arrival, and whether each is a second time, `_AGAIN_AFTER` parts after the first."""
+    order: list[tuple[int, bool]] = []
+    copied = {
+        min(first, part + _AGAIN_AFTER): part for part in (1 + first * (i + 1) // (again + 2) for i in range(again))
+    }
+    for part in range(1, first + 1):
+        order.append((part, False))
+        if part in copied and first > 1:
+            order.append((copied[part], True))
+    return order
+
+
+_TOLD = """
+create table told as select *, text_of(event) as text,
+       case when delivered < $first then 0 else 1 + (delivered - $first) // 86400 end as day
+from event
+"""
+
+_DEALT = """
+create table dealt as
+select *, place - min(place) over (partition by part) + 1 as position
+from (select *, case when day = 0 then 1 + (place - 1) * $first // in_all
+                     else $first + (day - 1) * $a_day + 1 + (place - 1) * $a_day // in_all end as part
+      from (select *, row_number() over (partition by day order by delivered, flight_id, text) as place,
+                   count(*) over (partition by day) as in_all
+            from told))
+"""
 
 
 def _blobs(con: duckdb.DuckDBPyConnection) -> Iterator[_Blob]:
@@ -208,20 +225,32 @@ def _compress(numbered: tuple[int, str]) -> _Blob:
     return _Blob(f"events-{number:04d}.json.gz", gzip.compress(f"{text}\n".encode(), compresslevel=2, mtime=0))
 
 
-def _counts(con: duckdb.DuckDBPyConnection) -> dict[str, object]:
-    """What went into the files, by kind."""
+def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
+    """The manifest with what went into the files, by kind, and what must come of it."""
     lines, events, again = con.execute(
-        "select count(*), count(*) filter (fault is distinct from 'blank'), count(distinct file) filter (again) from delivery"
+        "select count(*), count(*) filter (fault is distinct from 'blank'), count(distinct file) filter (again) "
+        "from delivery"
     ).fetchall()[0]
     kinds = con.execute(
         "select coalesce(fault, case when status = 'withdrawn' then 'withdrawn' else origin_of end) as kind, count(*) "
         "from delivery where origin_of <> 'life' group by kind order by kind"
     ).fetchall()
     injected = dict(kinds) | {"redelivered_files": again, "out_of_order": _overtaken(con), "new_field": _new_field(con)}
-    quarantined: dict[str, int] = {}
+    quarantined = dict.fromkeys(sorted(set(life.REASONS.values())), 0)
     for kind, reason in life.REASONS.items():
-        quarantined[reason] = quarantined.get(reason, 0) + injected.get(kind, 0)
-    return {"lines": lines, "events": events, "injected": injected, "quarantined": dict(sorted(quarantined.items()))}
+        quarantined[reason] += injected.get(kind, 0)
+    con.execute(_FINAL)
+    keys = _number(con, "select count(*) from final")
+    return replace(
+        wanted,
+        lines=lines,
+        events=events,
+        injected=injected,
+        quarantined=quarantined,
+        keys=keys,
+        withdrawn=_number(con, "select count(distinct flight_id) from event where fault is null") - keys,
+        table_sha256=fingerprint(con, "final"),
+    )
 
 
 def _overtaken(con: duckdb.DuckDBPyConnection) -> int:
@@ -246,8 +275,8 @@ def _number(con: duckdb.DuckDBPyConnection, query: str) -> int:
 # The generator's own idea of the final table, from what it meant to write; the oracle reads the bytes instead.
 _FINAL = """
 create view final as
-select flight_id, status, origin, dest, carrier, tailnum, sched as sched_dep, dep_delay, arr_delay, moment as updated_at,
-       left(flight_id, 7) as flight_month, '{"gate":"' || gate || '"}' as _rescued
+select flight_id, status, origin, dest, carrier, tailnum, sched as sched_dep, dep_delay, arr_delay,
+       moment as updated_at, left(flight_id, 7) as flight_month, '{"gate":"' || gate || '"}' as _rescued
 from (select *, row_number() over (partition by flight_id order by moment desc, status = 'withdrawn' desc,
              status desc, origin desc, dest desc, carrier desc, tailnum desc nulls last, sched desc,
              dep_delay desc nulls last, arr_delay desc nulls last, gate desc nulls last) as place
@@ -256,24 +285,16 @@ where place = 1 and status <> 'withdrawn'
 """
 
 
-def _outcome(con: duckdb.DuckDBPyConnection) -> dict[str, object]:
-    con.execute(_FINAL)
-    keys = _number(con, "select count(*) from final")
-    every = _number(con, "select count(distinct flight_id) from event where fault is null")
-    return {"keys": keys, "withdrawn": every - keys, "table_sha256": fingerprint(con, "final")}
-
-
 def _main() -> None:
-    """`python -m draindown.demo.events TARGET [FRACTION]`: write the demo data, say what it is."""
-    import argparse
-
+    """`python -m draindown.demo.events TARGET [--fraction F] [--more]`: write the demo data, say what it is."""
     parser = argparse.ArgumentParser(description="Write the demo's events.")
     parser.add_argument("target", type=Path)
     parser.add_argument("--fraction", type=float, default=1.0)
     parser.add_argument("--more", action="store_true", help="add one more day to what is there")
     asked = parser.parse_args()
     made = more(asked.target) if asked.more else generate(asked.target, asked.fraction)
-    print(json.dumps({k: v for k, v in asdict(made).items() if k != "files"} | {"files": len(made.files)}, indent=2))
+    told = asdict(made) | {"files": len(made.files)}
+    sys.stdout.write(json.dumps(told, indent=2) + "\n")
 
 
 if __name__ == "__main__":

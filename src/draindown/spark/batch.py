@@ -1,7 +1,7 @@
 """One batch, from files to ledger row. The order of its steps is what makes a crash between any two of them harmless.
 
-    read raw → parse → count (one pass over the persisted batch) → quarantine → newest per key → compare with the
-    target → tombstones → MERGE, which carries the ledger row → ledger table
+read raw → parse → count (one pass over the persisted batch) → quarantine → newest per key → compare with the
+target → tombstones → MERGE, which carries the ledger row → ledger table
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
             _quarantine(batch, frame, counted, row)
             good = frame.where(F.col(WHY).isNull() & ~F.col("_blank"))
             target.prepare(spark, batch.writer, _stamped(good, batch).drop("_delete").schema)
-            row = _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
+            row = (
+                _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
+            )
     return row
 
 
@@ -162,9 +164,7 @@ def _persisted(frame: DataFrame) -> Iterator[None]:
 
 def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     goal = batch.writer.flow.target
-    partitions = [
-        name for name in goal.partition_by if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
-    ]
+    partitions = [name for name in goal.partition_by if transforms.depends_only_on(frame, name, set(goal.keys), parsed)]
     good = F.col(WHY).isNull() & ~F.col("_blank")
     extra = [F.collect_set(F.when(good, F.col(quoted(name)))).alias(f"_p{i}") for i, name in enumerate(partitions)]
     if goal.sequence_by:
@@ -220,6 +220,7 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
         reasons=counted.reasons,
         quarantined=sum(counted.reasons.values()),
         max_sequence=counted.max_sequence,
+        changed_at=batch.changed_at,
         started_at=batch.started_at,
     )
 
@@ -241,7 +242,9 @@ def _written(row: BatchRow, path: str, expected: int, fate: str) -> None:
 
 def _stamped(good: DataFrame, batch: Batch) -> DataFrame:
     names = [name for name in good.columns if name not in KEPT]
-    return good.select(*[F.col(quoted(name)) for name in names], "_rescued", F.lit(batch.changed_at).alias(CHANGED_AT), "_delete")
+    return good.select(
+        *[F.col(quoted(name)) for name in names], "_rescued", F.lit(batch.changed_at).alias(CHANGED_AT), "_delete"
+    )
 
 
 def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:

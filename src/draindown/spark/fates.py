@@ -46,7 +46,11 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str]) -> Dat
 
 
 def compare(
-    winners: DataFrame, target: DataFrame | None, tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]
+    winners: DataFrame,
+    target: DataFrame | None,
+    tombstones: DataFrame | None,
+    keys: Sequence[str],
+    sequence: Sequence[str],
 ) -> DataFrame:
     """`winners` plus FATE, which may still be `tie` (see `settle_ties`).
 

@@ -27,7 +27,17 @@ from draindown.errors import TerminalError
 from draindown.exits import Exit, exit_for
 from draindown.sparkconf import class_path, jar_dir
 
-__all__ = ["LockedJar", "cache_dir", "class_path", "fetch", "jar_dir", "locked_jars", "main", "spark_resolver", "verify"]
+__all__ = [
+    "LockedJar",
+    "cache_dir",
+    "class_path",
+    "fetch",
+    "jar_dir",
+    "locked_jars",
+    "main",
+    "spark_resolver",
+    "verify",
+]
 
 LOCK_NAME = "jars.lock"
 _LINE = re.compile(r"([\w.\-]+):([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) ([0-9]+)")
@@ -245,8 +255,8 @@ def _place(source: Path, destination: Path) -> None:
     os.close(handle)
     try:
         shutil.copyfile(source, name)
-        os.chmod(name, 0o644)
-        os.replace(name, destination)
+        Path(name).chmod(0o644)
+        Path(name).replace(destination)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

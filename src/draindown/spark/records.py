@@ -44,9 +44,7 @@ def read(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile]) -> lis
     if flow.source.format in ("parquet", "orc"):
         return [_columnar(frame, flow) for frame in read_columnar(spark, files, flow.source.format)]
     if flow.source.format == "csv":
-        return [
-            _csv(read_csv_lines(spark, group), flow, header) for header, group in by_header(files) if group
-        ]
+        return [_csv(read_csv_lines(spark, group), flow, header) for header, group in by_header(files) if group]
     return [from_lines(read_text(spark, files), flow)]
 
 
@@ -90,9 +88,8 @@ def _json(lines: DataFrame, flow: FlowSpec) -> Records:
     names = _strings(flow.columns)
     known = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {known}"))
-    broken = (
-        F.when(F.col("_m").isNull(), F.lit("not one JSON object"))
-        .when(F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice"))
+    broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
+        F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
     )
     unknown = F.when(
         F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")

@@ -87,7 +87,8 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
             "table-mismatch",
             tried=f"write to {path}",
             found="; ".join(differing),
-            next="give the flow another `target.table`, or put the spec back, then: draindown run " + writer.layout.pipeline,
+            next="give the flow another `target.table`, or put the spec back, then: draindown run "
+            + writer.layout.pipeline,
         )
     missing = [f"{quoted(name)} {kind.simpleString()}" for name, kind in wanted.items() if name not in held]
     if missing:

@@ -83,7 +83,7 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
             raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
         text = node.simpleString(10_000).lower()
         unstable = [word for word in _UNSTABLE if word in text]
-        if unstable or not node.deterministic():
+        if unstable or not all(e.deterministic() for e in _items(node.expressions())):
             raise TerminalError(
                 "transform-unstable",
                 tried=f"apply transform {name}",

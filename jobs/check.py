@@ -1,0 +1,9 @@
+"""spark-submit main of the check step: `check.py --request <encoded request>`."""
+
+from __future__ import annotations
+
+from draindown.spark.check import check
+from draindown.spark.runner import job_main
+
+if __name__ == "__main__":
+    job_main("check", lambda request, spark, _stop: check(request, spark))

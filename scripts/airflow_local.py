@@ -1,0 +1,226 @@
+"""Airflow on this machine, for looking around: SQLite, one process tree, loopback only, state under `.work/airflow`.
+
+    python scripts/airflow_local.py up | down | env
+
+`env` prints the settings, for a shell: `eval "$(python scripts/airflow_local.py env)"`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from draindown.errors import DraindownError, TerminalError
+from draindown.exits import exit_for
+
+ROOT = Path(__file__).resolve().parent.parent
+PORT_VARIABLE = "DRAINDOWN_AIRFLOW_PORT"
+USER = "admin"
+UP_SECONDS = 240
+DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where this Airflow keeps everything."""
+    return Path(environ.get("DRAINDOWN_AIRFLOW_HOME") or ROOT / ".work" / "airflow")
+
+
+def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The embedded Airflow's settings; makes its secrets, readable by this user only, where there are none."""
+    place, port = home(environ), environ.get(PORT_VARIABLE) or "8080"
+    place.mkdir(parents=True, exist_ok=True)
+    demo = Path(environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo")
+    chosen = {
+        "AIRFLOW_HOME": place,
+        "AIRFLOW__CORE__DAGS_FOLDER": ROOT / "dags",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": ROOT / "plugins",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": False,
+        "AIRFLOW__CORE__PARALLELISM": 4,
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": _passwords(place),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": port,
+        # the port alone would leave every task looking for the server elsewhere
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(place / "jwt-secret"),
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": 10,
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 90,
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": False,
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+        "DRAINDOWN_ROOT": ROOT,
+        "DRAINDOWN_LAKE": environ.get("DRAINDOWN_LAKE") or demo / "lake",
+        "DRAINDOWN_LANDING": environ.get("DRAINDOWN_LANDING") or demo / "landing",
+    }
+    return {name: str(value) for name, value in chosen.items()}
+
+
+def up() -> None:
+    """Start Airflow unless it runs, wait until it answers, and say where it is."""
+    settings = env()
+    url = settings["AIRFLOW__API__BASE_URL"]
+    if _running() is None:
+        _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]))
+        _start(settings)
+    _await_health(url)
+    print(f"Airflow runs at {url}  (user {USER}, password in {_passwords(home())})")
+    print(f"The demo's DAG: {url}/dags/flights    stop with: make down")
+
+
+def down() -> None:
+    """Stop Airflow if it runs."""
+    pid = _running()
+    if pid is None:
+        print("Airflow does not run.")
+        return
+    print("Stopping Airflow ...", flush=True)
+    # SIGTERM would leave its children behind
+    os.kill(pid, signal.SIGINT)
+    if not _gone(pid, DOWN_SECONDS):
+        os.killpg(pid, signal.SIGKILL)
+        _gone(pid, 10)
+    _pid_file().unlink(missing_ok=True)
+    print("Stopped.")
+
+
+def _start(settings: Mapping[str, str]) -> None:
+    with _log().open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "standalone"],
+            env={**os.environ, **settings, "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # a background job of a shell ignores SIGINT, and only SIGINT stops Airflow well
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        )
+    _pid_file().write_text(str(process.pid))
+    print(f"Starting Airflow, which takes half a minute; its log is {_log()}", flush=True)
+
+
+def _await_health(url: str) -> None:
+    until = time.monotonic() + UP_SECONDS
+    while not _healthy(url):
+        if _running() is None or time.monotonic() > until:
+            raise TerminalError(
+                "airflow-not-up",
+                tried=f"start Airflow at {url}",
+                found="it ended at once" if _running() is None else f"it does not answer after {UP_SECONDS} s",
+                changed=f"the end of its log:\n{_tail(_log(), 15)}",
+                next=["make down", f"less {_log()}"],
+            )
+        time.sleep(1)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=3) as answer:
+            parts = json.load(answer)
+    except (OSError, ValueError, urllib.error.URLError):
+        return False
+    return all((parts.get(name) or {}).get("status") == "healthy" for name in ("metadatabase", "scheduler"))
+
+
+def _refuse_busy_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise TerminalError(
+                "port-busy",
+                tried=f"start Airflow on port {port}",
+                found=f"{error.strerror}: another program listens there",
+                next=f"{PORT_VARIABLE}={port + 1} make up",
+            ) from error
+
+
+def _running() -> int | None:
+    """The process id of the Airflow that `up` started, if it still runs."""
+    try:
+        pid = int(_pid_file().read_text())
+        command = subprocess.run(
+            ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
+    except (OSError, ValueError):
+        return None
+    # the id may belong to another program by now
+    return pid if "standalone" in command and not command.startswith("Z") else None
+
+
+def _gone(pid: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while _running() == pid:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.3)
+    return True
+
+
+def _pid_file() -> Path:
+    return home() / "standalone.pid"
+
+
+def _log() -> Path:
+    return home() / "standalone.log"
+
+
+def _tail(path: Path, lines: int) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
+
+
+def _secret(path: Path) -> str:
+    if not path.is_file():
+        _write_private(path, secrets.token_hex(48))
+    return path.read_text()
+
+
+def _passwords(place: Path) -> Path:
+    path = place / "passwords.json"
+    if not path.is_file():
+        _write_private(path, json.dumps({USER: secrets.token_urlsafe(12)}))
+    return path
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as out:
+        out.write(text)
+
+
+def main(argv: list[str]) -> int:
+    """Do the one verb; errors say what helps."""
+    verbs = {"up": up, "down": down, "env": _print_env}
+    if len(argv) != 1 or argv[0] not in verbs:
+        print(f"usage: airflow_local.py {' | '.join(verbs)}", file=sys.stderr)
+        return 2
+    try:
+        verbs[argv[0]]()
+    except DraindownError as error:
+        print(error, file=sys.stderr)
+        return int(exit_for(error))
+    return 0
+
+
+def _print_env() -> None:
+    for name, value in env().items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,219 @@
+"""The demo: a year of real flights, drained through the Airflow DAG, checked row by row, shown.
+
+`DRAINDOWN_DEMO_FRACTION` (0 to 1) takes a share of the flights; `DRAINDOWN_DEMO_HOME` puts landing and lake elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import airflow_local
+
+from draindown import report as reports
+from draindown.errors import DraindownError, TerminalError
+from draindown.exits import Exit, exit_for
+from draindown.loader import load
+from draindown.project import rooted, suite
+from draindown.request import Request
+
+if TYPE_CHECKING:
+    from draindown.report import PlanPart
+
+ROOT = airflow_local.ROOT
+PIPELINE = FLOW = "flights"
+HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()
+LANDING, LAKE = HOME / "landing", HOME / "lake"
+LOG = HOME / "airflow.log"
+# what Spark and Airflow say is in the log; here only what the work says about itself
+_TASK = re.compile(r"\[DAG TEST\] (?:starting|end) task_id=(\S+)")
+_TOLD = re.compile(r"(?:^|\s)((?:batch \d|[\d,]+ of [\d,]+ files|[\d,]+ files? waiting|waiting: ).*)")
+
+
+def main() -> int:
+    """Do all of it; the exit code is 0 only if the oracle finds every row right."""
+    started = time.monotonic()
+    try:
+        request = prepared()
+        part = planned(request)
+        if not (part.drain or part.check or part.compact):
+            print(f"Nothing to do: every file of {LANDING} is drained, checked and published.")
+            say_what_next()
+            return int(Exit.DONE)
+        through_airflow()
+        show(request)
+        return proven(started)
+    except DraindownError as error:
+        print(error, file=sys.stderr)
+        return int(exit_for(error))
+
+
+def prepared() -> Request:
+    """Write the events unless they are there, and say what the pipeline is asked to do."""
+    from draindown.demo.events import generate
+
+    fraction = float(os.environ.get("DRAINDOWN_DEMO_FRACTION") or 1)
+    say(f"Events of 2013 in {LANDING}")
+    made = generate(LANDING, fraction, progress=_every_tenth)
+    print(f"  {made.events:,} events of {made.keys + made.withdrawn:,} flights in {len(made.files)} files")
+    environ = {**os.environ, "DRAINDOWN_LAKE": str(LAKE), "DRAINDOWN_LANDING": str(LANDING)}
+    spec = rooted(load(ROOT / "dags" / "pipelines" / "flights.yaml", environ), ROOT)
+    named = spec.flow(FLOW).expectations
+    return Request(
+        spec=spec,
+        flow=FLOW,
+        step="plan",
+        run_id="demo",
+        root=str(ROOT),
+        suite=suite(ROOT, named) if named else None,
+    )
+
+
+def planned(request: Request) -> PlanPart:
+    """What there is to do, found without Airflow and without a JVM."""
+    from draindown.backlog import plan
+
+    part, _ = plan(request, reports.now())
+    return part
+
+
+def through_airflow() -> None:
+    """Run the DAG once, without servers, showing what its tasks say. Raises TerminalError `demo-run-failed`."""
+    environ = {**os.environ, "DRAINDOWN_LAKE": str(LAKE), "DRAINDOWN_LANDING": str(LANDING)}
+    environ |= airflow_local.env(environ)
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    airflow = [sys.executable, "-m", "airflow"]
+    with LOG.open("w") as log:
+        say(f"The DAG {PIPELINE} through Airflow: plan, drain, check, compact (log: {LOG})")
+        code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
+        if code == 0:
+            dag_file = ROOT / "dags" / "draindown_dags.py"
+            code = _followed([*airflow, "dags", "test", PIPELINE, "-f", str(dag_file)], environ, log)
+    if code != 0:
+        raise TerminalError(
+            "demo-run-failed",
+            tried=f"run the DAG {PIPELINE} with `airflow dags test`",
+            found=f"exit code {code}; the end of its log:\n{_last_words()}",
+            changed="what was drained before it failed stays; the next run goes on from there",
+            next=[f"less {LOG}", "make demo"],
+        )
+
+
+def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:
+    process = subprocess.Popen(
+        command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    assert process.stdout is not None
+    started = time.monotonic()
+    for line in process.stdout:
+        log.write(line)
+        for told in _told(line):
+            print(f"  {time.monotonic() - started:5.0f} s  {told}", flush=True)
+    return process.wait()
+
+
+def _told(line: str) -> Iterator[str]:
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip())
+    if found := _TASK.search(line):
+        if "starting" in line:
+            yield found[1]
+    elif found := _TOLD.search(line):
+        yield f"  {found[1][:110]}"
+
+
+def show(request: Request) -> None:
+    """The run card and a small result, read without Spark."""
+    from draindown import tables
+    from draindown.card import card
+
+    layout = request.layout
+    newest = reports.runs(layout, 1)
+    steps = [reports.read(layout, newest[0], step) for step in ("plan", "drain", "check", "compact")] if newest else []
+    say("Run card")
+    print(card([step for step in steps if step is not None]))
+    for title, path, sql in _questions(layout):
+        if tables.exists(path):
+            say(title)
+            _print_rows(tables.query(path, sql).to_pylist())
+
+
+def _questions(layout: Any) -> list[tuple[str, str, str]]:
+    return [
+        (
+            "Busiest airports",
+            layout.table,
+            "select origin as airport, count(*) as flights, round(avg(dep_delay), 1) as mean_delay_min "
+            "from t group by origin order by flights desc",
+        ),
+        (
+            "Worst mean delays on arrival (20 flights or more)",
+            layout.table,
+            "select dest as destination, count(*) as flights, round(avg(arr_delay), 1) as mean_delay_min "
+            "from t group by dest having count(arr_delay) >= 20 order by avg(arr_delay) desc, dest limit 5",
+        ),
+        (
+            "Quarantined, by reason",
+            layout.quarantine,
+            "select reason, count(*) as rows, min(raw) as example from t group by reason order by rows desc, reason",
+        ),
+    ]
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    cells = [[str(value)[:60] for value in row.values()] for row in rows]
+    lines = [list(rows[0]), *cells] if rows else [["none"]]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    for line in lines:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def proven(started: float) -> int:
+    """Hold table and quarantine against what the landing files demand, worked out by other code."""
+    from draindown.demo.oracle import compare
+
+    say("Every row against the oracle, which reads the landing files by itself")
+    found = compare(LAKE, LANDING)
+    print(found.as_text())
+    if not found.ok:
+        print(f"The table is WRONG. Look: .venv/bin/draindown audit {PIPELINE}", file=sys.stderr)
+        return int(Exit.FINDINGS)
+    print(f"Done in {time.monotonic() - started:.0f} s.")
+    say_what_next()
+    return int(Exit.DONE)
+
+
+def say_what_next() -> None:
+    """Where to go from here."""
+    print(
+        "\nTry next:\n"
+        "  make up                                            the Airflow UI; make down stops it\n"
+        f"  .venv/bin/python -m draindown.demo.events {LANDING} --more\n"
+        "                                                     one more day of events; then make demo again\n"
+        f"  export DRAINDOWN_LAKE={LAKE} DRAINDOWN_LANDING={LANDING}\n"
+        f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files\n"
+        f"  .venv/bin/draindown quarantine list {PIPELINE}         what was refused, and why"
+    )
+
+
+def say(text: str) -> None:
+    """A heading."""
+    print(f"\n== {text}", flush=True)
+
+
+def _every_tenth(done: int, of: int) -> None:
+    if done == of or done % max(1, of // 10) == 0:
+        print(f"  {done} of {of} files", flush=True)
+
+
+def _last_words() -> str:
+    return "\n".join(LOG.read_text(errors="replace").splitlines()[-25:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

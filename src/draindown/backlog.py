@@ -1,0 +1,226 @@
+"""What waits, and what a run has to do about it. Reads the source's directories and Delta logs; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from draindown import intake, known, report, tables
+from draindown.checkpoint import Checkpoint, generation, refuse_lost
+from draindown.intake import Sorted
+from draindown.layout import FlowLayout
+from draindown.ledger import from_commit
+from draindown.listing import Listing, SourceFile, list_source
+from draindown.report import Backlog, Finding, PlanPart
+from draindown.request import Request
+from draindown.spec import FilesSource
+from draindown.verify import Verified
+
+_HEAP = 1024**3  # Spark's own default; a plan doesn't know the driver's
+_GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
+_COLUMNAR_RATIO = 3.0
+_START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
+_HISTORY = 20
+_LOOK_BACK = 1000
+_COMPACT_FROM = 8  # small files of one partition
+_MAINTENANCE = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CREATE TABLE", "COMPUTE STATS")
+"""Beginnings of operations that change no row."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a flow: what is new at the source, and what lies in cuts that no batch is done with."""
+
+    listing: Listing
+    sorted: Sorted
+    cuts: known.Waiting
+    checkpoint: Checkpoint
+
+    @property
+    def new(self) -> list[SourceFile]:
+        """Files that no cut has."""
+        return self.sorted.new
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the listing found, and files that differ from what was taken in."""
+        changed = [
+            Finding(
+                kind="changed",
+                subject=file.path,
+                detail="its size or mtime is not what was taken in; the drain compares the bytes",
+            )
+            for file, _ in self.sorted.differing[:10]
+        ]
+        return [*self.listing.findings, *changed]
+
+    def backlog(self, now: datetime) -> Backlog:
+        """Files and bytes on disk that are not yet processed; age by mtime, or by first sight once in a cut."""
+        seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
+        oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
+        return Backlog(
+            files=len(self.new) + self.cuts.files,
+            bytes=sum(file.size for file in self.new) + self.cuts.bytes,
+            oldest_seconds=None if oldest is None else max(0.0, round(now.timestamp() - oldest, 3)),
+        )
+
+
+def look(request: Request, now: datetime) -> Look:
+    """List the source against intake and checkpoint.
+
+    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`.
+    """
+    layout = request.layout
+    checkpoint = Checkpoint(layout.checkpoint(generation(layout)))
+    checkpoint.verify()
+    listing = list_source(request.flow_spec.source, Path(request.root), now)
+    waiting = known.waiting(layout, checkpoint.consumed_before)
+    return Look(listing, intake.sort_out(layout, listing), waiting, checkpoint)
+
+
+def backlog(request: Request, now: datetime) -> Backlog:
+    """What is not yet processed: new at the source, or in a cut that no batch is done with. Raises like `look`."""
+    return look(request, now).backlog(now)
+
+
+def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[PlanPart, list[Finding]]:
+    """Say what waits and decide what the flow's other steps must do, each with its reason.
+
+    `heap_bytes` is what the drain's driver will have. Raises like `look`, and TerminalError `checkpoint-missing`.
+    """
+    layout = request.layout
+    seen = look(request, now)
+    ledger = _ledger(layout)
+    number = generation(layout)
+    refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
+    waiting = seen.backlog(now)
+    batches = seen.cuts.cuts + len(_forecast_cuts(request, seen.new, heap_bytes))
+    reasons = {"drain": _why_drain(layout, seen, ledger)}
+    drain = bool(reasons["drain"])
+    reasons["check"] = "the drain will change rows" if drain else _why_check(layout)
+    reasons["compact"] = _why_compact(request, drain)
+    part = PlanPart(
+        backlog=waiting,
+        batches=batches,
+        seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
+        drain=drain,
+        check=bool(reasons["check"]),
+        compact=bool(reasons["compact"]),
+        reasons={step: why or _IDLE[step] for step, why in reasons.items()},
+    )
+    return part, seen.findings
+
+
+_IDLE = {
+    "drain": "nothing new at the source, nothing in flight",
+    "check": "nothing unpublished",
+    "compact": "no partition has enough small files",
+}
+
+
+def _why_drain(layout: FlowLayout, seen: Look, ledger: list[Mapping[str, Any]]) -> str:
+    reasons = []
+    if seen.new:
+        reasons.append(f"{len(seen.new)} new files")
+    if seen.sorted.differing:
+        reasons.append(f"{len(seen.sorted.differing)} files differ from what was taken in")
+    if seen.cuts.cuts:
+        reasons.append(f"{seen.cuts.files} files in {seen.cuts.cuts} cuts that are not processed yet")
+    if seen.checkpoint.in_flight is not None:
+        reasons.append(f"batch {seen.checkpoint.in_flight} is in flight")
+    lacking = _unrecorded(layout, ledger)
+    if lacking:
+        reasons.append(f"the ledger lacks {lacking} batches that the table holds")
+    return "; ".join(reasons)
+
+
+def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
+    """Batches among the table's newest commits that the ledger doesn't have."""
+    if not tables.exists(layout.table):
+        return 0
+    have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
+    rows = (from_commit(commit) for commit in tables.history(layout.table, _HISTORY))
+    mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
+    return sum((row.generation, row.origin, row.batch) not in have for row in mine)
+
+
+def _why_check(layout: FlowLayout) -> str:
+    if not tables.exists(layout.table):
+        return ""
+    version = tables.version(layout.table)
+    content = report.read_json(layout.published)
+    published = -1 if content is None else int(content["version"])
+    if published >= version:
+        return ""
+    unpublished = [c for c in tables.history(layout.table, min(version - published, _LOOK_BACK)) if _changes_rows(c)]
+    if not unpublished:
+        return ""
+    last = "nothing yet" if published < 0 else f"version {published}"
+    return f"{len(unpublished)} versions up to {version} are unpublished; published is {last}"
+
+
+def _changes_rows(commit: Mapping[str, Any]) -> bool:
+    row = from_commit(commit)
+    if row is not None:
+        return row.applied > 0
+    return not str(commit.get("operation", "")).startswith(_MAINTENANCE)
+
+
+def _why_compact(request: Request, drain: bool) -> str:
+    if request.force:
+        return "asked for"
+    if drain:
+        return "evidence is weighed after the drain"
+    small = tables.small_files(request.layout.table, request.flow_spec.maintenance.target_file_size)
+    many = [count for count in small.values() if count >= _COMPACT_FROM]
+    return f"{len(many)} partitions hold {sum(many)} small files" if many else ""
+
+
+def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
+    """The newest ledger rows, without times: those would cost the import of pandas."""
+    if not tables.exists(layout.ledger):
+        return []
+    names = "run_id, generation, origin, batch, bytes, seconds"
+    sql = f"select {names} from t order by table_version desc limit {2 * _HISTORY}"
+    rows: list[Mapping[str, Any]] = tables.query(layout.ledger, sql).to_pylist()
+    return rows
+
+
+def _is_of(row: Mapping[str, Any], number: int) -> bool:
+    return bool(row["generation"] == number) and row["origin"] == "source"
+
+
+def _forecast_cuts(request: Request, new: list[SourceFile], heap_bytes: int) -> list[list[Verified]]:
+    source = request.flow_spec.source
+    if not new:
+        return []
+    ratio = known.unpack_ratio(request.layout) or _GZIP_RATIO
+    guesses = [Verified(f.path, f.size, f.mtime_ns, raw_bytes=_raw_size(f, source, ratio)) for f in new]
+    return intake.cut(guesses, intake.bound_for(source, heap_bytes))
+
+
+def _raw_size(file: SourceFile, source: FilesSource, ratio: float) -> int:
+    if source.format in ("parquet", "orc"):
+        return int(file.size * _COLUMNAR_RATIO)
+    return int(file.size * ratio) if file.path.endswith(".gz") else file.size
+
+
+def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int) -> float | None:
+    rows = [row for row in ledger if row["origin"] == "source" and row["bytes"]]
+    total = sum(row["bytes"] for row in rows)
+    if not total:
+        return None
+    per_byte = float(sum(row["seconds"] for row in rows)) / float(total)
+    return round(_start_seconds(layout, (row["run_id"] for row in rows)) + per_byte * size, 1)
+
+
+def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
+    """What the newest drain took besides its batches."""
+    for run_id in dict.fromkeys(run_ids):
+        drained = report.read(layout, run_id, "drain")
+        if drained and drained.drain:
+            return max(0.0, drained.seconds - sum(float(b.get("seconds", 0)) for b in drained.drain.batches))
+    return _START_SECONDS

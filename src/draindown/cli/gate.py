@@ -1,0 +1,140 @@
+"""Commands around the gate: what is published and what fails, waivers by name."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, one_flow, person, setting
+from draindown.output import Output
+
+if TYPE_CHECKING:
+    from draindown.gate import Waiver
+    from draindown.spec import PipelineSpec
+
+gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers of expectations.")
+
+Expectation = Annotated[str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")]
+
+
+@gate.command()
+def show(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Show the published version, the last verdict with its failures, and all waivers."""
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    data = {name: _state(here, spec, name) for name in flows(spec, flow)}
+    text = "\n\n".join(_text(f"{spec.pipeline}/{name}", state) for name, state in data.items())
+    Output(as_json).result(data, text)
+
+
+@gate.command()
+def waive(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    expectation: Expectation,
+    reason: Annotated[str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")],
+    flow: Flow = None,
+    until_version: Annotated[int | None, typer.Option(min=0, help="Newest table version it counts for.")] = None,
+    duration: Annotated[str | None, typer.Option("--for", help="How long it counts, such as `2 days`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let the gate pass although an expectation fails. The next run checks again and publishes."""
+    from draindown import gate as gates
+
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    name = _flow_with(here, spec, flow, expectation)
+    waiver = gates.waive(
+        spec.layout(name),
+        expectation,
+        by=person(),
+        reason=reason,
+        known=_names(here, spec, name),
+        until_version=until_version,
+        until=_until(duration),
+    )
+    text = f"waived {_waiver_text(waiver)}\nnext: draindown run {spec.pipeline} --flow {name}"
+    Output(as_json).result({"flow": name, **waiver.model_dump(mode="json")}, text)
+
+
+@gate.command()
+def unwaive(
+    ctx: typer.Context, pipeline: PipelineName, expectation: Expectation, flow: Flow = None, as_json: Json = False
+) -> None:
+    """Take a waiver back."""
+    from draindown import gate as gates
+
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    waived = [name for name in flows(spec, flow) if expectation in gates.waivers(spec.layout(name))]
+    name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
+    removed = gates.unwaive(spec.layout(name), expectation)
+    Output(as_json).result({"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}")
+
+
+def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
+    from draindown import gate as gates
+    from draindown import report as reports
+
+    layout = spec.layout(flow)
+    checks = (reports.read(layout, run, "check") for run in reports.runs(layout))
+    last = next((step for step in checks if step), None)
+    pointer = gates.published(layout)
+    return {
+        "published": pointer.model_dump(mode="json") if pointer else None,
+        "last": last.model_dump(mode="json") if last else None,
+        "expectations": _names(here, spec, flow),
+        "waivers": {name: w.model_dump(mode="json") for name, w in gates.waivers(layout).items()},
+    }
+
+
+def _text(where: str, state: dict[str, Any]) -> str:
+    from draindown.card import card
+    from draindown.gate import Waiver
+    from draindown.report import StepReport
+    from draindown.wording import count
+
+    pointer = state["published"]
+    lines = [where, "  published  none"]
+    if pointer:
+        lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
+    lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
+    lines += [f"  expects    {name}" for name in state["expectations"]] or ["  expects    nothing: no suite"]
+    if state["last"]:
+        last = card([StepReport.model_validate(state["last"])])
+        lines += ["  last check", *(f"    {line}" for line in last.splitlines())]
+    return "\n".join(lines)
+
+
+def _waiver_text(waiver: Waiver) -> str:
+    from draindown.wording import printable
+
+    ends = [f"until version {waiver.until_version}"] if waiver.until_version is not None else []
+    ends += [f"until {waiver.until:%Y-%m-%d %H:%M}"] if waiver.until else []
+    until = f" {' and '.join(ends)}" if ends else ""
+    return f"{printable(waiver.expectation)}{until}, by {printable(waiver.by)}: {printable(waiver.reason)}"
+
+
+def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
+    from draindown import gate as gates
+    from draindown.airflow.identity import suite
+
+    wanted = spec.flow(flow).expectations
+    return gates.names(suite(here.root, wanted)) if wanted else []
+
+
+def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:
+    having = [name for name in flows(spec, flow) if expectation in _names(here, spec, name)]
+    return having[0] if len(having) == 1 else one_flow(spec, flow)
+
+
+def _until(duration: str | None) -> datetime | None:
+    from draindown.report import now
+    from draindown.units import parse_duration
+
+    try:
+        return None if duration is None else now() + timedelta(seconds=parse_duration(duration))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--for") from None

@@ -1,0 +1,177 @@
+"""Commands that look and change nothing: plan, report, audit, lag."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.exits import Exit
+from draindown.output import Output, table
+
+if TYPE_CHECKING:
+    from draindown.layout import FlowLayout
+    from draindown.report import Finding, PlanPart, StepReport
+    from draindown.spec import PipelineSpec
+
+STEPS = ("plan", "drain", "check", "compact")
+
+
+def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Show what waits and what a run would do now. Starts no JVM."""
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    found = {name: planned(here, spec, name) for name in flows(spec, flow)}
+    data = {
+        name: {"plan": part.model_dump(mode="json"), "findings": [f.model_dump(mode="json") for f in findings]}
+        for name, (part, findings) in found.items()
+    }
+    text = "\n\n".join(_plan_text(f"{spec.pipeline}/{name}", *parts) for name, parts in found.items())
+    Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
+
+
+def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tuple[PlanPart, list[Finding]]:
+    """The plan of one flow, as the DAG's plan task makes it."""
+    from draindown.backlog import plan as plan_flow
+    from draindown.report import now
+
+    part, findings = plan_flow(here.request(spec, flow, "plan", new_run_id(), **bounds), now())
+    return part, list(findings)
+
+
+def report(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
+    flow: Flow = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the runs that left reports, newest first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the run card of a run: what became of every row, the gate, what failed and what to type next."""
+    from draindown.card import card
+
+    spec = setting(ctx).spec(pipeline)
+    names = flows(spec, flow)
+    if listing:
+        _list_runs(spec, names, Output(as_json))
+        return
+    found = [step for name in names for step in _steps_of(spec.layout(name), run)]
+    if not found:
+        raise _no_report(spec, run)
+    Output(as_json).result([step.model_dump(mode="json") for step in found], card(found))
+
+
+def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Recount everything from raw input and hold it against the tables. Exit 1 if anything doesn't fit."""
+    from draindown.audit import audit as audit_flow
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    found = []
+    for name in flows(spec, flow):
+        found.append(audit_flow(spec, name, root=here.root, progress=_every_tenth(out)))
+        out.progress_done()
+    clean = all(one.clean for one in found)
+    out.result({"clean": clean, "flows": [one.asdict() for one in found]}, "\n\n".join(map(str, found)))
+    if not clean:
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def lag(
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Names or YAML files. Default: all.")
+    ] = None,
+    *,
+    ctx: typer.Context,
+    as_json: Json = False,
+) -> None:
+    """Show what waits per flow: files, bytes, and how old the oldest is. Always exits 0."""
+    from draindown.wording import age, count, size
+
+    here, rows, data = setting(ctx), [], []
+    for name in pipelines or _all_pipelines(here):
+        spec = here.spec(name)
+        for flow in spec.flows:
+            waiting = planned(here, spec, flow)[0].backlog
+            oldest = "-" if waiting.oldest_seconds is None else age(waiting.oldest_seconds)
+            rows.append([f"{spec.pipeline}/{flow}", count(waiting.files), size(waiting.bytes), oldest])
+            data.append({"pipeline": spec.pipeline, "flow": flow, **waiting.model_dump(mode="json")})
+    Output(as_json).result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
+
+
+def _all_pipelines(here: Setting) -> list[str]:
+    from draindown.loader import DIRECTORY, BrokenPipeline, load_all
+
+    found = load_all(here.root / DIRECTORY, here.environ)
+    for broken in found:
+        if isinstance(broken, BrokenPipeline):
+            Output().error(broken.error)
+    return [spec.pipeline for spec in found if not isinstance(spec, BrokenPipeline)]
+
+
+def _plan_text(where: str, part: PlanPart, findings: list[Finding]) -> str:
+    from draindown.card import backlog_words
+    from draindown.wording import age, count, printable
+
+    time = f", about {age(part.seconds)}" if part.seconds is not None else ", no history to tell the time from"
+    forecast = f"  forecast {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
+    for step in STEPS[1:]:
+        lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
+    for finding in findings:
+        lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
+        lines += [f"           next: {printable(finding.next)}"] if finding.next else []
+    return "\n".join(lines)
+
+
+def _every_tenth(out: Output) -> Any:
+    def progress(done: int, of: int, name: str) -> None:
+        step = max(of // 10, 1)
+        if done % step == 0:
+            out.progress(f"reading raw files: {done} of {of}  {name}")
+
+    return progress
+
+
+def _steps_of(layout: FlowLayout, run: str) -> list[StepReport]:
+    from draindown import report as reports
+
+    wanted = next(iter(reports.runs(layout, 1)), None) if run == "last" else run
+    found = [reports.read(layout, wanted, step) for step in STEPS] if wanted else []  # type: ignore[arg-type]
+    return [step for step in found if step is not None]
+
+
+def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
+    from draindown import report as reports
+    from draindown.card import verdict
+
+    rows: list[list[str]] = []
+    data: list[dict[str, str]] = []
+    for name in names:
+        layout = spec.layout(name)
+        for run in reports.runs(layout):
+            steps = _steps_of(layout, run)
+            if steps:
+                rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", verdict(steps)])
+                data.append({"run_id": steps[-1].run_id, "flow": name, "verdict": rows[-1][2]})
+    out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
+
+
+def _no_report(spec: PipelineSpec, run: str) -> Exception:
+    from draindown.errors import TerminalError
+
+    known = sorted({r for name in spec.flows for r in _run_names(spec.layout(name))})
+    return TerminalError(
+        "no-report",
+        tried=f"show run {json.dumps(run)} of pipeline {spec.pipeline}",
+        found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
+        next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
+    )
+
+
+def _run_names(layout: FlowLayout) -> list[str]:
+    from draindown import report as reports
+
+    return reports.runs(layout)

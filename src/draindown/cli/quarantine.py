@@ -1,0 +1,263 @@
+"""Commands about refused rows and parked files: list, show, replay, discard, retry."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from draindown.cli.setting import (
+    Flow,
+    Json,
+    Note,
+    OneFlow,
+    PipelineName,
+    Yes,
+    flows,
+    new_run_id,
+    one_flow,
+    person,
+    refuse_without,
+    setting,
+)
+from draindown.output import Output, as_csv, table
+
+if TYPE_CHECKING:
+    from draindown.layout import FlowLayout
+    from draindown.quarantine import Filter
+    from draindown.spec import PipelineSpec
+
+quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
+
+Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.")]
+Files = Annotated[bool, typer.Option("--files", help="Parked files instead of rows.")]
+Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")]
+
+
+class State(StrEnum):
+    """Which rows `list` shows."""
+
+    open = "open"
+    released = "released"
+    discarded = "discarded"
+    all = "all"
+
+
+_STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
+    State.open: "open",
+    State.released: "released",
+    State.discarded: "discarded",
+    State.all: None,
+}
+
+
+@quarantine.command("list")
+def list_(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    reason: Reason = None,
+    ids: Ids = None,
+    run: RunId = None,
+    state: Annotated[State, typer.Option(help="Which rows.")] = State.open,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
+    files: Files = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV, safe for spreadsheets.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List refused rows with reason and place, or parked files with --files."""
+    spec = setting(ctx).spec(pipeline)
+    if files:
+        _list_files(spec, flows(spec, flow), Output(as_json))
+        return
+    from draindown import quarantine as rows_of
+
+    which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
+    found = {name: rows_of.listed(spec.layout(name), which, limit) for name in flows(spec, flow)}
+    if csv:
+        header = ("flow", "state", *rows_of.COLUMNS)
+        every = [{"flow": name, **row} for name, rows in found.items() for row in rows]
+        typer.echo(as_csv(every, header), nl=False)
+        return
+    sums = {name: rows_of.counts(spec.layout(name)) for name in found}
+    data = {name: {"counts": sums[name].as_dict(), "rows": rows} for name, rows in found.items()}
+    text = "\n\n".join(_rows_text(spec.pipeline, name, sums[name], rows) for name, rows in found.items())
+    Output(as_json).result(data, text)
+
+
+@quarantine.command()
+def show(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    identity: Annotated[str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")],
+    flow: Flow = None,
+    as_json: Json = False,
+) -> None:
+    """Show one refused row: raw text with control characters encoded, why it was refused, where it came from."""
+    from draindown import quarantine as rows_of
+    from draindown.errors import TerminalError
+    from draindown.wording import printable
+
+    spec = setting(ctx).spec(pipeline)
+    which = rows_of.Filter(ids=(identity,), state=None)
+    found = [row for name in flows(spec, flow) for row in rows_of.listed(spec.layout(name), which)]
+    if len({row["quarantine_id"] for row in found}) != 1:
+        raise TerminalError(
+            "unknown-quarantine-id",
+            tried=f"find refused row {identity!r} of pipeline {spec.pipeline}",
+            found=f"{len(found)} refused rows begin with it" if found else "no refused row has it",
+            next=f"draindown quarantine list {spec.pipeline}",
+        )
+    lines = [f"{name:<14} {'' if value is None else printable(str(value))}" for name, value in found[-1].items()]
+    Output(as_json).result(found[-1], "\n".join(lines))
+
+
+@quarantine.command()
+def replay(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    reason: Reason = None,
+    ids: Ids = None,
+    run: RunId = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Feed refused rows through the flow again, after the contract or a rule was corrected."""
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    name = one_flow(spec, flow)
+    chosen = _chosen(spec.layout(name), reason, ids, run, out, "replay")
+    if not chosen:
+        out.result({"replayed": 0}, "no open row is meant; nothing to replay")
+        return
+    refuse_without(yes)
+    from draindown.cli.running import replay_rows
+
+    replay_rows(here, spec, name, tuple(chosen), out)
+
+
+@quarantine.command()
+def discard(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    reason: Reason = None,
+    ids: Ids = None,
+    run: RunId = None,
+    files: Files = False,
+    paths: Paths = None,
+    note: Note = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give up refused rows, or parked files with --files. They stay where they are, marked as discarded."""
+    out, spec = Output(as_json), setting(ctx).spec(pipeline)
+    layout = spec.layout(one_flow(spec, flow))
+    if files:
+        _close_files(layout, paths, note, yes, out, "discard")
+        return
+    from draindown import quarantine as rows_of
+    from draindown.lease import Lease
+
+    chosen = _chosen(layout, reason, ids, run, out, "discard")
+    if chosen:
+        refuse_without(yes)
+        with Lease(layout, owner=person(), run_id=new_run_id()):
+            rows_of.discard(layout, chosen, by=person(), note=note)
+    out.result({"discarded": len(chosen)}, f"discarded {len(chosen)} rows")
+
+
+@quarantine.command()
+def retry(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    paths: Paths = None,
+    note: Note = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Have the next run look at parked files again, after they were repaired."""
+    spec = setting(ctx).spec(pipeline)
+    _close_files(spec.layout(one_flow(spec, flow)), paths, note, yes, Output(as_json), "retry")
+
+
+def _chosen(
+    layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
+) -> list[str]:
+    """Ids of the rows that are meant, after saying on stderr which these are."""
+    from draindown import quarantine as rows_of
+
+    which = rows_of.Filter(reason, tuple(ids) if ids else None, run)
+    chosen = rows_of.identified(layout, which)
+    out.note(f"{verb} {len(chosen)} open rows of {layout.pipeline}/{layout.flow}{_meant(which)}")
+    for row in rows_of.listed(layout, which, 5):
+        out.note("  " + "  ".join(_row(row)))
+    return chosen
+
+
+def _meant(which: Filter) -> str:
+    parts = [f"reason {which.reason}" if which.reason else "", f"run {which.run_id}" if which.run_id else ""]
+    parts += [f"{len(which.ids)} ids"] if which.ids else []
+    return f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
+
+
+def _rows_text(pipeline: str, flow: str, sums: Any, rows: list[dict[str, Any]]) -> str:
+    from draindown.wording import count, printable
+
+    by_reason = ", ".join(f"{printable(reason, 40)} {count(number)}" for reason, number in sums.by_reason.items())
+    decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
+    head = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
+    lines = [head, *([f"  open by reason: {by_reason}"] if by_reason else [])]
+    if rows:
+        lines += table(("id", "reason", "field", "file", "line", "raw"), [_row(row) for row in rows], (4,)).splitlines()
+    if len(rows) < sums.open:
+        more = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
+        lines.append(f"{count(len(rows))} shown; {more}")
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    from draindown.wording import printable
+
+    file = str(row["file"]).rsplit("/", 1)[-1]
+    cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", file, str(row["position"]), row["raw"] or "")
+    return [printable(cell, 60) for cell in cells]
+
+
+def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
+    from dataclasses import asdict
+
+    from draindown import parked
+    from draindown.wording import printable, size
+
+    rows, data = [], []
+    for name in names:
+        for event in parked.open_files(spec.layout(name)):
+            rows.append([name, printable(event.path), size(event.size), event.reason, printable(event.detail, 60)])
+            data.append({"flow": name, **{k: v for k, v in asdict(event).items() if k not in ("head", "at")}})
+    text = table(("flow", "file", "size", "reason", "detail"), rows, right=(2,)) if rows else "no parked files"
+    out.result(data, text)
+
+
+def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str) -> None:
+    from draindown import parked
+    from draindown.lease import Lease
+    from draindown.report import now
+    from draindown.wording import printable
+
+    wanted = paths or [event.path for event in parked.open_files(layout)]
+    out.note(f"{verb} {len(wanted)} parked files of {layout.pipeline}/{layout.flow}")
+    for path in wanted[:10]:
+        out.note(f"  {printable(path)}")
+    if wanted:
+        refuse_without(yes)
+        act = parked.retry if verb == "retry" else parked.discard
+        with Lease(layout, owner=person(), run_id=new_run_id()):
+            act(layout, wanted, by=person(), note=note, now=now())
+    done = "will be looked at again" if verb == "retry" else "discarded"
+    out.result({verb: wanted}, f"{len(wanted)} files {done}")

@@ -1,0 +1,174 @@
+"""Commands that do what the DAG does, without Airflow: run, compact. One JVM, started only if there is work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.cli.looking import planned
+from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.exits import Exit
+from draindown.output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from draindown.report import PlanPart, StepReport
+    from draindown.request import Request, Step
+    from draindown.spark.drain import Stop
+    from draindown.spec import PipelineSpec
+
+
+@dataclass
+class _Run:
+    """One run of a pipeline: what was reported so far, and the worst exit code."""
+
+    here: Setting
+    spec: PipelineSpec
+    out: Output
+    bounds: dict[str, Any] = field(default_factory=dict)
+    run_id: str = field(default_factory=new_run_id)
+    reports: list[StepReport] = field(default_factory=list)
+    exit: Exit = Exit.DONE
+
+    def request(self, flow: str, step: Step) -> Request:
+        """The request of one step of this run."""
+        return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
+
+    def finish(self) -> None:
+        """Print the run card and end with the worst step's exit code."""
+        from draindown.card import card
+
+        data = {"run_id": self.run_id, "exit": int(self.exit)}
+        self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, card(self.reports))
+        if self.exit:
+            raise typer.Exit(self.exit)
+
+
+def run(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    max_batches: Annotated[int | None, typer.Option(min=1, help="Stop after this many batches.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="Start no batch after this time, such as `10 minutes`.")] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Judge and publish what changed.")] = True,
+    compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Compact on evidence.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Drain, check and compact, as the DAG does, in one JVM; nothing to do means no JVM. Prints the run card."""
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
+    steps: list[Step] = ["drain", *(["check"] if check else []), *(["compact"] if compact else [])]  # type: ignore[list-item]
+    work = [(name, _plan(this, name)) for name in flows(spec, flow)]
+    wanted = [(name, [step for step in steps if getattr(part, step)]) for name, part in work]
+    if any(todo for _, todo in wanted):
+        with _spark(this, short=sum(part.batches for _, part in work) <= 1) as spark:
+            for name, todo in wanted:
+                if not all(_step(this, name, step, spark) for step in todo):
+                    break
+    this.finish()
+
+
+def compact(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    force: Annotated[bool, typer.Option(help="Compact even without evidence that it pays.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compact the tables and remove old files that nobody needs, on evidence. Changes no row."""
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    this = _Run(here, spec, Output(as_json), {"force": force})
+    with _spark(this, short=True) as spark:
+        for name in flows(spec, flow):
+            _step(this, name, "compact", spark)
+    this.finish()
+
+
+def _seconds(deadline: str | None) -> float | None:
+    from draindown.units import parse_duration
+
+    try:
+        return None if deadline is None else parse_duration(int(deadline) if deadline.isdigit() else deadline)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--deadline") from None
+
+
+def _plan(this: _Run, flow: str) -> PlanPart:
+    from draindown.report import StepReport, now, write
+
+    started = now()
+    part, findings = planned(this.here, this.spec, flow, **this.bounds)
+    busy = part.drain or part.check or part.compact
+    report = StepReport(
+        pipeline=this.spec.pipeline,
+        flow=flow,
+        run_id=this.run_id,
+        step="plan",
+        outcome="done" if busy else "idle",
+        started_at=started,
+        finished_at=now(),
+        findings=findings,
+        plan=part,
+    )
+    this.reports.append(report)
+    write(this.spec.layout(flow), report)
+    return part
+
+
+@contextmanager
+def _spark(this: _Run, *, short: bool) -> Iterator[SparkSession]:
+    from draindown.spark.session import session
+
+    this.out.note(f"run {this.run_id}: starting Spark")
+    spark = session(f"draindown {this.spec.pipeline}", short=short)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _step(this: _Run, flow: str, step: Step, spark: SparkSession) -> bool:
+    """Run one step as its job would; whether the next one may start."""
+    from draindown.spark.runner import attempt
+
+    request = this.request(flow, step)
+    this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
+    report, code = attempt(request, lambda stop: _work(request, spark, stop, this.out))
+    this.out.progress_done()
+    this.reports.append(report)
+    this.exit = max(this.exit, code)
+    return code == Exit.DONE
+
+
+def _work(request: Request, spark: SparkSession, stop: Stop, out: Output) -> StepReport:
+    if request.step == "drain":
+        from draindown.spark.drain import drain
+
+        return drain(request, spark, progress=out.progress, stop=stop)
+    if request.step == "check":
+        from draindown.spark.check import check as judge
+
+        return judge(request, spark)
+    from draindown.spark.maintenance import compact as compact_tables
+
+    return compact_tables(request, spark)
+
+
+def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ...], out: Output) -> None:
+    """Replay refused rows as a batch of their own; prints its card and ends with its exit code."""
+    from draindown.spark.replay import replay
+    from draindown.spark.runner import attempt
+
+    this = _Run(here, spec, out, {"quarantine_ids": ids})
+    request = this.request(flow, "drain")
+    with _spark(this, short=True) as spark:
+        report, this.exit = attempt(request, lambda stop: replay(request, spark))
+    this.reports.append(report)
+    this.finish()

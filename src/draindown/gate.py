@@ -1,0 +1,283 @@
+"""The gate's memory: what is published, what is not yet, which expectations a person waived. No Spark, no GX."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable
+from pydantic import BaseModel, ConfigDict
+
+from draindown import ledger
+from draindown.errors import GateFailed, TerminalError
+from draindown.layout import FlowLayout
+from draindown.report import CheckPart, Expectation, now, read_json, write_json
+
+# These commits change no row, so a published version may be carried over them. Delta marks what they write as no
+# change of data; anything not listed counts as a change.
+_KEEPS_ROWS = frozenset(
+    (
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
+    )
+)
+_SHOWN_FAILURES = 10
+
+
+class Published(BaseModel):
+    """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int
+    table_id: str
+    changed_at: datetime | None
+    at: datetime
+    run_id: str
+    rows: int
+
+
+class Waiver(BaseModel):
+    """A person's word that one expectation may fail for now."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    expectation: str
+    by: str
+    reason: str
+    at: datetime
+    until_version: int | None = None
+    until: datetime | None = None
+
+    def holds(self, version: int, at: datetime) -> bool:
+        """Whether it counts for a table at `version`, at that time (both ends included)."""
+        in_versions = self.until_version is None or version <= self.until_version
+        return in_versions and (self.until is None or at <= self.until)
+
+
+@dataclass(frozen=True)
+class Unpublished:
+    """Where a target stands against its published version.
+
+    Attributes:
+        version: the target's newest version; what a check reads.
+        table_id: Delta's id of the table; another id is another table, whatever its version number.
+        published: the pointer, None where it doesn't concern this table.
+        since: rows with a later `_changed_at` are unpublished; None: all are.
+        pending: whether a commit since then may have changed rows.
+        deleted: rows that commits since then deleted; they leave no row to judge.
+    """
+
+    version: int
+    table_id: str
+    published: Published | None = None
+    since: datetime | None = None
+    pending: bool = True
+    deleted: int = 0
+
+
+class Refused(GateFailed):
+    """The gate's refusal, with everything it judged."""
+
+    part: CheckPart | None = None
+
+
+def published(layout: FlowLayout) -> Published | None:
+    """The published pointer, or None where nothing was published yet."""
+    content = read_json(layout.published)
+    return None if content is None else Published.model_validate(content)
+
+
+def publish(layout: FlowLayout, pointer: Published) -> None:
+    """Move the published pointer, whole or not at all."""
+    write_json(layout.published, pointer.model_dump(mode="json"))
+
+
+def unpublished(layout: FlowLayout) -> Unpublished | None:
+    """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
+    if not DeltaTable.is_deltatable(layout.table):
+        return None
+    table = DeltaTable(layout.table)
+    found = Unpublished(table.version(), str(table.metadata().id))
+    pointer = published(layout)
+    if pointer is None or pointer.table_id != found.table_id or pointer.version > found.version:
+        return found
+    between = found.version - pointer.version
+    commits = table.history(between) if between else []
+    return _since(found, pointer, commits, complete=len(commits) == between)
+
+
+def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, Any]], *, complete: bool) -> Unpublished:
+    changes = [commit for commit in commits if commit.get("operation") not in _KEEPS_ROWS]
+    rows = [ledger.from_commit(commit) for commit in changes]
+    # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
+    known = complete and None not in rows
+    return Unpublished(
+        found.version,
+        found.table_id,
+        published=pointer,
+        since=pointer.changed_at if known else None,
+        pending=bool(changes) or not complete,
+        deleted=sum(row.deleted for row in rows if row is not None),
+    )
+
+
+def carry(layout: FlowLayout) -> Published | None:
+    """Move the pointer over commits that changed no row; returns it as it stands then.
+
+    Maintenance rewrites files, and what it rewrote is removed some day: the pointer must not stay behind it.
+    """
+    state = unpublished(layout)
+    if state is None or state.published is None:
+        return None
+    if state.pending or state.version == state.published.version:
+        return state.published
+    moved = state.published.model_copy(update={"version": state.version})
+    publish(layout, moved)
+    return moved
+
+
+def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
+    """When the first commit after the published version was made, or None if that version is the newest.
+
+    Files that this commit or a later one removed are still needed by readers of the published version.
+    """
+    state = unpublished(layout)
+    if state is None or state.published is None or state.version == state.published.version:
+        return None
+    commits = DeltaTable(layout.table).history(state.version - state.published.version)
+    return datetime.fromtimestamp(min(commit["timestamp"] for commit in commits) / 1000, UTC)
+
+
+def waivers(layout: FlowLayout) -> dict[str, Waiver]:
+    """All waivers by expectation, those that no longer hold included."""
+    content = read_json(layout.waivers) or {}
+    return {name: Waiver.model_validate(waiver) for name, waiver in content.items()}
+
+
+def waive(
+    layout: FlowLayout,
+    expectation: str,
+    *,
+    by: str,
+    reason: str,
+    known: Collection[str] | None = None,
+    until_version: int | None = None,
+    until: datetime | None = None,
+) -> Waiver:
+    """Let the gate pass although `expectation` fails. `known` are the suite's names (`names`), if at hand.
+
+    Raises TerminalError `waiver-without-reason` or `unknown-expectation`.
+    """
+    tried = f"waive {expectation} for flow {layout.flow}"
+    if not reason.strip():
+        raise TerminalError(
+            "waiver-without-reason",
+            tried=tried,
+            found="no reason; whoever reads the waiver later needs one",
+            next=f"draindown gate waive {layout.pipeline} {expectation} --reason TEXT",
+        )
+    if known is not None and expectation not in known:
+        raise TerminalError(
+            "unknown-expectation",
+            tried=tried,
+            found=f"the suite has {', '.join(sorted(known)) or 'no expectation'}",
+            next=f"draindown gate show {layout.pipeline}",
+        )
+    waiver = Waiver(
+        expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
+    )
+    _write_waivers(layout, {**waivers(layout), expectation: waiver})
+    return waiver
+
+
+def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
+    """Take a waiver back; returns it. Raises TerminalError `unknown-waiver`."""
+    current = waivers(layout)
+    if expectation not in current:
+        raise TerminalError(
+            "unknown-waiver",
+            tried=f"take back the waiver of {expectation} for flow {layout.flow}",
+            found=f"waived are: {', '.join(sorted(current)) or 'none'}",
+            next=f"draindown gate show {layout.pipeline}",
+        )
+    removed = current.pop(expectation)
+    _write_waivers(layout, current)
+    return removed
+
+
+def _write_waivers(layout: FlowLayout, current: Mapping[str, Waiver]) -> None:
+    write_json(layout.waivers, {name: waiver.model_dump(mode="json") for name, waiver in current.items()})
+
+
+def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:
+    """The same expectations, those that fail and are waived marked so."""
+    at = now()
+    holding = {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
+    return [e.model_copy(update={"waived": not e.success and e.name in holding}) for e in judged]
+
+
+def names(suite: Mapping[str, Any] | None) -> list[str]:
+    """A name per expectation of the suite, in its order: what waivers, reports and pages call them.
+
+    `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`); the second
+    of a kind gets `#2`.
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for config in expectations_of(suite):
+        name = _name(config)
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found
+
+
+def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The suite's expectation configurations, as GX wrote them (`expectation_type` of older suites read as `type`)."""
+    listed = (suite or {}).get("expectations") or []
+    return [{**config, "type": str(config.get("type") or config.get("expectation_type") or "?")} for config in listed]
+
+
+def options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the suite's author told draindown about one expectation, in its `meta.draindown`."""
+    own = (config.get("meta") or {}).get("draindown")
+    return dict(own) if isinstance(own, dict) else {}
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    if options(config).get("name"):
+        return str(options(config)["name"])
+    kwargs = config.get("kwargs") or {}
+    columns = [str(kwargs[k]) for k in ("column", "column_A", "column_B") if kwargs.get(k)]
+    columns += [str(c) for c in kwargs.get("column_list") or ()]
+    return f"{config['type']}:{','.join(columns)}" if columns else str(config["type"])
+
+
+def refusal(layout: FlowLayout, part: CheckPart) -> Refused:
+    """The error for a failed check, ready to raise; carries `part`."""
+    failed = [e for e in part.expectations if not e.success and not e.waived]
+    shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
+    if len(failed) > len(shown):
+        shown.append(f"and {len(failed) - len(shown)} more")
+    before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
+    error = Refused(
+        "gate-failed",
+        tried=f"publish version {part.version} of {layout.table_name}: {part.changed_rows} rows not yet published",
+        found="; ".join(shown),
+        changed=f"nothing was published ({before}); results: {part.page or layout.validations('RUN')}",
+        next=[
+            f"draindown gate show {layout.pipeline}",
+            *(f"draindown gate waive {layout.pipeline} {shlex.quote(e.name)} --reason TEXT" for e in failed[:1]),
+        ],
+    )
+    error.part = part
+    return error
+
+
+def _sentence(e: Expectation) -> str:
+    counts = f"{e.unexpected} of {e.judged} rows" if e.judged else ""
+    sample = f"such as {', '.join(map(str, e.sample[:3]))}" if e.sample else ""
+    return f"{e.name}: " + ", ".join(part for part in (counts, sample, e.detail[:300]) if part)

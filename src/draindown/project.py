@@ -1,0 +1,32 @@
+"""The project around a pipeline: what is found from its root, wherever a process happens to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from draindown.errors import TerminalError
+from draindown.spec import PipelineSpec
+
+
+def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
+    """The spec with its lake found from the project root: a task's working directory means nothing."""
+    if ":/" in spec.lake or Path(spec.lake).is_absolute():
+        return spec
+    return spec.model_copy(update={"lake": str(root / spec.lake)})
+
+
+def suite(root: Path, name: str) -> dict[str, Any]:
+    """The Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
+    path = root / "expectations" / f"{name}.json"
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return found
+        problem = "it holds no JSON object"
+    except (OSError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise TerminalError(
+        "bad-suite", tried=f"read {path}", found=problem, next=f"write the suite to expectations/{name}.json"
+    )

@@ -1,0 +1,123 @@
+"""The check step: judge what is not published yet, then publish it or refuse it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown import gate, gate_page
+from draindown.gate import Published, Unpublished
+from draindown.report import CheckPart, Expectation, Outcome, StepReport, now
+from draindown.request import Request
+from draindown.spark.target import CHANGED_AT
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows to judge, all of one version of the target."""
+
+    table: DataFrame
+    changed: DataFrame
+    changed_rows: int
+    changed_at: datetime | None
+
+
+def check(request: Request, spark: SparkSession) -> StepReport:
+    """Judge the unpublished rows and publish the target's newest version.
+
+    Raises `gate.Refused` (a GateFailed with all verdicts in `part`) if an expectation fails that nobody waived;
+    nothing is published then.
+    """
+    started = now()
+    state = gate.unpublished(request.layout)
+    if state is None:
+        return _report(request, started, "idle", None)
+    rows = _rows(spark, request.layout.table, state) if state.pending else None
+    if rows is None or not _anything(rows, state):
+        return _report(request, started, "idle", _carried(request, state))
+    expectations = _expectations(request, rows)
+    part = _part(request, state, rows.changed_rows, expectations)
+    gate_page.write(request, part)
+    if gate_page.verdict(part) == "failed":
+        raise gate.refusal(request.layout, part)
+    gate.publish(request.layout, _pointer(request, state, rows))
+    return _report(request, started, "done", part.model_copy(update={"published_after": state.version}))
+
+
+def _rows(spark: SparkSession, path: str, state: Unpublished) -> _Rows:
+    table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
+    changed = table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
+    found = changed.agg(F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")).first()
+    assert found is not None  # an aggregate without groups has one row
+    newest = None if found["micros"] is None else _from_micros(found["micros"])
+    before = state.published.changed_at if state.published else None
+    return _Rows(table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None))
+
+
+def _instant(at: datetime) -> Column:
+    # a literal with its zone: a plain comparison of the column lets Delta skip files by their statistics
+    return F.lit(at.astimezone(UTC).isoformat(sep=" ")).cast("timestamp")
+
+
+def _from_micros(micros: int) -> datetime:
+    # not collected as a timestamp: PySpark would hand it out in this machine's zone
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def _anything(rows: _Rows, state: Unpublished) -> bool:
+    return bool(rows.changed_rows or state.deleted or state.since is None)
+
+
+def _expectations(request: Request, rows: _Rows) -> list[Expectation]:
+    if not gate.expectations_of(request.suite):
+        return []
+    from draindown.spark import quality  # importing GX takes seconds; a check without a suite has no use for it
+
+    return quality.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys)
+
+
+def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]) -> CheckPart:
+    before = state.published.version if state.published else None
+    return CheckPart(
+        version=state.version,
+        published_before=before,
+        published_after=before,
+        changed_rows=changed_rows,
+        expectations=gate.apply_waivers(request.layout, judged, state.version),
+        page=gate_page.path(request),
+    )
+
+
+def _carried(request: Request, state: Unpublished) -> CheckPart:
+    """Nothing to judge: the commits since the published version changed no row, so the pointer follows them."""
+    before = state.published.version if state.published else None
+    if state.published is not None and before != state.version:
+        gate.publish(request.layout, state.published.model_copy(update={"version": state.version}))
+    return CheckPart(version=state.version, published_before=before, published_after=state.version)
+
+
+def _pointer(request: Request, state: Unpublished, rows: _Rows) -> Published:
+    return Published(
+        version=state.version,
+        table_id=state.table_id,
+        changed_at=rows.changed_at,
+        at=now(),
+        run_id=request.run_id,
+        rows=rows.table.count(),
+    )
+
+
+def _report(request: Request, started: datetime, outcome: Outcome, part: CheckPart | None) -> StepReport:
+    return StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step="check",
+        outcome=outcome,
+        started_at=started,
+        finished_at=now(),
+        check=part,
+    )

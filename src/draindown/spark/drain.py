@@ -1,0 +1,249 @@
+"""The drain: one AvailableNow query over the intake, one cut per batch, stopped only between batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from draindown import backlog, checkpoint, intake, ledger, ledger_table, tables, wording
+from draindown.checkpoint import Checkpoint
+from draindown.errors import DraindownError, TerminalError
+from draindown.layout import FlowLayout
+from draindown.lease import Lease
+from draindown.ledger import BatchRow
+from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
+from draindown.request import Request
+from draindown.spark import session, transforms
+from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.reading import InputFile
+from draindown.spark.target import Writer, app_id
+from draindown.spark.transforms import Transform
+
+Progress = Callable[[str], None]
+"""Told a line for people after each thing that took time."""
+
+
+class Stop:
+    """Asks a running drain to end before its next batch; safe to call from a signal handler."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+
+    def ask(self, why: str) -> None:
+        """End before the next batch; the first reason stays."""
+        self.why = self.why or why
+
+
+class _Stopped(Exception):
+    """Raised at the start of a batch that must not begin."""
+
+
+@dataclass
+class _Drain:
+    """One drain in progress: what each batch needs, and what came of the batches so far."""
+
+    request: Request
+    generation: int
+    transform: Transform | None
+    stop: Stop
+    progress: Progress
+    reached: Reached
+    begun: float
+    rows: list[BatchRow] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def __call__(self, references: DataFrame, batch: int) -> None:
+        """Spark's foreachBatch: keeps the Python error, which Java would only quote."""
+        try:
+            self._may_begin()
+            self._run(references, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _may_begin(self) -> None:
+        request, done = self.request, len(self.rows)
+        limit = _least(request.max_batches, request.flow_spec.max_batches)
+        deadline = _least(request.deadline, request.flow_spec.deadline)
+        if self.stop.why:
+            raise _Stopped(self.stop.why)
+        if limit is not None and done >= limit:
+            raise _Stopped(f"max_batches: {limit}")
+        if deadline is not None and done and time.monotonic() - self.begun > deadline:
+            raise _Stopped(f"deadline: {deadline:.0f} s")
+
+    def _run(self, references: DataFrame, number: int) -> None:
+        taken = references.collect()
+        files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in taken]
+        _refuse_other_bytes(self.request, files)
+        newest = ledger_table.recent(self.request.layout, 1)
+        started = now()
+        batch = Batch(
+            writer=Writer(self.request.layout, self.request.flow_spec, self.generation, number),
+            run_id=self.request.run_id,
+            first_seen=max(row["first_seen"] for row in taken),
+            changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+            started_at=started,
+            cut=max(row["cut"] for row in taken),
+            files=files,
+            transform=self.transform,
+            reached=self.reached,
+        )
+        row = process(references.sparkSession, batch)
+        _refuse_other_bytes(self.request, files)
+        self.rows.append(row)
+        self.progress(_line(row))
+
+
+def drain(
+    request: Request,
+    spark: SparkSession,
+    *,
+    progress: Progress = print,
+    stop: Stop | None = None,
+    reached: Reached = lambda step: None,
+) -> StepReport:
+    """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
+
+    Raises TransientError `lease-held`; TerminalError where the checkpoint, the input or the table is not what it was.
+    What was done before an error is in the ledger.
+    """
+    started, layout = now(), request.layout
+    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        generation = _resume(layout)
+        heap = session.heap_bytes(spark)
+        taken = intake.take_in(request, heap_bytes=heap, now=started, progress=_counting(progress, "files looked at"))
+        before = backlog.backlog(request, started)
+        progress(f"{wording.count(before.files, 'file')} waiting, {taken.bound.reason}")
+        state = _Drain(request, generation, _transform(request), stop or Stop(), progress, reached, time.monotonic())
+        bounded = _stream(spark, layout, state) if before.files else None
+        after = backlog.backlog(request, now())
+    part = DrainPart(
+        generation=generation,
+        before=before,
+        after=after,
+        new_files=taken.files,
+        parked_files=taken.parked,
+        bound=taken.bound.reason if bounded is None else f"{taken.bound.reason}; stopped by {bounded}",
+        batches=[row.as_dict() for row in state.rows],
+        totals=ledger.total(state.rows),
+    )
+    _refuse_changed(request, taken.findings)
+    return StepReport(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        run_id=request.run_id,
+        step="drain",
+        outcome=_outcome(before, bounded),
+        started_at=started,
+        finished_at=now(),
+        findings=list(taken.findings),
+        drain=part,
+    )
+
+
+def _outcome(before: Backlog, bounded: str | None) -> Outcome:
+    if bounded is not None:
+        return "bounded"
+    return "done" if before.files else "idle"
+
+
+def _resume(layout: FlowLayout) -> int:
+    generation = checkpoint.generation(layout)
+    Checkpoint(layout.checkpoint(generation)).verify()
+    known = tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
+    checkpoint.refuse_lost(layout, generation, known)
+    ledger_table.heal(layout)
+    return generation
+
+
+def _transform(request: Request) -> Transform | None:
+    dotted = request.flow_spec.transform
+    return transforms.load(request.root, dotted) if dotted else None
+
+
+def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
+    """Run the query to its end; returns why it was stopped early, or None."""
+    query = (
+        spark.readStream.format("delta")
+        .option("startingVersion", 1)
+        .option("maxFilesPerTrigger", 1)
+        .load(layout.intake)
+        .writeStream.queryName(f"{layout.pipeline}.{layout.flow}")
+        .foreachBatch(state)
+        .option("checkpointLocation", layout.checkpoint(state.generation))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with _python_errors(state):
+        query.awaitTermination()
+    return str(state.failure) if isinstance(state.failure, _Stopped) else None
+
+
+@contextmanager
+def _python_errors(state: _Drain) -> Iterator[None]:
+    try:
+        yield
+    except (StreamingQueryException, Py4JJavaError) as error:
+        if isinstance(state.failure, _Stopped):
+            return
+        if isinstance(state.failure, DraindownError):
+            raise state.failure from None
+        raise
+
+
+def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
+    found = intake.pinned(files)
+    if found:
+        raise TerminalError(
+            "input-changed",
+            tried=f"read {wording.count(len(files), 'file')} of flow {request.flow} as they were taken in",
+            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in found[:5]),
+            changed="nothing of this batch is published",
+            next=[
+                "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
+                f"draindown audit {request.spec.pipeline}",
+            ],
+        )
+
+
+def _refuse_changed(request: Request, findings: tuple[Finding, ...]) -> None:
+    """End red, once, after everything else was drained, if a file's bytes changed after they were read."""
+    changed = [finding for finding in findings if finding.kind == "changed"]
+    if changed:
+        raise TerminalError(
+            "input-changed",
+            tried=f"drain flow {request.flow}",
+            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in changed[:5]),
+            changed="everything else was drained; the new bytes of these files were not read",
+            next=[finding.next for finding in changed[:1] if finding.next]
+            + [f"draindown quarantine list {request.spec.pipeline} --files"],
+        )
+
+
+def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if done == total or done % 100 == 0:
+            progress(f"{done:,} of {total:,} {what}")
+
+    return tell
+
+
+def _line(row: BatchRow) -> str:
+    rate = row.records / row.seconds if row.seconds else 0
+    return (
+        f"batch {row.batch}: {wording.count(row.files, 'file')}, {row.records:,} rows → {row.applied:,} applied, "
+        f"{row.superseded:,} superseded, {row.duplicate:,} duplicate, {row.quarantined:,} quarantined "
+        f"in {row.seconds:.1f} s ({rate:,.0f} rows/s)"
+    )
+
+
+def _least(*values: float | int | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)

@@ -1,0 +1,241 @@
+"""The compact step: rewrite what deserves it, remove files nobody needs any more. Changes no row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as Log
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from draindown import evidence, gate
+from draindown.errors import TerminalError
+from draindown.evidence import Partition, Table
+from draindown.report import CompactPart, Outcome, StepReport, now, read_json, write_json
+from draindown.request import Request
+from draindown.spark.session import configured
+from draindown.spec import RETAIN_FLOOR
+
+PARTITIONS_AT_ONCE = 200
+"""Partitions of one OPTIMIZE: its predicate is planned on the driver, and its commit should stay small."""
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_DEFAULT_LOG_RETENTION = 30 * 86400
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What rewriting files did; sizes in bytes."""
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Rewritten) -> Rewritten:
+        return Rewritten(
+            self.files_before + other.files_before, self.files_after + other.files_after, self.bytes + other.bytes
+        )
+
+
+def compact(request: Request, spark: SparkSession) -> StepReport:
+    """Do the maintenance that the evidence asks for; idle without any. Needs the lease: never beside a drain.
+
+    Raises TerminalError `vacuum-below-floor` if a table is set to forget removed files too early.
+    """
+    started = now()
+    layout, maintenance = request.layout, request.flow_spec.maintenance
+    gate.carry(layout)
+    found = evidence.work(layout, maintenance, force=request.force)
+    done = Rewritten()
+    for table in found.tables:
+        done += rewrite(spark, table, maintenance.target_file_size)
+    # before old files go, the pointer moves to the version that the rewrite made
+    gate.carry(layout)
+    vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
+    gate.carry(layout)
+    part = CompactPart(
+        evidence=str(found),
+        partitions=[f"{table.label} {p.name}" for table in found.tables for p in _each(table)],
+        files_before=done.files_before,
+        files_after=done.files_after,
+        bytes_rewritten=done.bytes,
+        vacuumed_files=vacuumed,
+    )
+    return _report(request, started, "done" if found else "idle", part)
+
+
+def _each(table: Table) -> list[Partition]:
+    return list(dict.fromkeys((*table.merge, *table.purge)))
+
+
+def rewrite(spark: SparkSession, table: Table, target_file_size: int) -> Rewritten:
+    """Merge small files and purge deleted rows, only in the partitions that `table` lists."""
+    sizes = {
+        # files from half the target size on are left alone: merging them would rewrite much to gain little
+        "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),
+        "spark.databricks.delta.optimize.maxFileSize": str(target_file_size),
+    }
+    done = Rewritten()
+    with configured(spark, sizes):
+        # A purge first: OPTIMIZE leaves a file alone in its partition as it is, however many of its rows are deleted.
+        for some in _chunks(table.purge):
+            done += _purge(spark, table.path, some)
+        for some in _chunks(table.merge):
+            done += _optimize(spark, table.path, some)
+    return done
+
+
+def _chunks(partitions: Sequence[Partition]) -> Iterable[Sequence[Partition]]:
+    for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+        yield partitions[start : start + PARTITIONS_AT_ONCE]
+
+
+def _optimize(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
+    builder = DeltaTable.forPath(spark, path).optimize()
+    condition = predicate(partitions)
+    return _metrics((builder.where(condition) if condition else builder).executeCompaction().first())
+
+
+def _purge(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
+    condition = predicate(partitions)
+    where = f" WHERE {condition}" if condition else ""
+    return _metrics(spark.sql(f"REORG TABLE {_table(path)}{where} APPLY (PURGE)").first())
+
+
+def _metrics(row: Any) -> Rewritten:
+    metrics = row["metrics"]
+    return Rewritten(metrics["numFilesRemoved"], metrics["numFilesAdded"], metrics["filesAdded"]["totalSize"] or 0)
+
+
+def predicate(partitions: Sequence[Partition]) -> str:
+    """SQL that is true for exactly these partitions; empty where the table has none, or a type can't be written."""
+    try:
+        return " OR ".join(f"({_all_of(p)})" for p in partitions if p.values)
+    except TypeError:
+        return ""  # the whole table: a rewrite of more than was asked is slower, never wrong
+
+
+def _all_of(partition: Partition) -> str:
+    return " AND ".join(_equal(column, value) for column, value in partition.values)
+
+
+def _equal(column: str, value: object) -> str:
+    name = f"`{column.replace('`', '``')}`"
+    return f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
+
+
+def _literal(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).upper()
+        case int():
+            return str(value)
+        case Decimal():
+            return f"{value:f}BD"
+        case str():
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return f"'{escaped}'"
+        case datetime():
+            return f"{'TIMESTAMP' if value.tzinfo else 'TIMESTAMP_NTZ'}'{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            raise TypeError(type(value).__name__)
+
+
+def vacuum(spark: SparkSession, path: str, retain: int) -> int:
+    """Remove files that left the table more than `retain` seconds ago; returns how many.
+
+    Delta takes the retention from the table's properties alone (a `RETAIN` clause is ignored), so the table gets the
+    longer of both. Raises TerminalError `vacuum-below-floor` for less than seven days, asked for or set in the table.
+    """
+    _refuse_below_floor(path, retain)
+    raised = _retention_of(path) < retain
+    if raised:
+        _retain(spark, path, retain)
+    try:
+        spark.sql(f"VACUUM {_table(path)} LITE")
+    except PySparkException as error:
+        # LITE needs the log back to the last VACUUM. FULL believes what the table remembers of removed files, which
+        # is too little right after the retention was raised.
+        if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
+            raise
+        spark.sql(f"VACUUM {_table(path)}")
+    last = Log(path).history(1)[0]
+    return int((last.get("operationMetrics") or {}).get("numDeletedFiles", 0))
+
+
+def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
+    removed = vacuum(spark, path, request.flow_spec.maintenance.retain)
+    known = read_json(request.layout.vacuumed) or {}
+    write_json(
+        request.layout.vacuumed,
+        {**known, label: {"at": now().isoformat(), "files": removed, "run_id": request.run_id}},
+    )
+    return removed
+
+
+def _refuse_below_floor(path: str, retain: int) -> None:
+    set_to = _retention_of(path)
+    if min(retain, set_to) >= RETAIN_FLOOR:
+        return
+    raise TerminalError(
+        "vacuum-below-floor",
+        tried=f"remove old files of {path}",
+        found=f"they would be kept for {min(retain, set_to)} s; readers and running jobs need {RETAIN_FLOOR} s",
+        next=(
+            f"ALTER TABLE {_table(path)} SET TBLPROPERTIES ('{_RETENTION}' = 'interval 7 days')"
+            if set_to < RETAIN_FLOOR
+            else "set maintenance.retain to 7 days or more"
+        ),
+    )
+
+
+def _retain(spark: SparkSession, path: str, retain: int) -> None:
+    # versions must not outlive their files' retention record, Delta insists
+    log = max(_duration(_properties(path).get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    spark.sql(
+        f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
+        f"('{_RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"
+    )
+
+
+def _retention_of(path: str) -> int:
+    return _duration(_properties(path).get(_RETENTION), RETAIN_FLOOR)
+
+
+def _properties(path: str) -> dict[str, str]:
+    return dict(Log(path).metadata().configuration)
+
+
+def _duration(interval: str | None, default: int) -> int:
+    """Seconds of Delta's `interval 7 days`; what can't be read counts as 0, which the floor refuses."""
+    if interval is None:
+        return default
+    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def _table(path: str) -> str:
+    return f"delta.`{path.replace('`', '``')}`"
+
+
+def _report(request: Request, started: datetime, outcome: Outcome, part: CompactPart) -> StepReport:
+    return StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step="compact",
+        outcome=outcome,
+        started_at=started,
+        finished_at=now(),
+        compact=part,
+    )

@@ -1,0 +1,217 @@
+"""The only place that calls Great Expectations: a suite as GX writes it in, plain verdicts out. Writes no file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import great_expectations as gx
+from great_expectations.core import ExpectationSuite, ExpectationValidationResult
+from great_expectations.core.batch import Batch
+from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
+from great_expectations.data_context import AbstractDataContext
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
+from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations import registry
+from great_expectations.expectations.expectation import (
+    ColumnMapExpectation,
+    ColumnPairMapExpectation,
+    MulticolumnMapExpectation,
+)
+from great_expectations.expectations.expectation import Expectation as GxExpectation
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from pyspark.sql import DataFrame
+
+from draindown import gate
+from draindown.report import Expectation
+
+Scope = Literal["changed", "table"]
+
+SAMPLE = 20
+"""Unexpected values kept per expectation; GX collects no more than these from the executors."""
+
+_VALUE_LENGTH = 200
+_DETAIL_LENGTH = 600
+_MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+# They judge a row by statistics of all rows, which GX computes as other metrics than the row's own condition.
+_BY_STATISTICS = ("z_score", "outliers")
+# What a suite could set to make GX collect without bound, let an exception pass, or look at another batch.
+_NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One expectation of a suite; `broken` says why GX can't even build it."""
+
+    name: str
+    scope: Scope
+    config: Mapping[str, Any]
+    built: GxExpectation | None = None
+    broken: str = ""
+
+
+def judge(
+    suite: Mapping[str, Any] | None, changed: DataFrame, table: DataFrame, keys: Sequence[str]
+) -> list[Expectation]:
+    """Judge every expectation of the suite over the rows of its scope, in the suite's order.
+
+    What fails with an exception has failed, with the exception as its detail. `keys` name the rows in samples.
+    """
+    context = _context()
+    items = _items(suite)
+    verdicts: dict[str, Expectation] = {}
+    for scope, frame in (("changed", changed), ("table", table)):
+        chosen = [item for item in items if item.scope == scope and item.built is not None]
+        if chosen:
+            batch = _batch(context, scope, frame)
+            verdicts |= _judge(batch, chosen, [key for key in keys if key in frame.columns])
+    return [verdicts.get(item.name) or _broken(item) for item in items]
+
+
+def scope_of(config: Mapping[str, Any]) -> Scope:
+    """Which rows an expectation is about: each changed row by itself, or the table as a whole.
+
+    The suite's `meta.draindown.scope` decides; else the kind of expectation. Raises ValueError on another scope.
+    """
+    chosen = gate.options(config).get("scope")
+    if chosen is not None and chosen not in ("changed", "table"):
+        raise ValueError(f"meta.draindown.scope is {chosen!r}; write changed or table")
+    if chosen is not None:
+        return "table" if chosen == "table" else "changed"
+    kind = registry.get_expectation_impl(config["type"])
+    return "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else "table"
+
+
+def _row_by_row(kind: type[GxExpectation]) -> bool:
+    metric = str(getattr(kind, "map_metric", ""))
+    # the registry looks at the engine's type alone; a real one would need a session
+    engine = object.__new__(SparkDFExecutionEngine)
+    condition = registry.get_metric_function_type(f"{metric}.condition", engine)
+    other_rows = condition == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
+    return not other_rows and not any(word in metric for word in _BY_STATISTICS)
+
+
+def _items(suite: Mapping[str, Any] | None) -> list[_Item]:
+    return [_item(name, config) for name, config in zip(gate.names(suite), gate.expectations_of(suite), strict=True)]
+
+
+def _item(name: str, config: Mapping[str, Any]) -> _Item:
+    scope: Scope = "table"
+    kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in _NOT_THE_SUITES}
+    try:
+        scope = scope_of(config)
+        # the name travels in meta, as GX returns results in an order of its own
+        meta = {**(config.get("meta") or {}), "draindown": {**gate.options(config), "name": name}}
+        built = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta).to_domain_obj()
+    except Exception as error:  # noqa: BLE001 - whatever GX or a plug-in raises must become a verdict, never a pass
+        return _Item(name, scope, config, broken=_brief(f"{type(error).__name__}: {error}"))
+    return _Item(name, scope, config, built)
+
+
+def _context() -> AbstractDataContext:
+    config = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False, metric_calculations=False),
+    )
+    return gx.get_context(mode="ephemeral", project_config=config)
+
+
+def _batch(context: AbstractDataContext, name: str, frame: DataFrame) -> Batch:
+    # persist=False: GX would cache the whole table
+    source = context.data_sources.add_spark(name, persist=False)
+    definition = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe(name)
+    return definition.get_batch({"dataframe": frame})
+
+
+def _judge(batch: Batch, items: Sequence[_Item], keys: Sequence[str]) -> dict[str, Expectation]:
+    found = _validate(batch, items, keys)
+    failed = [item for item in items if _exception(found.get(item.name))]
+    if len(items) > 1:
+        # GX computes metrics together, and one that fails takes the others with it: each gets a second look alone
+        for item in failed:
+            found |= _validate(batch, [item], keys)
+    return {item.name: _verdict(item, found.get(item.name)) for item in items}
+
+
+def _validate(batch: Batch, items: Iterable[_Item], keys: Sequence[str]) -> dict[str, ExpectationValidationResult]:
+    suite = ExpectationSuite(name="draindown")
+    suite.expectations = [item.built for item in items]
+    form: dict[str, Any] = {"result_format": "BASIC", "partial_unexpected_count": SAMPLE}
+    if keys:
+        form["unexpected_index_column_names"] = list(keys)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = batch.validate(suite, result_format=form).results
+    return {result.expectation_config.meta["draindown"]["name"]: result for result in results}
+
+
+def _verdict(item: _Item, result: ExpectationValidationResult | None) -> Expectation:
+    if result is None:
+        return _broken(item, "GX returned no result")
+    raised = _exception(result)
+    if raised:
+        return _broken(item, raised)
+    found = result.result or {}
+    observed = found.get("observed_value")
+    unexpected = found.get("unexpected_count")
+    return Expectation(
+        name=item.name,
+        success=bool(result.success),
+        scope=item.scope,
+        judged=int(found.get("element_count") or 0),
+        unexpected=int(unexpected or 0),
+        sample=[] if result.success else _sample(found),
+        detail=_detail(item, observed),
+    )
+
+
+def _broken(item: _Item, why: str = "") -> Expectation:
+    detail = f"could not be judged: {why or item.broken}"
+    return Expectation(name=item.name, success=False, scope=item.scope, detail=detail)
+
+
+def _detail(item: _Item, observed: object) -> str:
+    ignored = {*_NOT_THE_SUITES, "column", "column_A", "column_B", "column_list"}
+    wanted = {k: v for k, v in (item.config.get("kwargs") or {}).items() if k not in ignored}
+    parts = [f"wants {', '.join(f'{k}={v!r}' for k, v in wanted.items())}"] if wanted else []
+    if observed is not None:
+        parts.append(f"observed {observed}")
+    return _brief("; ".join(parts))
+
+
+def _exception(result: ExpectationValidationResult | None) -> str:
+    info = (result.exception_info if result is not None else None) or {}
+    # one exception, or one per metric
+    entries = [info] if "raised_exception" in info else [entry for entry in info.values() if isinstance(entry, dict)]
+    messages = [str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")]
+    return _brief(next(iter(messages), ""))
+
+
+def _sample(found: Mapping[str, Any]) -> list[Any]:
+    listed = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or []
+    return [_plain(value) for value in listed[:SAMPLE]]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value[:SAMPLE]]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return _cut(str(value), _VALUE_LENGTH)
+
+
+def _brief(text: str) -> str:
+    return _cut(" ".join(text.split()), _DETAIL_LENGTH)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

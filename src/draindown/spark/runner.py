@@ -1,0 +1,120 @@
+"""A spark-submit job around one step: decode the request, run it, leave a report whatever happens, exit by its code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from typing import NoReturn
+
+from pyspark.sql import SparkSession
+
+from draindown import ledger, ledger_table, report
+from draindown.errors import DraindownError
+from draindown.exits import Exit, exit_for
+from draindown.report import Backlog, DrainPart, StepReport, now
+from draindown.request import Request, Step
+from draindown.spark.drain import Stop
+from draindown.spark.session import session
+
+Work = Callable[[Request, SparkSession, Stop], StepReport]
+"""One step: what to do with a request and a session."""
+
+
+def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
+    """The main of a job in jobs/. Its last line on stdout is `draindown: {json}`; its exit code one of `Exit`."""
+    parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
+    parser.add_argument("--request", required=True, help="what `Request.encode` returned")
+    try:
+        request = Request.decode(parser.parse_args(argv).request)
+    except DraindownError as error:
+        print(error, file=sys.stderr)
+        _last_line({"step": step, "outcome": "failed", "error": error.as_dict()})
+        sys.exit(exit_for(error))
+    outcome, code = attempt(request, lambda stop: work(request, _session(request), stop))
+    _last_line({"step": step, "outcome": outcome.outcome, "run_id": outcome.run_id, "error": outcome.error})
+    sys.exit(code)
+
+
+def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepReport, Exit]:
+    """Do the work; whatever becomes of it, a report is written and returned with the exit code.
+
+    The first SIGTERM or SIGINT asks for an end before the next batch, the second ends at once (the next run resumes).
+    """
+    started, stop = now(), Stop()
+    restore = _on_signals(stop)
+    try:
+        result, code = work(stop), Exit.DONE
+    except Exception as error:
+        result, code = failed(request, error, started), exit_for(error)
+        print(error if isinstance(error, DraindownError) else traceback.format_exc(), file=sys.stderr)
+    finally:
+        restore()
+    report.write(request.layout, result)
+    return result, code
+
+
+def failed(request: Request, error: Exception, started: datetime) -> StepReport:
+    """The report of a step that ended in an error: what the error says, and for a drain what was done before it."""
+    return StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step=request.step,
+        outcome="failed",
+        started_at=started,
+        finished_at=now(),
+        error=error.as_dict() if isinstance(error, DraindownError) else _crash(error, request),
+        drain=_done_so_far(request) if request.step == "drain" else None,
+    )
+
+
+def _done_so_far(request: Request) -> DrainPart | None:
+    try:
+        rows = ledger_table.of_run(request.layout, request.run_id)
+    except Exception:  # the report of the error matters more than its embellishment
+        return None
+    batches = [row.as_dict() for row in rows]
+    unknown = Backlog()
+    generation = rows[-1].generation if rows else 0
+    return DrainPart(generation=generation, before=unknown, after=unknown, batches=batches, totals=ledger.total(rows))
+
+
+def _crash(error: Exception, request: Request) -> dict[str, object]:
+    return DraindownError(
+        "crash",
+        tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}",
+        found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:500] if str(error).strip() else ''}",
+        changed="whole batches only; the ledger lists them",
+        next=["retry: it resumes where it ended", f"draindown audit {request.spec.pipeline}"],
+    ).as_dict()
+
+
+def _on_signals(stop: Stop) -> Callable[[], None]:
+    def ask(number: int, frame: object) -> None:
+        del frame
+        if stop.why:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.ask(signal.Signals(number).name)
+        print("draindown: stopping after this batch; once more to stop at once", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore
+
+
+def _session(request: Request) -> SparkSession:
+    return session(f"draindown {request.spec.pipeline}.{request.flow} {request.step}")
+
+
+def _last_line(content: dict[str, object]) -> None:
+    print("draindown: " + json.dumps(content, default=str), flush=True)

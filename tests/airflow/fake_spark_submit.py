@@ -1,0 +1,62 @@
+"""Stands in for spark-submit: keeps its command line, writes the step's report, ends with the code it is told.
+
+`FAKE_SUBMIT` names a directory: `<flow>.<step>.code` holds the exit code, `<flow>.<step>.error` the error's code,
+`<flow>.<step>.sleep` makes it hang with a child of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, StepReport, now, write
+from draindown.request import Request
+
+
+def main() -> int:
+    home = Path(os.environ["FAKE_SUBMIT"])
+    request = Request.decode(sys.argv[sys.argv.index("--request") + 1])
+    name = f"{request.flow}.{request.step}"
+    (home / f"{name}.argv").write_text(json.dumps(sys.argv))
+    with (home / "calls").open("a") as calls:
+        calls.write(f"{name}\n")
+    if (home / f"{name}.sleep").exists():
+        child = subprocess.Popen(["sleep", "600"])
+        (home / "pids").write_text(f"{os.getpid()} {child.pid}")
+        time.sleep(600)
+    code = int(_told(home, name, "code") or 0)
+    error = _told(home, name, "error")
+    at = now()
+    part = {
+        "drain": DrainPart(
+            generation=1, before=Backlog(), after=Backlog(), batches=[{"max_sequence": "2013"}], totals={"records": 7}
+        ),
+        "check": CheckPart(version=3, published_after=3, changed_rows=7),
+        "compact": CompactPart(evidence="none"),
+    }[request.step]
+    report = StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step=request.step,
+        outcome="failed" if code else "done",
+        started_at=at,
+        finished_at=now(),
+        error={"code": error, "found": "f", "tried": "t", "changed": "c", "next": ["draindown x"]} if error else None,
+        **{request.step: part},
+    )
+    if _told(home, name, "silent") is None:
+        write(request.layout, report)
+    return code
+
+
+def _told(home: Path, name: str, what: str) -> str | None:
+    path = home / f"{name}.{what}"
+    return path.read_text() if path.exists() else None
+
+
+sys.exit(main())

@@ -1,0 +1,251 @@
+"""The steps as Airflow runs them: real DAG runs and real processes, with a script in the place of spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+
+from draindown.airflow.operators import StepOperator
+from draindown.report import Backlog, PlanPart
+from draindown.request import Request
+
+Plans = dict[str, PlanPart]
+ALL = PlanPart(backlog=Backlog(files=2, bytes=10), batches=5, drain=True, check=True, compact=True)
+IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> Path:
+    """The directory through which a test tells the fake spark-submit what to do."""
+    script = tmp_path / "spark-submit"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/fake_spark_submit.py "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(script))
+    monkeypatch.setenv("FAKE_SUBMIT", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "src"))
+    return tmp_path
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
+    """What the planner finds for each flow."""
+    found: Plans = {"first": ALL, "second": ALL}
+    planner = ModuleType("draindown.backlog")
+    planner.plan = lambda request, now: (found[request.flow], [])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "draindown.backlog", planner)
+    return found
+
+
+@pytest.fixture
+def dag(database: None) -> DAG:
+    return DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"]
+
+
+@pytest.fixture
+def run(dag: DAG) -> Callable[..., tuple[str, dict[str, str]]]:
+    """Run the DAG once; returns the run's state and that of each task."""
+
+    def once(conf: dict[str, Any] | None = None) -> tuple[str, dict[str, str]]:
+        for task in dag.tasks:
+            task.retries = 0
+        done = dag.test(logical_date=None, run_conf=conf)
+        return str(done.state), {ti.task_id: str(ti.state) for ti in done.get_task_instances()}
+
+    return once
+
+
+def calls(told: Path) -> list[str]:
+    """The steps for which a driver was started, in order."""
+    path = told / "calls"
+    return path.read_text().split() if path.exists() else []
+
+
+Run = Callable[..., tuple[str, dict[str, str]]]
+
+
+def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run) -> None:
+    state, tasks = run()
+    assert state == "success"
+    assert set(tasks.values()) == {"success"}
+    assert calls(told) == [f"{flow}.{step}" for flow in ("first", "second") for step in ("drain", "check", "compact")]
+
+
+def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, run: Run) -> None:
+    plans |= {"first": IDLE, "second": IDLE}
+    state, tasks = run()
+    assert state == "success"
+    assert calls(told) == []
+    assert {task.split(".")[1]: s for task, s in tasks.items()} == {
+        "plan": "success",
+        "drain": "skipped",
+        "check": "skipped",
+        "compact": "skipped",
+    }
+
+
+def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
+    plans["first"] = PlanPart(backlog=Backlog(), check=True)
+    state, tasks = run()
+    assert state == "success"
+    assert calls(told) == ["first.check", "second.drain", "second.check", "second.compact"]
+    assert (tasks["first.drain"], tasks["first.compact"]) == ("skipped", "skipped")
+
+
+def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: Plans, run: Run) -> None:
+    (told / "first.check.code").write_text("65")
+    (told / "first.check.error").write_text("gate-failed")
+    state, tasks = run()
+    assert state == "failed"
+    assert tasks["first.check"] == "failed"
+    assert {s for t, s in tasks.items() if t > "first.check"} == {"upstream_failed", "success"} - {"success"} | {
+        tasks["first.drain"],
+        tasks["first.plan"],
+    }
+    assert calls(told) == ["first.drain", "first.check"]
+
+
+def test_a_driver_that_died_is_not_excused_by_the_report_of_an_earlier_try(
+    told: Path, plans: Plans, run: Run, project: Path
+) -> None:
+    (told / "first.drain.silent").touch()
+    state, tasks = run()
+    assert (state, tasks["first.drain"]) == ("failed", "failed")
+
+
+def test_force_compact_overrides_the_plan(told: Path, plans: Plans, run: Run) -> None:
+    plans |= {"first": IDLE, "second": IDLE}
+    state, _ = run({"force_compact": True})
+    assert state == "success"
+    assert calls(told) == ["first.compact", "second.compact"]
+
+
+def test_what_a_person_types_reaches_the_job_inside_the_request_only(
+    told: Path, plans: Plans, run: Run, project: Path
+) -> None:
+    state, _ = run({"max_batches": 3, "deadline_minutes": 2})
+    assert state == "success"
+    argv = json.loads((told / "second.check.argv").read_text())
+    request = Request.decode(argv[-1])
+    assert argv[-3:-1] == [str(project / "jobs" / "check.py"), "--request"]
+    assert (request.flow, request.step, request.max_batches, request.deadline) == ("second", "check", 3, 120.0)
+    assert request.root == str(project)
+    assert request.spec.lake == str(project / "lake")
+    assert request.suite == {"name": "some", "expectations": []}
+    assert request.owner.startswith("good manual__")
+    assert argv[argv.index("--master") + 1] == "local[2]"
+
+
+def test_check_tells_the_asset_what_was_published(told: Path, plans: Plans, run: Run) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    run()
+    with create_session() as session:
+        extra = session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra
+    assert (extra["version"], extra["rows"]) == (3, 7)
+
+
+def operator(**more: Any) -> StepOperator:
+    from draindown.loader import load
+
+    spec = load(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml", os.environ)
+    return StepOperator(task_id="drain", spec=spec, flow="first", step="drain", **more)
+
+
+def request_of(task: StepOperator, project: Path) -> Request:
+    return Request(spec=task.spec, flow="first", step="drain", run_id="r", root=str(project))
+
+
+def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "no_such_connection")
+    task = operator()
+    task.prepare(request_of(task, project), short=True)
+    command = task._hook._build_spark_submit_command(task.application)
+    assert command[command.index("--master") + 1] == "local[*]"
+    assert any(word.startswith("spark.driver.host=127.0.0.1") for word in command)
+
+
+def test_cluster_deploy_mode_is_refused(told: Path, project: Path, monkeypatch: Any) -> None:
+    from draindown.errors import TerminalError
+
+    connection = {"conn_type": "spark", "host": "spark://m:7077", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "cluster")
+    task = operator()
+    with pytest.raises(TerminalError) as caught:
+        task.prepare(request_of(task, project), short=True)
+    assert caught.value.code == "cluster-deploy-mode"
+
+
+@pytest.fixture
+def hanging(told: Path, project: Path) -> Iterator[tuple[StepOperator, list[int]]]:
+    """A drain that runs, and the process ids of its driver and of the driver's child."""
+    (told / "first.drain.sleep").touch()
+    task = operator()
+    task.prepare(request_of(task, project), short=True)
+    thread = threading.Thread(target=task._submit, daemon=True)
+    thread.start()
+    yield task, wait_for_pids(told)
+    thread.join(10)
+
+
+def wait_for_pids(told: Path) -> list[int]:
+    for _ in range(300):
+        if (told / "pids").exists() and len(found := (told / "pids").read_text().split()) == 2:
+            return [int(pid) for pid in found]
+        time.sleep(0.05)
+    raise AssertionError("the fake driver did not start")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pids: list[int], seconds: float = 5) -> bool:
+    until = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
+
+
+def test_a_killed_task_leaves_no_process(hanging: tuple[StepOperator, list[int]]) -> None:
+    task, pids = hanging
+    assert all(map(alive, pids))
+    started = time.monotonic()
+    task.on_kill()
+    assert time.monotonic() - started < 4
+    assert gone(pids)
+
+
+def test_the_driver_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "from draindown.airflow.process import die_with_parent\n"
+        "p = subprocess.Popen(['sleep', '600'], preexec_fn=die_with_parent, start_new_session=True)\n"
+        "print(p.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert alive(child)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert gone([child])

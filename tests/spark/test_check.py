@@ -1,0 +1,286 @@
+"""The gate over real tables: what is judged, what is published, what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown import gate
+from draindown.errors import GateFailed
+from draindown.ledger import BatchRow
+from draindown.report import CheckPart, Expectation
+from draindown.request import Request
+from draindown.spark import quality
+from draindown.spark.check import check
+from draindown.spark.session import configured
+from draindown.spec import PipelineSpec
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "status"}}
+KNOWN = {
+    "type": "expect_column_values_to_be_in_set",
+    "kwargs": {"column": "status", "value_set": ["scheduled", "landed"]},
+}
+UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
+AT_LEAST_TWO = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 2}}
+
+
+class Flow:
+    """A flow's target that tests write batches to, and its gate."""
+
+    def __init__(self, spark: SparkSession, lake: str) -> None:
+        self.spark, self.batches, self.runs = spark, 0, 0
+        self.spec = PipelineSpec.model_validate(
+            {
+                "pipeline": "flights",
+                "lake": lake,
+                "flows": {
+                    "flights": {
+                        "source": {"files": "landing/*.json", "format": "json"},
+                        "columns": {"id": "string not null", "status": "string", "at": "int not null"},
+                        "target": {"keys": ["id"], "sequence_by": ["at"]},
+                    }
+                },
+            }
+        )
+        self.layout = self.spec.layout("flights")
+
+    def metadata(self) -> str:
+        self.batches += 1
+        return BatchRow("flights", "flights", generation=1, batch=self.batches, run_id="r").as_metadata()
+
+    def write(self, *rows: tuple[str, str | None]) -> datetime:
+        """Append a batch as a drain does: one later `_changed_at`, the ledger row in its commit."""
+        metadata = self.metadata()
+        at = START + timedelta(minutes=self.batches)
+        frame = self.spark.createDataFrame(
+            [(*row, at) for row in rows], "id string, status string, _changed_at timestamp"
+        )
+        frame.coalesce(1).write.format("delta").mode("append").option("userMetadata", metadata).save(self.layout.table)
+        return at
+
+    def delete(self, key: str) -> None:
+        """Delete a key as a drain does: by a MERGE with the ledger row in its commit."""
+        conf = {"spark.databricks.delta.commitInfo.userMetadata": self.metadata()}
+        with configured(self.spark, conf):
+            self.spark.sql(
+                f"MERGE INTO delta.`{self.layout.table}` t USING (SELECT '{key}' AS id) s ON t.id = s.id "
+                "WHEN MATCHED THEN DELETE"
+            )
+
+    def check(self, *expectations: dict[str, Any]) -> CheckPart:
+        report = self.report(*expectations)
+        assert report.check is not None
+        return report.check
+
+    def report(self, *expectations: dict[str, Any]) -> Any:
+        self.runs += 1
+        suite = {"name": "flights", "expectations": list(expectations), "meta": {}} if expectations else None
+        return check(
+            Request(spec=self.spec, flow="flights", step="check", run_id=f"run {self.runs}", root="/", suite=suite),
+            self.spark,
+        )
+
+    def refused(self, *expectations: dict[str, Any]) -> list[Expectation]:
+        """The failed expectations of a check that must refuse and must not publish."""
+        before = gate.published(self.layout)
+        with pytest.raises(gate.Refused) as caught:
+            self.check(*expectations)
+        assert caught.value.code == "gate-failed"
+        assert gate.published(self.layout) == before
+        assert caught.value.part is not None
+        return [e for e in caught.value.part.expectations if not e.success and not e.waived]
+
+
+@pytest.fixture
+def flow(spark: SparkSession, lake: str) -> Flow:
+    return Flow(spark, lake)
+
+
+def test_no_table_yet_is_idle(flow: Flow) -> None:
+    report = flow.report(NOT_NULL)
+    assert (report.outcome, report.check) == ("idle", None)
+
+
+def test_pass_publishes_version_and_newest_change(flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    flow.write(("a", "scheduled"))
+    at = flow.write(("b", "landed"), ("c", "landed"))
+    part = flow.check(NOT_NULL, KNOWN, UNIQUE, AT_LEAST_TWO)
+    pointer = gate.published(flow.layout)
+    assert pointer is not None
+    assert (pointer.version, pointer.changed_at, pointer.rows) == (1, at, 3)
+    assert (part.published_before, part.published_after, part.changed_rows) == (None, 1, 3)
+    assert [(e.success, e.scope) for e in part.expectations] == [
+        (True, "changed"), (True, "changed"), (True, "table"), (True, "table"),
+    ]  # fmt: skip
+    assert list((tmp_path / "cwd").iterdir()) == []
+    assert sorted(p.name for p in Path(flow.layout.validations("run 1")).iterdir()) == ["index.html", "result.json"]
+
+
+def test_without_suite_everything_is_published(flow: Flow) -> None:
+    flow.write(("a", None))
+    assert flow.check().published_after == 0
+
+
+def test_second_check_of_same_version_is_idle_without_a_verdict(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    flow.check(NOT_NULL)
+    report = flow.report(NOT_NULL)
+    assert report.outcome == "idle"
+    assert report.check.published_after == 0
+    assert not Path(flow.layout.validations("run 2")).exists()
+
+
+def test_published_bad_row_is_not_judged_again(flow: Flow) -> None:
+    flow.write(("old", None))
+    flow.check()
+    flow.write(("new", "landed"))
+    part = flow.check(NOT_NULL)
+    assert (part.changed_rows, part.expectations[0].judged, part.published_after) == (1, 1, 1)
+
+
+def test_scope_of_an_expectation_can_be_set_in_its_meta(flow: Flow) -> None:
+    flow.write(("old", None))
+    flow.check()
+    flow.write(("new", "landed"))
+    [failed] = flow.refused({**NOT_NULL, "meta": {"draindown": {"scope": "table"}}})
+    assert (failed.scope, failed.judged, failed.unexpected) == ("table", 2, 1)
+
+
+def test_bad_row_keeps_failing_until_its_expectation_is_waived(flow: Flow) -> None:
+    flow.write(("good", "landed"))
+    flow.check(KNOWN)
+    flow.write(("bad", "<script>alert(1)</script>"))
+    [failed] = flow.refused(KNOWN)
+    assert failed.name == "expect_column_values_to_be_in_set:status"
+    assert (failed.judged, failed.unexpected) == (1, 1)
+    assert failed.sample == [{"id": "bad", "status": "<script>alert(1)</script>"}]
+    flow.write(("fine", "landed"))
+    [again] = flow.refused(KNOWN)
+    assert (again.judged, again.unexpected) == (2, 1)
+    gate.waive(flow.layout, failed.name, by="ada", reason="known feed error")
+    part = flow.check(KNOWN)
+    assert part.published_after == 2
+    assert part.expectations[0].waived
+    flow.write(("later", "landed"))
+    assert [e.success for e in flow.check(KNOWN).expectations] == [True]
+
+
+def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
+    flow.write(("bad", "<b>?</b>"))
+    with pytest.raises(GateFailed) as caught:
+        flow.check(KNOWN)
+    assert caught.value.next == (
+        "draindown gate show flights",
+        "draindown gate waive flights expect_column_values_to_be_in_set:status --reason TEXT",
+    )
+    directory = Path(flow.layout.validations("run 1"))
+    assert str(directory / "index.html") in caught.value.changed
+    assert json.loads((directory / "result.json").read_text())["verdict"] == "failed"
+    page = (directory / "index.html").read_text()
+    assert "<b>?</b>" not in page
+    assert "&lt;b&gt;?&lt;/b&gt;" in page
+
+
+def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
+    flow.write(("old", None))
+    flow.check()
+    flow.write(("bad", None))
+    assert [e.judged for e in flow.refused(NOT_NULL)] == [1]
+    flow.spark.sql(f"UPDATE delta.`{flow.layout.table}` SET status = 'landed' WHERE id = 'bad'")
+    assert [(e.judged, e.unexpected) for e in flow.refused(NOT_NULL)] == [(2, 1)]
+
+
+def test_uniqueness_is_judged_over_the_whole_table(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    flow.check(UNIQUE)
+    flow.write(("a", "landed"))
+    [failed] = flow.refused(UNIQUE)
+    assert (failed.scope, failed.judged, failed.unexpected) == ("table", 2, 2)
+
+
+def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> None:
+    flow.write(("a", "landed"), ("b", "landed"))
+    flow.check(AT_LEAST_TWO)
+    flow.delete("a")
+    [failed] = flow.refused(AT_LEAST_TWO, NOT_NULL)
+    assert failed.name == "expect_table_row_count_to_be_between"
+    flow.delete("nobody")
+    assert flow.check(NOT_NULL).published_after == 2
+
+
+def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    missing = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nope"}}
+    unknown = {"type": "expect_the_moon", "kwargs": {}}
+    incomplete = {"type": "expect_column_values_to_be_in_set", "kwargs": {}}
+    bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}
+    bad_scope = {**NOT_NULL, "meta": {"draindown": {"scope": "universe", "name": "misscoped"}}}
+    failed = flow.refused(NOT_NULL, missing, unknown, KNOWN, incomplete, bad_regex, bad_scope)
+    assert [e.name for e in failed] == [
+        "expect_column_values_to_not_be_null:nope",
+        "expect_the_moon",
+        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_match_regex:id",
+        "misscoped",
+    ]
+    assert all(e.detail.startswith("could not be judged: ") for e in failed)
+    assert "nope" in failed[0].detail
+
+
+def test_samples_are_capped(flow: Flow) -> None:
+    flow.write(*((f"k{n}", "x" * 1000) for n in range(100)))
+    greedy = {**KNOWN, "kwargs": {**KNOWN["kwargs"], "result_format": "COMPLETE"}}
+    [failed] = flow.refused(greedy)
+    assert (failed.unexpected, len(failed.sample)) == (100, quality.SAMPLE)
+    assert max(len(str(value["status"])) for value in failed.sample) <= 200
+
+
+def test_optimize_moves_the_pointer_without_a_verdict(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    flow.write(("b", "landed"))
+    flow.check(NOT_NULL)
+    flow.spark.sql(f"OPTIMIZE delta.`{flow.layout.table}`")
+    report = flow.report(NOT_NULL)
+    assert (report.outcome, report.check.published_before, report.check.published_after) == ("idle", 1, 2)
+    at = flow.write(("c", "landed"))
+    part = flow.check(NOT_NULL)
+    pointer = gate.published(flow.layout)
+    assert pointer is not None
+    assert (part.changed_rows, pointer.changed_at) == (1, at)
+
+
+def test_another_table_in_its_place_is_judged_whole(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    flow.check(NOT_NULL)
+    flow.spark.sql(
+        f"CREATE OR REPLACE TABLE delta.`{flow.layout.table}` (id STRING, status STRING, _changed_at TIMESTAMP)"
+    )
+    Path(flow.layout.table).rename(f"{flow.layout.table}-old")
+    flow.write(("b", None))
+    assert len(flow.refused(NOT_NULL)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope"),
+    [
+        ("expect_column_values_to_match_regex", "changed"),
+        ("expect_column_pair_values_a_to_be_greater_than_b", "changed"),
+        ("expect_select_column_values_to_be_unique_within_record", "changed"),
+        ("expect_compound_columns_to_be_unique", "table"),
+        ("expect_column_values_to_be_increasing", "table"),
+        ("expect_column_value_z_scores_to_be_less_than", "table"),
+        ("expect_column_mean_to_be_between", "table"),
+        ("expect_column_to_exist", "table"),
+        ("unexpected_rows_expectation", "table"),
+    ],
+)
+def test_scope_follows_from_the_kind_of_expectation(kind: str, scope: str) -> None:
+    assert quality.scope_of({"type": kind}) == scope

@@ -1,0 +1,370 @@
+"""The audit finds each number and row that was made wrong, by name, and nothing where all is right."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from draindown import known, ledger_table
+from draindown.audit import audit
+from draindown.audit_keys import made_by
+from draindown.audit_model import Audit
+from draindown.audit_raw import lines
+from draindown.errors import TerminalError
+from draindown.ledger import BatchRow
+from draindown.quarantine import RESOLUTIONS
+from draindown.spec import PipelineSpec
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST = (
+    b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\r\n\n{"id": "c", "n\n{"id": "a", "n": 1}\n',
+    b'{"id": "a", "n": 2}\n{"id": "b", "n": 3}\n{"id": "d", "n": 1}\r{"id": "d", "n": 0}\n{"id": "e", "n": 5}',
+)
+
+
+@dataclass
+class World:
+    """A flow that drained two files in two batches, every part of which a test may falsify before it is written."""
+
+    root: Path
+    keyed: bool = True
+    contents: list[bytes] = field(default_factory=lambda: list(FIRST))
+    target: list[tuple[str, int]] = field(default_factory=lambda: [("a", 2), ("d", 1)])
+    tombstones: list[tuple[str, int]] = field(default_factory=lambda: [("b", 3), ("e", 5)])
+    committed: list[BatchRow] = field(default_factory=list)
+    projected: list[BatchRow] | None = None
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    intake: list[dict[str, Any]] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=lambda: {"id": "string not null", "n": "int not null"})
+    source: dict[str, Any] = field(default_factory=lambda: {"files": "in/*", "format": "json"})
+    transform: str | None = None
+
+    def __post_init__(self) -> None:
+        for at, content in enumerate(self.contents):
+            (self.root / f"{at}.json").write_bytes(content)
+        self.intake = [self.taken(at, content) for at, content in enumerate(self.contents)]
+        first = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(self.contents[0]), lines=5, blank=1, records=4)
+        second = BatchRow("p", "f", 1, 1, "r", cut=2, files=1, bytes=len(self.contents[1]), lines=5, records=5)
+        self.committed = [
+            replace(first, quarantined=1, reasons={"malformed": 1}, duplicate=1, inserted=2),
+            replace(second, superseded=1, inserted=1, updated=1, deleted=1, remembered=1),
+        ]
+        if not self.keyed:
+            self.target = [("a", 1), ("b", 1), ("a", 1), ("a", 2), ("b", 3), ("d", 1), ("d", 0), ("e", 5)]
+            self.committed = [
+                replace(first, quarantined=1, reasons={"malformed": 1}, inserted=3),
+                replace(second, inserted=5),
+            ]
+        self.refused = [self.row(0, 4, '{"id": "c", "n')]
+
+    @property
+    def spec(self) -> PipelineSpec:
+        target = {"keys": ["id"], "sequence_by": ["n"]} if self.keyed else {}
+        flow: dict[str, Any] = {"source": self.source, "columns": self.columns, "target": target}
+        if self.transform:
+            flow["transform"] = self.transform
+        return PipelineSpec.model_validate({"pipeline": "p", "lake": str(self.root / "lake"), "flows": {"f": flow}})
+
+    def path(self, at: int) -> str:
+        return str(self.root / f"{at}.json")
+
+    def taken(self, at: int, content: bytes) -> dict[str, Any]:
+        raw = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        text = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()
+        facts = {"lines": len(text), "blank": sum(not line.strip() for line in text), "cut": at + 1}
+        row = {"path": self.path(at), "size": len(content), "first_seen": AT, "raw_bytes": len(raw), "multiline": False}
+        return row | facts | {"sha256": hashlib.sha256(content).hexdigest(), "mtime_ns": 1, "bom": False}
+
+    def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
+        place = {"quarantine_id": f"q{at}-{position}", "file": self.path(at), "position": position}
+        what = {"raw": raw, "raw_bytes": None, "raw_length": len(raw), "reason": "malformed", "field": None}
+        run = {"generation": 1, "batch": at, "origin": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
+        return place | what | run | {"detail": None} | more
+
+    def audit(self) -> Audit:
+        """Write everything and audit it."""
+        layout = self.spec.layout("f")
+        self._write_target(layout.table)
+        if self.tombstones and self.keyed:
+            write_deltalake(layout.tombstones, _rows(self.tombstones))
+        decided = [{"quarantine_id": i, "action": "released", "at": AT, "by": "me"} for i in self.released]
+        rows = self.projected
+        if rows is None:
+            rows = [replace(row, table_version=at + 1) for at, row in enumerate(self.committed)]
+        flat = [ledger_table._flat(row) for row in rows]
+        for path, schema, content in (
+            (layout.intake, known.SCHEMA, self.intake),
+            (layout.quarantine, _REFUSED, self.refused),
+            (layout.resolutions, RESOLUTIONS, decided),
+            (layout.ledger, ledger_table.SCHEMA, flat),
+        ):
+            if content:
+                write_deltalake(path, pa.Table.from_pylist(content, schema))
+        return audit(self.spec, "f", root=self.root)
+
+    def _write_target(self, path: str) -> None:
+        write_deltalake(path, _rows([]))
+        for at, row in enumerate(self.committed):
+            last = at == len(self.committed) - 1
+            write_deltalake(path, _rows(self.target if last else []), mode="overwrite")
+            _stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
+
+    def kinds(self) -> set[str]:
+        return {residue.kind for residue in self.audit().residues}
+
+
+_REFUSED = pa.schema(
+    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")]
+    + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
+    + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
+    + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
+)
+
+
+def _rows(rows: list[tuple[str, int]]) -> pa.Table:
+    return pa.table({"id": pa.array([r[0] for r in rows], pa.string()), "n": pa.array([r[1] for r in rows], pa.int32())})
+
+
+def _stamp(table: Path, version: int, row: BatchRow, operation: str) -> None:
+    """Make a commit look as Spark's: operation, metrics, and the batch in `userMetadata`."""
+    log = table / "_delta_log" / f"{version:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    names = {"numTargetRowsInserted": row.inserted, "numTargetRowsUpdated": row.updated, "numTargetRowsDeleted": row.deleted}
+    metrics = {k: str(v) for k, v in (names | {"numOutputRows": row.inserted}).items()}
+    for action in actions:
+        if "commitInfo" in action:
+            done = {"operation": operation, "operationMetrics": metrics, "userMetadata": row.as_metadata()}
+            action["commitInfo"] |= done
+    log.write_text("\n".join(json.dumps(action) for action in actions))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_right_keyed_flow_is_clean(world: World) -> None:
+    found = world.audit()
+    assert found.residues == [] and found.unlooked == []
+    assert found.clean and found.asdict()["clean"]
+    assert found.seen["raw records"] == 9
+    assert "clean" in str(found)
+
+
+def test_a_right_append_flow_is_clean(tmp_path: Path) -> None:
+    found = World(tmp_path, keyed=False).audit()
+    assert found.residues == [] and found.unlooked == []
+
+
+def test_a_flow_that_never_ran_cannot_be_audited(world: World) -> None:
+    with pytest.raises(TerminalError) as caught:
+        audit(world.spec, "f", root=world.root)
+    assert caught.value.code == "nothing-to-audit"
+
+
+def _ledger(at: int, **changes: Any) -> Callable[[World], None]:
+    """Falsify a batch the same in commit and ledger: only a recount can tell."""
+
+    def change(world: World) -> None:
+        world.committed[at] = replace(world.committed[at], **changes)
+
+    return change
+
+
+def _set(name: str, at: int, **changes: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        rows = getattr(world, name)
+        rows[at] = rows[at] | changes
+
+    return change
+
+
+def _rows_are(name: str, *rows: tuple[str, int]) -> Callable[[World], None]:
+    return lambda world: setattr(world, name, list(rows))
+
+
+def _write(at: int, content: bytes) -> Callable[[World], None]:
+    return lambda world: Path(world.path(at)).write_bytes(content) and None
+
+
+FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
+    "records": (_ledger(0, records=5), {"ledger-fates", "ledger-lines", "recount-records"}),
+    "lines": (_ledger(0, lines=6), {"ledger-lines", "recount-lines"}),
+    "blank": (_ledger(0, blank=2), {"ledger-lines", "recount-blank"}),
+    "lines and blank": (_ledger(0, lines=6, blank=2), {"recount-lines", "recount-blank"}),
+    "files": (_ledger(0, files=2), {"ledger-files"}),
+    "bytes": (_ledger(1, bytes=1), {"ledger-bytes"}),
+    "superseded": (_ledger(1, superseded=2), {"ledger-fates"}),
+    "duplicate": (_ledger(0, duplicate=0), {"ledger-fates"}),
+    "inserted": (_ledger(1, inserted=2, superseded=0), {"row-count"}),
+    "deleted": (_ledger(1, deleted=0, remembered=2), {"row-count"}),
+    "quarantined": (_ledger(0, quarantined=2, duplicate=0), {"ledger-reasons", "quarantine-count"}),
+    "reasons": (_ledger(0, reasons={"type:n": 1}), {"quarantine-reasons"}),
+    "intake lines": (_set("intake", 0, lines=4), {"intake-lines"}),
+    "intake blank": (_set("intake", 0, blank=0), {"intake-blank"}),
+    "intake size": (_set("intake", 0, size=1), {"ledger-bytes"}),
+    "bytes changed": (_write(1, FIRST[1].replace(b"3", b"4")), {"file-changed"}),
+    "lost key": (_rows_are("target", ("a", 2)), {"lost-key", "row-count"}),
+    "stale row": (_rows_are("target", ("a", 1), ("d", 1)), {"old-sequence"}),
+    "newer than any input": (_rows_are("target", ("a", 9), ("d", 1)), {"sequence-from-nowhere"}),
+    "key from nowhere": (_rows_are("target", ("a", 2), ("d", 1), ("z", 1)), {"key-from-nowhere", "row-count"}),
+    "refused row in the table": (_rows_are("target", ("a", 2), ("c", 1)), {"lost-key", "key-from-nowhere"}),
+    "double key": (_rows_are("target", ("a", 2), ("d", 1), ("d", 1)), {"double-key", "row-count"}),
+    "resurrected": (_rows_are("target", ("a", 2), ("b", 3), ("d", 1)), {"undead-key", "row-count"}),
+    "forgotten delete": (_rows_are("tombstones", ("b", 3)), {"lost-key"}),
+    "forgotten newest delete": (_rows_are("tombstones", ("b", 2), ("e", 5)), {"old-sequence"}),
+    "raw altered": (_set("refused", 0, raw='{"id": "c", "m'), {"quarantine-raw"}),
+    "raw length": (_set("refused", 0, raw_length=3), {"quarantine-length"}),
+    "wrong line": (_set("refused", 0, position=3), {"quarantine-of-blank", "accepted-unreadable"}),
+    "line behind the end": (_set("refused", 0, position=99), {"quarantine-beyond-file", "accepted-unreadable"}),
+    "unknown file": (_set("refused", 0, file="/no/such"), {"quarantine-without-file", "accepted-unreadable"}),
+    "unknown batch": (_set("refused", 0, batch=7), {"quarantine-count", "quarantine-without-batch"}),
+    "row missing from quarantine": (lambda w: w.refused.clear(), {"quarantine-count", "accepted-unreadable"}),
+    "row twice": (
+        lambda w: w.refused.append(w.refused[0]),
+        {"quarantine-double", "quarantine-double-id", "quarantine-count"},
+    ),
+    "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file", "ledger-files", "ledger-bytes"}),
+    "file missing from intake": (lambda w: w.intake.pop() and None, {"ledger-files", "ledger-bytes", "key-from-nowhere"}),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_each_falsehood_is_found_by_name(world: World, name: str) -> None:
+    falsify, expected = FALSE[name]
+    falsify(world)
+    assert expected <= world.kinds()
+
+
+def test_only_what_is_wrong_is_named(world: World) -> None:
+    world.target = [("a", 1), ("d", 1)]
+    (residue,) = world.audit().residues
+    assert (residue.kind, residue.where, residue.expected) == ("old-sequence", "id=a", "sequence 2")
+    assert residue.found == "target 1, tombstone none"
+
+
+@pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "files", "lines", "run_id", "reasons"])
+def test_the_ledger_must_say_what_the_commit_says(world: World, name: str) -> None:
+    rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
+    changed = {"run_id": "other", "reasons": {"type": 1}}.get(name, 77)
+    world.projected = [replace(rows[0], **{name: changed}), rows[1]]
+    assert "ledger-not-as-committed" in world.kinds()
+
+
+def test_a_batch_the_ledger_lacks(world: World) -> None:
+    world.projected = [replace(world.committed[0], table_version=1)]
+    assert "ledger-missing-batch" in world.kinds()
+
+
+def test_a_batch_that_was_never_committed(world: World) -> None:
+    rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
+    world.projected = [*rows, replace(rows[1], batch=2, cut=3, files=0, table_version=9)]
+    assert "ledger-without-commit" in world.kinds()
+
+
+def test_a_batch_twice_in_the_ledger(world: World) -> None:
+    rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
+    world.projected = [*rows, rows[1]]
+    assert {"ledger-double-batch", "ledger-double-cut"} <= world.kinds()
+
+
+@pytest.mark.parametrize("rows", [[("a", 1)] * 7, [("a", 1)] * 9])
+def test_an_append_table_with_another_number_of_rows(tmp_path: Path, rows: list[tuple[str, int]]) -> None:
+    world = World(tmp_path, keyed=False)
+    world.target = rows
+    assert {"row-count", "appended-rows"} <= world.kinds()
+
+
+def test_files_that_are_gone_are_said_and_what_is_left_still_counts(world: World) -> None:
+    Path(world.path(0)).unlink()
+    world.target = [("a", 1), ("d", 1)]
+    found = world.audit()
+    assert [residue.kind for residue in found.residues] == ["old-sequence"]
+    assert any("1 raw file no longer there" in reason for reason in found.unlooked)
+
+
+def test_a_released_row_counts_as_input(world: World) -> None:
+    raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
+    world = World(world.root, contents=[raw, FIRST[1]])
+    world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
+    again = BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1)
+    world.committed.append(again)
+    world.target = [("a", 2), ("c", 4), ("d", 1)]
+    assert world.audit().residues == []
+
+
+def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None:
+    raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
+    world = World(tmp_path, contents=[raw, FIRST[1]])
+    world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1))
+    assert "lost-key" in world.kinds()
+
+
+def test_csv_headers_and_quoted_newlines_are_counted_as_the_ledger_does(tmp_path: Path) -> None:
+    content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
+    world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
+    world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
+    world.committed = [
+        BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=6, blank=3, records=3, inserted=2)
+    ]
+    world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
+    world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
+    world.target, world.tombstones = [("a", 1), ("b\nb", 1)], []
+    assert world.audit().residues == []
+
+
+def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
+    world = World(tmp_path, contents=[gzip.compress(part) for part in FIRST])
+    assert world.audit().residues == []
+
+
+def test_keys_that_a_transform_makes_are_not_recounted_and_it_is_said(world: World) -> None:
+    (world.root / "jobs" / "transforms").mkdir(parents=True)
+    (world.root / "jobs" / "transforms" / "t.py").write_text("def f(df):\n    return df.withColumn('id', 1)\n")
+    world.transform = "t.f"
+    world.target = [("A", 2), ("D", 1)]
+    found = world.audit()
+    assert found.residues == []
+    assert found.unlooked == ["keys and sequences: the transform sets id"]
+
+
+def test_a_transform_that_leaves_keys_alone_is_no_excuse(world: World) -> None:
+    (world.root / "jobs" / "transforms").mkdir(parents=True)
+    (world.root / "jobs" / "transforms" / "t.py").write_text("def f(df):\n    return df.withColumn('month', 'id')\n")
+    world.transform = "t.f"
+    world.target = [("A", 2), ("D", 1)]
+    assert {"lost-key", "key-from-nowhere"} <= world.kinds()
+
+
+def test_names_a_transform_sets_are_read_from_its_source(tmp_path: Path) -> None:
+    home = tmp_path / "jobs" / "transforms"
+    home.mkdir(parents=True)
+    text = "def f(d):\n    return d.withColumn('a', 1).withColumnRenamed('x', 'b').withColumns({'c': 1}).select(e.alias('g'))"
+    (home / "t.py").write_text(text)
+    assert made_by("t.f", tmp_path) == {"a", "b", "c", "g"}
+    assert made_by("missing.f", tmp_path) is None
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"a", b"a\n", b"a\r\nb\rc\n\n", b"\xef\xbb\xbfa\r", b"\r\r\n\n", b"a\x0bb\x0cc\x1cd\x85e\n"]
+)
+def test_lines_do_not_depend_on_chunks(content: bytes, chunk: int) -> None:
+    import io
+
+    expected = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert list(lines(io.BytesIO(content), chunk)) == expected

@@ -1,0 +1,228 @@
+"""What waits, and which steps a run needs, each with its reason."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from draindown import report, tables
+from draindown.backlog import backlog, plan
+from draindown.errors import TerminalError
+from draindown.intake import take_in
+from draindown.ledger import BatchRow
+from draindown.ledger_table import record
+from draindown.report import DrainPart, StepReport
+from draindown.request import Request
+from draindown.spec import PipelineSpec
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def request(root: Path, **source: Any) -> Request:
+    files = {"files": "in/*.json*", "format": "json"} | source
+    flow = {"source": files, "columns": {"a": "int"}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
+    (root / "in").mkdir(exist_ok=True)
+    return Request(spec=spec, flow="f", step="plan", run_id="run-1", root=str(root))
+
+
+def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', age: float = 600) -> None:
+    for name in names:
+        path = root / "in" / name
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        os.utime(path, (NOW.timestamp() - age, NOW.timestamp() - age))
+
+
+def take(asked: Request, minutes: int = 0) -> None:
+    take_in(asked, heap_bytes=1024**3, now=NOW - timedelta(minutes=minutes))
+
+
+def drained(asked: Request, *, offsets: int, commits: int) -> None:
+    """A checkpoint as Spark leaves it."""
+    home = Path(asked.layout.checkpoint(1))
+    for kind in ("offsets", "commits"):
+        (home / kind).mkdir(parents=True, exist_ok=True)
+    (home / "metadata").write_text('{"id":"x"}')
+    for batch in range(offsets):
+        end = {"reservoirVersion": batch + 2, "index": -1}
+        (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    for batch in range(commits):
+        (home / f"commits/{batch}").write_text("v1\n{}")
+
+
+def batch(number: int, **more: Any) -> BatchRow:
+    values = {"bytes": 1000, "seconds": 2.0, "lines": 1, "records": 1, "remembered": 1, "table_version": number + 1}
+    return BatchRow("p", "f", 1, number, "run-0", started_at=NOW, finished_at=NOW, **(values | more))
+
+
+def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
+    """A batch in the target, as the engine commits it; what it inserted stands in metrics that only Spark writes."""
+    properties = CommitProperties(custom_metadata={"userMetadata": row.as_metadata()})
+    data = pa.table({"a": [row.batch] * rows})
+    write_deltalake(asked.layout.table, data, mode="append", commit_properties=properties)
+
+
+def test_an_idle_flow_needs_nothing_and_says_so(tmp_path: Path) -> None:
+    part, findings = plan(request(tmp_path), NOW)
+    assert (part.drain, part.check, part.compact, part.batches, part.seconds) == (False, False, False, 0, None)
+    assert part.backlog == report.Backlog()
+    assert set(part.reasons) == {"drain", "check", "compact"}
+    assert all(part.reasons.values())
+    assert findings == []
+
+
+def test_planning_writes_nothing(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    before = sorted(tmp_path.rglob("*"))
+    plan(asked, NOW)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_new_files_wait_and_want_a_drain(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=2)
+    put(tmp_path, "a.json", "b.json", "c.json")
+    put(tmp_path, "old.json", age=3600)
+    part, _ = plan(asked, NOW)
+    assert (part.backlog.files, part.backlog.bytes, part.backlog.oldest_seconds) == (4, 32, 3600)
+    assert (part.batches, part.drain, part.check, part.compact) == (2, True, True, True)
+    assert "4 new files" in part.reasons["drain"]
+
+
+def test_cuts_wait_until_their_batch_is_done(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=1)
+    put(tmp_path, "a.json", "b.json", "c.json")
+    take(asked, minutes=30)
+    assert backlog(asked, NOW).files == 3
+    assert backlog(asked, NOW).oldest_seconds == 1800
+    drained(asked, offsets=2, commits=1)
+    part, _ = plan(asked, NOW)
+    assert (part.backlog.files, part.batches) == (2, 2)
+    assert "batch 1 is in flight" in part.reasons["drain"]
+    drained(asked, offsets=3, commits=3)
+    part, _ = plan(asked, NOW)
+    assert (part.backlog.files, part.drain) == (0, False)
+
+
+def test_gzip_is_forecast_by_what_it_unpacked_to_before(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_bytes_per_trigger=1_000_000)
+    put(tmp_path, "a.json.gz", data=b'{"a":1}\n' * 100_000)
+    take(asked)
+    drained(asked, offsets=1, commits=1)
+    put(tmp_path, *(f"{i}.json.gz" for i in range(4)), data=b'{"a":1}\n' * 100_000)
+    assert plan(asked, NOW)[0].batches == 4
+
+
+def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json", data=b"x" * 5000)
+    assert plan(asked, NOW)[0].seconds is None
+    rows = [batch(0), batch(1)]
+    record(asked.layout, rows)
+    drained(asked, offsets=2, commits=2)
+    assert plan(asked, NOW)[0].seconds == 22.0  # a start as it is without a report
+    part = DrainPart(generation=1, before=report.Backlog(), after=report.Backlog(), batches=[r.as_dict() for r in rows])
+    times = {"started_at": NOW, "finished_at": NOW + timedelta(seconds=10)}
+    done = StepReport(pipeline="p", flow="f", run_id="run-0", step="drain", outcome="done", drain=part, **times)
+    report.write(asked.layout, done)
+    assert plan(asked, NOW)[0].seconds == 6 + 10
+
+
+def test_rows_above_the_published_version_want_a_check(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    commit(asked, batch(0))
+    record(asked.layout, [batch(0)])
+    drained(asked, offsets=1, commits=1)
+    part, _ = plan(asked, NOW)
+    assert (part.drain, part.check) == (False, True)
+    assert "nothing yet" in part.reasons["check"]
+    report.write_json(asked.layout.published, {"version": tables.version(asked.layout.table)})
+    assert plan(asked, NOW)[0].check is False
+    DeltaTable(asked.layout.table).optimize.compact()
+    DeltaTable(asked.layout.table).vacuum(retention_hours=1000, dry_run=False)
+    assert plan(asked, NOW)[0].check is False
+    write_deltalake(asked.layout.table, pa.table({"a": [5]}), mode="append")  # someone's own hand
+    assert plan(asked, NOW)[0].check is True
+
+
+def test_a_batch_that_changed_nothing_wants_no_check(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    commit(asked, batch(0, remembered=0, quarantined=1), rows=0)
+    record(asked.layout, [batch(0)])
+    drained(asked, offsets=1, commits=1)
+    report.write_json(asked.layout.published, {"version": -1})
+    assert [c.get("operationMetrics") for c in tables.history(asked.layout.table, 1)]
+    assert plan(asked, NOW)[0].check is False
+
+
+def test_a_ledger_that_lags_behind_wants_a_drain(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    commit(asked, batch(0))
+    commit(asked, batch(1))
+    record(asked.layout, [batch(0)])
+    drained(asked, offsets=2, commits=2)
+    part, _ = plan(asked, NOW)
+    assert part.drain
+    assert "lacks 1 batch" in part.reasons["drain"]
+
+
+def test_many_small_files_want_compaction(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    for number in range(9):
+        commit(asked, batch(number))
+    record(asked.layout, [batch(number) for number in range(9)])
+    drained(asked, offsets=9, commits=9)
+    report.write_json(asked.layout.published, {"version": tables.version(asked.layout.table)})
+    part, _ = plan(asked, NOW)
+    assert (part.drain, part.check, part.compact) == (False, False, True)
+    assert "9 small files" in part.reasons["compact"]
+    assert plan(request(tmp_path).model_copy(update={"force": True}), NOW)[0].reasons["compact"] == "asked for"
+
+
+def test_a_lost_checkpoint_stops_the_plan(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    commit(asked, batch(0))
+    record(asked.layout, [batch(0)])
+    with pytest.raises(TerminalError) as caught:
+        plan(asked, NOW)
+    assert caught.value.code == "checkpoint-missing"
+
+
+def test_a_file_that_differs_is_shown_and_wants_a_drain(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    drained(asked, offsets=1, commits=1)
+    put(tmp_path, "a.json", data=b'{"a":2}\n', age=1)
+    part, findings = plan(asked, NOW)
+    assert (part.drain, [f.kind for f in findings]) == (True, ["changed"])
+    take(asked)
+    part, findings = plan(asked, NOW)
+    assert (part.drain, findings) == (False, [])
+
+
+def test_an_idle_plan_imports_no_heavy_library(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json", "bad.json.gz")
+    (tmp_path / "in/bad.json.gz").write_bytes(b"x")
+    take(asked)
+    drained(asked, offsets=1, commits=1)
+    commit(asked, batch(0))
+    record(asked.layout, [batch(0)])
+    code = (
+        "import sys; from datetime import UTC, datetime; from draindown.backlog import plan; "
+        "from draindown.request import Request; print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
+        "[m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code, asked.encode()], capture_output=True, text=True, check=True)
+    assert found.stdout == "False []\n"

@@ -1,0 +1,304 @@
+"""Commands as a person types them: results on stdout, the rest on stderr, exit codes as documented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from draindown import gate, parked, quarantine, report, scaffold, tables
+from draindown.cli import looking, main, setting
+from draindown.errors import DraindownError, GateFailed, TransientError
+from draindown.loader import load
+from draindown.report import Backlog, PlanPart, StepReport
+from draindown.spec import PipelineSpec
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DRAINDOWN_LAKE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    scaffold.init(tmp_path, "orders")
+    return tmp_path
+
+
+@pytest.fixture
+def spec(project: Path) -> PipelineSpec:
+    loaded = load(project / "dags" / "pipelines" / "orders.yaml", {})
+    return loaded.model_copy(update={"lake": str(project / "lake")})
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    heavy = "pyspark deltalake duckdb pandas pyarrow airflow great_expectations"
+    script = f"import sys; from draindown.cli import main; code = main(['--help']); print(*[m for m in '{heavy}'.split() "
+    script += "if m in sys.modules], file=sys.stderr); sys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "draindown audit flights" in done.stdout
+    assert done.stderr.strip() == ""
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from draindown import __version__
+
+    assert typed(capsys, "--version") == (0, f"draindown {__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["plan"], ["run", "orders", "--max-batches", "0"], ["--root", "/no/such", "x"]])
+def test_a_wrong_command_line_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    code, out, err = typed(capsys, *words)
+    assert (code, out) == (2, "") and err
+
+
+def test_init_writes_a_pipeline_that_validates(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, "init", "new", "--name", "bills")
+    assert code == 0 and "draindown --root new run bills" in out
+    assert typed(capsys, "--root", "new", "validate", "bills")[:2] == (0, "bills: valid\n")
+    assert (project / "new" / "dags" / "draindown_dags.py").is_file()
+
+
+def test_init_overwrites_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    code, out, err = typed(capsys, "init")
+    assert (code, out) == (78, "") and "already-there" in err
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_init_keeps_a_factory_and_jobs_that_are_there(project: Path) -> None:
+    (project / "jobs" / "drain.py").write_text("# mine\n")
+    factory = project / "dags" / "draindown_dags.py"
+    factory.rename(project / "dags" / "other.py")
+    scaffold.init(project, "bills")
+    assert not factory.exists()
+    assert (project / "jobs" / "drain.py").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("name", ["Orders", "../x", "", "a" * 64])
+def test_init_refuses_what_is_no_name(project: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, _, err = typed(capsys, "init", "--name", name)
+    assert code == 78 and "bad-name" in err
+
+
+def test_init_writes_the_factory_of_this_repository() -> None:
+    ours = Path(__file__).parents[2] / "dags" / "draindown_dags.py"
+    assert scaffold._FACTORY == ours.read_text()
+
+
+def test_validate_names_every_error_of_every_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = project / "dags" / "pipelines"
+    (home / "one.yaml").write_text("pipeline: one\nlake: lake\nflows: {}\n")
+    (home / "two.yaml").write_text("pipeline: two\nlake: lake\nnonsense: 1\nflows: {}\n")
+    code, out, err = typed(capsys, "validate")
+    assert code == 78 and out == "orders: valid\n"
+    assert "one.yaml:3" in err and "two.yaml:3" in err and "two.yaml:4" in err
+    code, out, err = typed(capsys, "validate", "--json")
+    found = json.loads(out)
+    assert (code, err) == (78, "") and found["valid"] == ["orders"]
+    assert [error["code"] for error in found["errors"]] == ["invalid-pipeline"] * 2
+
+
+def test_validate_looks_for_the_suite(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "expectations" / "orders.json").unlink()
+    code, _, err = typed(capsys, "validate", "orders")
+    assert code == 78 and "bad-suite" in err
+
+
+def test_an_unknown_pipeline_is_named_with_those_there_are(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = typed(capsys, "plan", "ordres", "--json")
+    assert (code, out) == (78, "")
+    error = json.loads(err)["error"]
+    assert error["code"] == "pipeline-not-found" and "orders" in error["found"] and error["next"]
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, "schema")
+    assert code == 0 and json.loads(out)["title"] == "draindown pipeline"
+
+
+def test_plan_shows_what_waits_and_why(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, "plan", "orders")
+    assert code == 0 and "waiting  1 file" in out and "drain    yes" in out
+    code, out, _ = typed(capsys, "plan", "orders", "--json")
+    assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["files"] == 1
+
+
+def test_the_root_is_the_nearest_above_that_has_pipelines(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = project / "landing" / "orders"
+    assert setting.nearest_root(deep) == project
+    assert setting.nearest_root(Path("/")) == Path("/")
+
+
+def test_lag_lists_every_flow_and_exits_zero(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, "lag")
+    assert code == 0 and out.splitlines()[1].split()[:2] == ["orders/orders", "1"]
+    assert json.loads(typed(capsys, "lag", "orders", "--json")[1])[0]["files"] == 1
+
+
+def test_an_idle_run_starts_no_jvm(
+    project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "landing" / "orders" / "2026-01-01.json").unlink()
+    monkeypatch.setitem(sys.modules, "draindown.spark.session", None)  # its import would fail
+    code, out, _ = typed(capsys, "run", "orders")
+    assert code == 0 and out.startswith("IDLE  orders/orders")
+    code, out, _ = typed(capsys, "run", "orders", "--json")
+    found = json.loads(out)
+    assert found["exit"] == 0 and [step["outcome"] for step in found["reports"]] == ["idle"]
+    assert len(report.runs(spec.layout("orders"))) == 2
+
+
+@pytest.mark.parametrize("words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"])
+def test_a_time_that_is_none_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    code, _, err = typed(capsys, *words.split())
+    assert code == 2 and "unit" in err or "duration" in err
+
+
+def _left_report(spec: PipelineSpec, run: str, **more: Any) -> None:
+    fields = {"pipeline": "orders", "flow": "orders", "run_id": run, "step": "plan", "outcome": "idle"}
+    ends = {"started_at": AT, "finished_at": AT, "plan": PlanPart(backlog=Backlog())}
+    report.write(spec.layout("orders"), StepReport.model_validate(fields | ends | more))
+
+
+def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "lease-held", "tried": "t", "found": "f", "changed": "c", "next": ["wait"]}
+    _left_report(spec, "first", outcome="failed", error=error)
+    _left_report(spec, "second")
+    assert typed(capsys, "report", "orders")[1].startswith("IDLE")
+    code, out, _ = typed(capsys, "report", "orders", "--run", "first")
+    assert code == 0 and out.startswith("FAILED") and "lease-held" in out
+    listed = json.loads(typed(capsys, "report", "orders", "--list", "--json")[1])
+    assert {row["run_id"] for row in listed} == {"first", "second"}
+    code, _, err = typed(capsys, "report", "orders", "--run", "third")
+    assert code == 78 and "no-report" in err and "first, second" in err
+
+
+def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = typed(capsys, "audit", "orders")
+    assert (code, out) == (78, "") and "nothing-to-audit" in err
+
+
+@pytest.mark.parametrize(("clean", "code"), [(True, 0), (False, 1)])
+def test_audit_exits_with_findings(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clean: bool, code: int
+) -> None:
+    from draindown.audit_model import Audit, Residue
+
+    found = Audit("orders", "orders", [] if clean else [Residue("lost-key", "id=1", "1", "2")])
+    monkeypatch.setattr("draindown.audit.audit", lambda *args, **more: found)
+    ended, out, _ = typed(capsys, "audit", "orders", "--json")
+    assert ended == code and json.loads(out)["clean"] is clean
+
+
+def _refuse(spec: PipelineSpec) -> None:
+    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "run_id")
+    numbers = ("position", "raw_length", "generation", "batch")
+    row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+    rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
+    tables.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
+
+
+def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    _refuse(spec)
+    code, out, _ = typed(capsys, "quarantine", "list", "orders")
+    assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
+    assert "bb2" not in typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
+    assert "raw            =\\x1b[2J" in typed(capsys, "quarantine", "show", "orders", "aa")[1]
+    assert ",'=\\x1b[2J," in typed(capsys, "quarantine", "list", "orders", "--csv")[1]
+    assert "\x1b" not in typed(capsys, "quarantine", "list", "orders", "--json")[1]
+    code, _, err = typed(capsys, "quarantine", "show", "orders", "zz")
+    assert code == 78 and "unknown-quarantine-id" in err
+
+
+def test_quarantine_discard_needs_yes_and_prints_its_plan(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    _refuse(spec)
+    layout = spec.layout("orders")
+    code, out, err = typed(capsys, "quarantine", "discard", "orders", "--reason", "type")
+    assert (code, out) == (2, "") and "discard 1 open rows" in err and "--yes" in err
+    assert quarantine.counts(layout).open == 2
+    code, out, _ = typed(capsys, "quarantine", "discard", "orders", "--reason", "type", "--yes", "--json")
+    assert code == 0 and json.loads(out) == {"discarded": 1}
+    assert (quarantine.counts(layout).open, quarantine.counts(layout).discarded) == (1, 1)
+
+
+def test_quarantine_replay_needs_yes(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    _refuse(spec)
+    code, out, err = typed(capsys, "quarantine", "replay", "orders")
+    assert (code, out) == (2, "") and "replay 2 open rows" in err
+    assert typed(capsys, "quarantine", "replay", "orders", "--reason", "none of it")[0] == 0
+
+
+@pytest.mark.parametrize(("verb", "left"), [("retry", "retried"), ("discard", "discarded")])
+def test_parked_files(spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, left: str) -> None:
+    layout = spec.layout("orders")
+    parked.record(layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT)
+    assert "/in/a.gz" in typed(capsys, "quarantine", "list", "orders", "--files")[1]
+    words = ["quarantine", verb, "orders", *(["--files"] if verb == "discard" else [])]
+    assert typed(capsys, *words)[0] == 2
+    assert len(parked.open_files(layout)) == 1
+    assert typed(capsys, *words, "--yes")[0] == 0
+    assert parked.latest(layout)["/in/a.gz"].state == left
+
+
+def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    layout = spec.layout("orders")
+    name = "expect_column_values_to_be_between:amount"
+    code, out, _ = typed(capsys, "gate", "waive", "orders", name, "--reason", "known", "--for", "2 days")
+    assert code == 0 and "known" in out
+    assert gate.waivers(layout)[name].until is not None
+    code, out, _ = typed(capsys, "gate", "show", "orders")
+    assert code == 0 and "published  none" in out and f"waived     {name} until" in out
+    assert typed(capsys, "gate", "unwaive", "orders", name)[0] == 0
+    assert gate.waivers(layout) == {}
+    code, _, err = typed(capsys, "gate", "waive", "orders", "nonsense", "--reason", "x")
+    assert code == 78 and "unknown-expectation" in err
+    assert json.loads(typed(capsys, "gate", "show", "orders", "--json")[1])["orders"]["waivers"] == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (GateFailed("gate-failed", tried="t", found="f"), 65),
+        (TransientError("lease-held", tried="t", found="f"), 75),
+        (DraindownError("other", tried="t", found="f"), 78),
+        (RuntimeError("\x1b[2Jboom"), 70),
+    ],
+)
+def test_errors_become_exit_codes(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    def broken(*args: Any, **more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(looking, "planned", broken)
+    ended, out, err = typed(capsys, "plan", "orders")
+    assert (ended, out) == (code, "") and "Traceback" not in err and "\x1b" not in err
+    ended, _, err = typed(capsys, "plan", "orders", "--json")
+    told = json.loads(err)["error"]
+    assert ended == code and told["code"] == getattr(error, "code", "unforeseen")
+    if code == 70:
+        place = told["next"][1].split()[1]
+        assert "RuntimeError" in Path(place).read_text()
+        Path(place).unlink()
+
+
+def test_several_flows_need_one_to_be_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "dags" / "pipelines" / "orders.yaml"
+    flow = "\n  second:\n    source: {files: x/*.json, format: json}\n    columns: {a: int}\n"
+    path.write_text(path.read_text() + flow)
+    code, _, err = typed(capsys, "quarantine", "discard", "orders")
+    assert code == 2 and "--flow" in err
+    code, _, err = typed(capsys, "plan", "orders", "--flow", "third")
+    assert code == 78 and "unknown-flow" in err

@@ -1,0 +1,138 @@
+"""docker-compose.yaml and docker/Dockerfile as files. They were not started here: no container runtime is assumed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docker-compose.yaml").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:\?|:-)?([^}]*)\}")
+
+
+def test_follows_the_compose_specification() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, ROOT / "docker-compose.yaml"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_reference_is_defined() -> None:
+    assert undefined(COMPOSE) == []
+
+
+@pytest.mark.parametrize(
+    ("service", "problem"),
+    [
+        ({"depends_on": {"nobody": {"condition": "service_started"}}}, "a: depends_on nobody"),
+        ({"depends_on": {"b": {"condition": "service_healthy"}}}, "a: waits for b, which has no healthcheck"),
+        ({"networks": ["nowhere"]}, "a: network nowhere"),
+        ({"volumes": ["nothing:/data"]}, "a: volume nothing"),
+        ({"secrets": ["unsaid"]}, "a: secret unsaid"),
+        ({"ports": ["127.0.0.1:80800:8080"]}, "a: port 80800"),
+    ],
+)
+def test_a_dangling_reference_is_found(service: dict[str, Any], problem: str) -> None:
+    assert undefined({"services": {"a": service, "b": {}}}) == [problem]
+
+
+def undefined(compose: dict[str, Any]) -> list[str]:
+    """What a service names and the file doesn't define: the specification's schema doesn't look."""
+    services = compose["services"]
+    problems = []
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            if other not in services:
+                problems.append(f"{name}: depends_on {other}")
+            elif how["condition"] == "service_healthy" and "healthcheck" not in services[other]:
+                problems.append(f"{name}: waits for {other}, which has no healthcheck")
+        problems += [
+            f"{name}: network {n}" for n in service.get("networks", []) if n not in compose.get("networks", {})
+        ]
+        named = [volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] not in "./$"]
+        problems += [f"{name}: volume {v}" for v in named if v not in compose.get("volumes", {})]
+        problems += [f"{name}: secret {s}" for s in service.get("secrets", []) if s not in compose.get("secrets", {})]
+        numbers = [n for port in service.get("ports", []) for n in defaults(port).split(":") if "." not in n]
+        problems += [f"{name}: port {n}" for n in numbers if not 0 < int(n) < 65536]
+    return problems
+
+
+def defaults(text: str) -> str:
+    """The text as Compose reads it where no variable is set."""
+    return VARIABLE.sub(lambda match: match.group(3) if match.group(2) == ":-" else "", text)
+
+
+def test_every_variable_is_documented_and_every_documented_one_is_used() -> None:
+    documented = set(re.findall(r"^#   ([A-Z_]+)  +\S", TEXT, re.MULTILINE))
+    used = {match.group(1) for match in VARIABLE.finditer(TEXT.split("\nname:")[1])}
+
+    assert documented == used
+
+
+def test_secrets_are_required_and_have_no_default() -> None:
+    for match in VARIABLE.finditer(TEXT.split("\nname:")[1]):
+        if re.search("PASSWORD|SECRET|KEY", match.group(1)):
+            assert match.group(2) == ":?", f"{match.group(1)} must be required with a message"
+
+
+def test_secrets_appear_only_as_references() -> None:
+    for name, service in SERVICES.items():
+        for key, value in service["environment"].items():
+            if re.search("PASSWORD$|SECRET|FERNET", key):
+                assert value.startswith("${"), f"{name}: {key} is written out"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_is_bounded_and_stops_cleanly(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["stop_signal"] == "SIGINT"
+    assert "mem_limit" in service
+    assert re.search(r":[^:]*\d+\.\d+", service["image"]), "images are named with versions"
+    assert "latest" not in service["image"]
+    if service["restart"] != "no":
+        assert "healthcheck" in service
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name.startswith("airflow-")])
+def test_airflow_services_share_one_image_one_secret_and_reap_children(name: str) -> None:
+    service = SERVICES[name]
+    apiserver = SERVICES["airflow-apiserver"]
+
+    assert service["init"] is True
+    assert service["image"] == apiserver["image"]
+    assert service["environment"].items() >= apiserver["environment"].items()
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_image_and_lock_name_the_same_versions() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock, re.MULTILINE))
+    image = SERVICES["airflow-apiserver"]["image"]
+
+    assert f"FROM apache/airflow:{locked['apache-airflow']}-python3.11" in DOCKERFILE
+    assert image.endswith(f"airflow{locked['apache-airflow']}-spark{locked['pyspark']}")
+
+
+def test_everything_mounted_or_copied_exists() -> None:
+    mounted = {v.split(":")[0] for s in SERVICES.values() for v in s.get("volumes", []) if v.startswith("./")}
+    copied = {part for line in re.findall(r"^COPY \S+ (.+) \S+$", DOCKERFILE, re.MULTILINE) for part in line.split()}
+    allowed = set(re.findall(r"^!(\S+)$", (ROOT / "docker" / "Dockerfile.dockerignore").read_text(), re.MULTILINE))
+
+    assert [path for path in mounted | copied if not (ROOT / path).exists()] == []
+    assert copied == allowed

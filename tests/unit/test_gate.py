@@ -1,0 +1,200 @@
+"""The gate's memory and page, without an engine."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from draindown import evidence, gate, gate_page
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.ledger import BatchRow
+from draindown.report import CheckPart, Expectation, now
+from draindown.spec import Maintenance
+
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    return FlowLayout(str(tmp_path), "flights", "flights", "flights")
+
+
+def pointer(layout: FlowLayout, version: int, *, table_id: str | None = None) -> gate.Published:
+    state = gate.unpublished(layout)
+    assert state is not None
+    return gate.Published(
+        version=version, table_id=table_id or state.table_id, changed_at=AT, at=now(), run_id="r", rows=1
+    )
+
+
+def write(layout: FlowLayout, *, batch: int | None = None, rows: int = 1) -> None:
+    metadata = BatchRow("p", "f", 1, batch, "r").as_metadata() if batch is not None else None
+    properties = CommitProperties(custom_metadata={"userMetadata": metadata}) if metadata else None
+    table = pa.table({"day": ["it's \\ 1"] * rows, "n": list(range(rows))})
+    write_deltalake(layout.table, table, mode="append", partition_by=["day"], commit_properties=properties)
+
+
+def failing(name: str = "e", **more: object) -> Expectation:
+    return Expectation.model_validate({"name": name, "success": False, "scope": "changed", **more})
+
+
+def test_without_a_table_nothing_is_unpublished(layout: FlowLayout) -> None:
+    assert gate.unpublished(layout) is None
+    assert gate.carry(layout) is None
+
+
+def test_without_a_pointer_all_rows_are_unpublished(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert (state.version, state.since, state.pending) == (0, None, True)
+
+
+def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, 0))
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert not state.pending
+    write(layout, batch=1)
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert (state.pending, state.since) == (True, AT)
+
+
+def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, 0))
+    write(layout)
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert (state.pending, state.since) == (True, None)
+
+
+@pytest.mark.parametrize(("version", "table_id"), [(0, "another"), (5, None)])
+def test_pointer_of_another_table_does_not_count(layout: FlowLayout, version: int, table_id: str | None) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, version, table_id=table_id))
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert state.published is None
+
+
+def test_carry_stops_at_a_change(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, 0))
+    write(layout, batch=1)
+    carried = gate.carry(layout)
+    assert carried is not None
+    assert carried.version == 0
+
+
+def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
+    gate.waive(layout, "e", by="ada", reason=" known ", known=["e"], until_version=4, until=now() + timedelta(hours=1))
+    waiver = gate.waivers(layout)["e"]
+    assert waiver.reason == "known"
+    assert waiver.holds(4, now())
+    assert not waiver.holds(5, now())
+    assert not waiver.holds(4, now() + timedelta(hours=2))
+    assert [e.waived for e in gate.apply_waivers(layout, [failing("e"), failing("f")], 4)] == [True, False]
+    gate.unwaive(layout, "e")
+    assert gate.waivers(layout) == {}
+
+
+def test_waivers_are_refused_with_a_name(layout: FlowLayout) -> None:
+    with pytest.raises(TerminalError) as caught:
+        gate.waive(layout, "e", by="ada", reason=" ")
+    assert caught.value.code == "waiver-without-reason"
+    with pytest.raises(TerminalError) as caught:
+        gate.waive(layout, "e", by="ada", reason="x", known=["f"])
+    assert caught.value.code == "unknown-expectation"
+    with pytest.raises(TerminalError) as caught:
+        gate.unwaive(layout, "e")
+    assert caught.value.code == "unknown-waiver"
+
+
+def test_names_are_unique_and_say_the_column() -> None:
+    suite = {
+        "expectations": [
+            {"type": "a", "kwargs": {"column": "x"}},
+            {"expectation_type": "a", "kwargs": {"column": "x"}},
+            {"type": "a", "kwargs": {"column_list": ["x", "y"]}},
+            {"type": "a", "kwargs": {"column_A": "x", "column_B": "y"}, "meta": {"draindown": {"name": "mine"}}},
+            {"type": "a"},
+        ]
+    }
+    assert gate.names(suite) == ["a:x", "a:x#2", "a:x,y", "mine", "a"]
+    assert gate.names(None) == []
+
+
+def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
+    judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
+    error = gate.refusal(layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"))
+    assert error.code == "gate-failed"
+    assert "2 of 9 rows" in error.found
+    assert "w:" not in error.found
+    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --reason TEXT"
+    assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("expectations", "verdict"),
+    [
+        ([], "passed"),
+        ([failing()], "failed"),
+        ([failing(waived=True)], "passed with waivers"),
+        ([failing(waived=True), failing("f")], "failed"),
+    ],
+)
+def test_page_says_the_verdict_first_and_escapes_values(expectations: list[Expectation], verdict: str) -> None:
+    nasty = "<script>alert(1)</script>"
+    part = CheckPart(version=3, expectations=[e.model_copy(update={"sample": [{nasty: nasty}]}) for e in expectations])
+    content = {
+        "verdict": gate_page.verdict(part), "pipeline": nasty, "flow": "f", "table": nasty, "run_id": nasty,
+        "at": "now",
+        **part.model_dump(mode="json"),
+    }  # fmt: skip
+    page = gate_page.render(content)
+    assert gate_page.verdict(part) == verdict
+    assert f"<span>{verdict}</span>" in page
+    assert "<script" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> None:
+    for batch in range(evidence.SMALL_FILES - 1):
+        write(layout, batch=batch)
+    assert not evidence.work(layout, Maintenance())
+    assert evidence.work(layout, Maintenance(), force=True)
+    write(layout, batch=99)
+    found = evidence.work(layout, Maintenance())
+    assert found
+    [table] = found.tables
+    [partition] = table.merge
+    assert partition.values == (("day", "it's \\ 1"),)
+    assert (partition.files, partition.small, partition.rows, partition.deleted) == (8, 8, 8, 0)
+    assert str(found) == "table: 8 small files in 1 partitions"
+
+
+def test_no_table_needs_no_work(layout: FlowLayout) -> None:
+    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+
+
+def test_old_files_stay_while_the_published_version_needs_them(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, 0))
+    assert evidence.kept_back(layout, 0) == ""
+    write(layout, batch=1)
+    assert evidence.kept_back(layout, 0) == ""
+    monkeypatch.setattr(evidence, "now", lambda: now() + timedelta(days=8))
+    assert evidence.kept_back(layout, 0).startswith("old files stay: published version 0 needs them")
+    assert evidence.kept_back(layout, 9 * 86400) == ""

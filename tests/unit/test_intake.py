@@ -1,0 +1,306 @@
+"""Taking files in: each whole file is in exactly one cut, each broken one is parked, whatever happens in between."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draindown import intake, known, parked, tables
+from draindown.errors import TerminalError
+from draindown.intake import Bound, Taken, bound_for, cut, pinned, take_in
+from draindown.request import Request
+from draindown.spec import FilesSource, PipelineSpec
+from draindown.verify import Verified
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MB = 1024**2
+
+
+def request(root: Path, **source: Any) -> Request:
+    files = {"files": "in/*.json*", "format": "json"} | source
+    flow = {"source": files, "columns": {"a": "int"}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
+    (root / "in").mkdir(exist_ok=True)
+    return Request(spec=spec, flow="f", step="drain", run_id="run-1", root=str(root))
+
+
+def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
+    return take_in(asked, heap_bytes=2048 * MB, now=NOW + timedelta(minutes=minutes), **more)
+
+
+def rows(asked: Request) -> list[dict[str, Any]]:
+    return list(tables.query(asked.layout.intake, "select * from t order by cut, path").to_pylist())
+
+
+def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', mtime: int = 1_000_000_000) -> None:
+    for name in names:
+        path = root / "in" / name
+        path.write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+        os.utime(path, (mtime, mtime))
+
+
+files = st.lists(st.integers(0, 50), max_size=60).map(
+    lambda sizes: [Verified(f"/{i}", size, 0, raw_bytes=size) for i, size in enumerate(sizes)]
+)
+
+
+@given(files, st.integers(1, 60), st.integers(1, 10))
+def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], size: int, count: int) -> None:
+    cuts = cut(some, Bound(size, count, ""))
+    assert [file for group in cuts for file in group] == some
+    for group in cuts:
+        assert 1 <= len(group) <= count
+        assert len(group) == 1 or sum(file.raw_bytes for file in group) <= size
+    for group, following in zip(cuts, cuts[1:], strict=False):  # none could have held one more
+        assert len(group) == count or sum(f.raw_bytes for f in [*group, following[0]]) > size
+
+
+@pytest.mark.parametrize(
+    ("source", "heap", "expected"),
+    [
+        ({}, 2048 * MB, (256 * MB, 2000)),
+        ({}, 10 * MB, (32 * MB, 2000)),
+        ({}, 64 * 1024 * MB, (1024 * MB, 2000)),
+        ({"max_bytes_per_trigger": "5mb"}, 2048 * MB, (5 * MB, 2000)),
+        ({"max_files_per_trigger": 7}, 2048 * MB, (256 * MB, 7)),
+        ({"max_files_per_trigger": 9000}, 2048 * MB, (256 * MB, 2000)),
+    ],
+)
+def test_a_bound_is_never_missing_and_gives_its_reason(source: dict[str, Any], heap: int, expected: Any) -> None:
+    bound = bound_for(FilesSource(files="x", format="json", **source), heap)
+    assert (bound.bytes, bound.files) == expected
+    assert bound.reason
+
+
+def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=2)
+    put(tmp_path, "a.json", "b.json.gz", "c.json", data=b'{"a":1}\n\n')
+    seen: list[tuple[int, int]] = []
+    taken = take(asked, progress=lambda done, total: seen.append((done, total)))
+    assert (taken.cuts, taken.files, taken.parked, taken.findings) == (2, 3, 0, ())
+    assert [row["cut"] for row in rows(asked)] == [1, 1, 2]
+    assert tables.version(asked.layout.intake) == 2
+    first = rows(asked)[1]
+    assert first["path"] == str(tmp_path / "in/b.json.gz")
+    assert (first["lines"], first["blank"], first["raw_bytes"], first["records"]) == (2, 1, 9, None)
+    assert (first["first_seen"], first["mtime_ns"], first["multiline"]) == (NOW, 1_000_000_000 * 10**9, False)
+    assert seen == [(3, 3)]
+
+
+def test_every_commit_adds_one_file_so_that_a_stream_reads_it_as_one_batch(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=1)
+    put(tmp_path, "a.json", "b.json")
+    take(asked)
+    metrics = [commit["operationMetrics"] for commit in tables.history(asked.layout.intake, 2)]
+    assert [found["num_added_files"] for found in metrics] == [1, 1]
+
+
+def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json", "bad.json.gz")
+    (tmp_path / "in/bad.json.gz").write_bytes(b"no gzip")
+    assert (take(asked).cuts, take(asked, 1).cuts) == (1, 0)
+    again = take(asked, 2)
+    assert (again.parked, again.findings) == (0, ())
+    assert tables.version(asked.layout.intake) == 1
+    assert tables.version(asked.layout.parked) == 1
+
+
+def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    assert take(asked).cuts == 0
+    assert tables.version(asked.layout.intake) == 0
+    assert Path(asked.layout.intake).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    put(tmp_path, "old.json", mtime=0)
+    assert take(asked, 1).files == 1
+
+
+def test_the_same_content_under_another_name_is_new_input(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    put(tmp_path, "again.json")
+    assert take(asked, 1).files == 1
+
+
+def test_a_known_file_that_is_gone_is_not_worth_a_word(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    (tmp_path / "in/a.json").unlink()
+    assert take(asked, 1).findings == ()
+
+
+def test_a_touched_file_is_hashed_once_and_then_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    put(tmp_path, "a.json", mtime=1_500_000_000)
+    assert take(asked, 1).findings == ()
+    monkeypatch.setattr(intake, "sha256_of", forbidden)
+    assert take(asked, 2).findings == ()
+    assert parked.open_files(asked.layout) == []
+
+
+def forbidden(path: str) -> str:
+    raise AssertionError(path)
+
+
+@pytest.mark.parametrize("data", [b'{"a":2}\n', b'{"a":1}\n{"a":2}\n'])
+def test_a_file_that_changed_after_it_was_taken_is_reported_once(tmp_path: Path, data: bytes) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    put(tmp_path, "a.json", data=data, mtime=1_500_000_000)
+    taken = take(asked, 1)
+    assert [(f.kind, bool(f.next)) for f in taken.findings] == [("changed", True)]
+    assert (taken.files, taken.parked) == (0, 1)
+    assert [event.reason for event in parked.open_files(asked.layout)] == ["changed"]
+    assert take(asked, 2).findings == ()
+
+
+def test_a_parked_file_keeps_its_head_and_comes_in_once_it_is_whole(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "good.json")
+    whole = gzip.compress(b'{"a":1}\n' * 100)
+    (tmp_path / "in/a.json.gz").write_bytes(whole[:30])
+    taken = take(asked)
+    assert (taken.files, taken.parked, [f.kind for f in taken.findings]) == (1, 1, ["parked"])
+    (event,) = parked.open_files(asked.layout)
+    assert (event.reason, event.run_id) == ("truncated", "run-1")
+    assert parked.head_of(asked.layout, event.path) == whole[:30]
+    (tmp_path / "in/a.json.gz").write_bytes(whole)
+    assert take(asked, 1).files == 1
+    assert parked.open_files(asked.layout) == []
+    assert [event.state for event in parked.events(asked.layout, event.path)] == ["parked", "retried"]
+
+
+def test_retry_looks_again_and_discard_does_not(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    (tmp_path / "in/a.json.gz").write_bytes(b"x")
+    (tmp_path / "in/b.json.gz").write_bytes(b"x")
+    take(asked)
+    paths = [event.path for event in parked.open_files(asked.layout)]
+    parked.retry(asked.layout, paths[:1], by="me", note="see ticket", now=NOW)  # the clock stands still
+    parked.discard(asked.layout, lambda path: path.endswith("b.json.gz"), by="me", note="", now=NOW)
+    assert parked.open_files(asked.layout) == []
+    assert take(asked, 1).parked == 1
+    assert [event.path for event in parked.open_files(asked.layout)] == paths[:1]
+    with pytest.raises(TerminalError) as caught:
+        parked.discard(asked.layout, paths, by="me", note="", now=NOW)
+    assert caught.value.code == "not-parked"
+    assert paths[1] in caught.value.found
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("calls", range(1, 9))
+@pytest.mark.parametrize("before", [True, False])
+def test_killed_around_any_write_the_next_run_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, before: bool
+) -> None:
+    asked = request(tmp_path, max_files_per_trigger=2)
+    put(tmp_path, *(f"{i}.json" for i in range(7)))
+    (tmp_path / "in/bad.json.gz").write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        for name in ("create", "append"):
+            patch.setattr(tables, name, killing(getattr(tables, name), [calls], before))
+        with pytest.raises(Killed):
+            take(asked)
+    take(asked, 1)
+    paths = [Path(row["path"]).name for row in rows(asked)]
+    assert sorted(paths) == [f"{i}.json" for i in range(7)]
+    assert len(parked.open_files(asked.layout)) == 1
+
+
+def killing(call: Callable[..., Any], left: list[int], before: bool) -> Callable[..., Any]:
+    def counted(*args: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and before:
+            raise Killed
+        result = call(*args, **more)
+        if left[0] == 0:
+            raise Killed
+        return result
+
+    return counted
+
+
+def test_what_is_known_is_read_from_its_copy_and_without_it(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=1)
+    put(tmp_path, *(f"{i:02}.json" for i in range(12)))
+    take(asked)
+    copy = Path(asked.layout.intake, "_known.arrow")
+    paths = [row["path"] for row in rows(asked)]
+    assert copy.exists()
+    for damage in (None, b"", b"ARROW1 torn"):
+        if damage is not None:
+            copy.write_bytes(damage)
+        assert sorted(known.find(asked.layout, [*paths, "/other"])) == sorted(paths)
+    put(tmp_path, "zz.json")
+    assert take(asked, 1).files == 1
+    assert known.find(asked.layout, [str(tmp_path / "in/zz.json")]).popitem()[1].cut == 13
+    assert take(asked, 2).files == 0
+
+
+def test_a_copy_from_another_intake_is_not_believed(tmp_path: Path) -> None:
+    asked = request(tmp_path, max_files_per_trigger=1)
+    put(tmp_path, *(f"{i:02}.json" for i in range(12)))
+    take(asked)
+    copy = Path(asked.layout.intake, "_known.arrow").read_bytes()
+    for path in Path(asked.layout.intake).rglob("*"):
+        if path.is_file():
+            path.unlink()
+    put(tmp_path, *(f"other{i:02}.json" for i in range(12)))
+    for path in (tmp_path / "in").glob("[0-9]*"):
+        path.rename(path.with_suffix(".aside"))
+    take(asked)
+    Path(asked.layout.intake, "_known.arrow").write_bytes(copy)
+    for path in (tmp_path / "in").glob("*.aside"):
+        path.rename(path.with_suffix(".json"))
+    assert take(asked, 1).files == 12
+
+
+def test_a_large_backlog_is_taken_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_AT_ONCE", 16)
+    asked = request(tmp_path, max_files_per_trigger=30)
+    for i in range(100):
+        put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
+    assert take(asked).cuts == 4
+    order = tables.query(asked.layout.intake, "select path from t order by cut, mtime_ns")["path"].to_pylist()
+    assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
+
+
+def test_pinned_files_are_proven_unchanged(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, *(f"{i}.json" for i in range(5)))
+    take(asked)
+    files = [Verified(**{k: v for k, v in row.items() if k not in ("first_seen", "cut")}) for row in rows(asked)]
+    assert pinned(files) == []
+    os.utime(files[0].path)
+    put(tmp_path, "1.json", data=b'{"a":9}\n', mtime=5)
+    put(tmp_path, "2.json", data=b"")
+    Path(files[3].path).unlink()
+    found = pinned(files)
+    assert [(Path(f.subject).name, f.kind) for f in found] == [
+        ("1.json", "changed"),
+        ("2.json", "changed"),
+        ("3.json", "vanished"),
+    ]
+    assert all(f.next for f in found)

@@ -1,0 +1,182 @@
+"""Listing a source: everything a glob names is either ready or reported, whatever its name and nature."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from draindown.errors import TerminalError
+from draindown.listing import Listing, list_source, shown
+from draindown.spec import FilesSource
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def put(path: Path, *, age: float = 3600) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"{}\n")
+    at = NOW.timestamp() - age
+    os.utime(path, (at, at))
+    return path
+
+
+def listed(root: Path, files: str = "in/*.json", settle: int = 0) -> Listing:
+    return list_source(FilesSource(files=files, format="json", settle=settle), root, NOW)
+
+
+def names(listing: Listing) -> list[str]:
+    return [Path(file.path).name for file in listing.files]
+
+
+def test_files_come_oldest_first_then_by_path(tmp_path: Path) -> None:
+    for name, age in (("c", 10), ("a", 20), ("b", 10)):
+        put(tmp_path / f"in/{name}.json", age=age)
+    assert names(listed(tmp_path)) == ["a.json", "b.json", "c.json"]
+
+
+@pytest.mark.parametrize("age", [8 * 86400, -30 * 86400, NOW.timestamp(), 0, 365 * 86400 * 20])
+@pytest.mark.parametrize("settle", [0, 60])
+def test_no_mtime_keeps_a_file_out_for_good(tmp_path: Path, age: float, settle: int) -> None:
+    put(tmp_path / "in/a.json", age=age)
+    listing = listed(tmp_path, settle=settle)
+    assert names(listing) == ([] if abs(age) < settle else ["a.json"])
+    assert [f.kind for f in listing.findings] == (["unsettled"] if abs(age) < settle else [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a b.json",
+        "a%2Fb.json",
+        "[x]*?{y}.json",
+        "ä日本.json",
+        "n" * 250 + ".json",
+        "..a.json"[2:],
+        "a\\b.json",
+        "-rf.json",
+    ],
+)
+def test_odd_names_are_ready(tmp_path: Path, name: str) -> None:
+    put(tmp_path / "in" / name)
+    assert names(listed(tmp_path)) == [name]
+
+
+def test_twins_in_composed_and_decomposed_unicode_are_two_files(tmp_path: Path) -> None:
+    put(tmp_path / "in/\u00e9.json")
+    put(tmp_path / "in/e\u0301.json")
+    assert len(listed(tmp_path).files) == 2
+
+
+@pytest.mark.parametrize(
+    "name", [b"a:b.json", b"a\nb.json", b"\xff\xfe.json", b".a.json", b"_a.json", b"a\x1b[31m.json"]
+)
+def test_names_that_cannot_be_read_are_reported_and_printable(tmp_path: Path, name: bytes) -> None:
+    (tmp_path / "in").mkdir()
+    with open(os.fsencode(tmp_path) + b"/in/" + name, "wb"):
+        pass
+    listing = listed(tmp_path)
+    (finding,) = listing.findings
+    assert (listing.files, finding.kind) == ([], "ignored")
+    assert finding.detail
+    assert finding.next
+    assert finding.subject.isprintable()
+
+
+@pytest.mark.parametrize("name", ["a.json._COPYING_", "a.json.tmp", "a.json~", "a.json.crc", "a.json.part"])
+def test_unfinished_files_that_the_glob_names_are_reported(tmp_path: Path, name: str) -> None:
+    put(tmp_path / "in" / name)
+    listing = listed(tmp_path, "in/*")
+    assert listing.files == []
+    assert listing.findings[0].subject.endswith(name)
+
+
+def test_things_that_are_no_files_are_reported(tmp_path: Path) -> None:
+    put(tmp_path / "in/good.json")
+    (tmp_path / "in/dir.json").mkdir()
+    os.mkfifo(tmp_path / "in/pipe.json")
+    (tmp_path / "in/dangling.json").symlink_to("nowhere")
+    (tmp_path / "in/loop.json").symlink_to("loop.json")
+    listing = listed(tmp_path)
+    assert names(listing) == ["good.json"]
+    assert {Path(f.subject).name for f in listing.findings} == {"dir.json", "pipe.json", "dangling.json", "loop.json"}
+
+
+def test_a_linked_file_is_read_under_the_name_of_the_link(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere/x.json")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").symlink_to(tmp_path / "elsewhere/x.json")
+    assert [file.path for file in listed(tmp_path).files] == [str(tmp_path / "in/a.json")]
+
+
+def test_two_stars_go_down_and_survive_loops(tmp_path: Path) -> None:
+    put(tmp_path / "in/a.json", age=3)
+    put(tmp_path / "in/x/y/b.json", age=2)
+    put(tmp_path / "in/.hidden/c.json")
+    (tmp_path / "in/x/loop").symlink_to(tmp_path / "in")
+    listing = listed(tmp_path, "in/**/*.json")
+    assert names(listing) == ["a.json", "b.json"]
+    assert {Path(f.subject).name for f in listing.findings} == {".hidden", "loop"}
+    assert names(listed(tmp_path, "in/**")) == ["a.json", "b.json"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("in/{a,b}*.json", ["a1.json", "b1.json"]),
+        ("in/[ab]1.json", ["a1.json", "b1.json"]),
+        ("in/[!a]1.json", ["b1.json", "c1.json"]),
+        ("in/?1.json", ["a1.json", "b1.json", "c1.json"]),
+        ("in/{*.json,a*}", ["a1.json", "b1.json", "c1.json"]),
+        ("in/a1.json", ["a1.json"]),
+        ("*/a1.json", ["a1.json"]),
+        ("other/../in/a*.json", ["a1.json"]),
+        ("in/none*.json", []),
+    ],
+)
+def test_globs(tmp_path: Path, glob: str, expected: list[str]) -> None:
+    for name in ("a1", "b1", "c1"):
+        put(tmp_path / f"in/{name}.json")
+    assert names(listed(tmp_path, glob)) == expected
+    assert names(listed(Path("/"), f"{tmp_path}/{glob}")) == expected
+
+
+def test_a_root_with_glob_characters_is_taken_as_it_is(tmp_path: Path) -> None:
+    put(tmp_path / "{a,b}[1]*/in/x.json")
+    assert names(listed(tmp_path / "{a,b}[1]*")) == ["x.json"]
+
+
+@pytest.mark.parametrize("glob", ["gone/*.json", "gone/x.json", "file/*.json", "gone/*/x/*.json"])
+def test_a_missing_source_is_an_error_that_names_the_directory(tmp_path: Path, glob: str) -> None:
+    put(tmp_path / "file")
+    with pytest.raises(TerminalError) as caught:
+        listed(tmp_path, glob)
+    assert caught.value.code == "source-missing"
+    assert str(tmp_path / glob.split("/")[0]) in caught.value.found
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
+def test_a_directory_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
+    put(tmp_path / "in/x/a.json")
+    put(tmp_path / "in/y/b.json")
+    (tmp_path / "in/x").chmod(0)
+    try:
+        listing = listed(tmp_path, "in/*/*.json")
+    finally:
+        (tmp_path / "in/x").chmod(0o700)
+    assert names(listing) == ["b.json"]
+    assert listing.findings[0].subject == str(tmp_path / "in/x")
+
+
+def test_many_findings_of_one_kind_are_counted_instead_of_listed(tmp_path: Path) -> None:
+    for i in range(50):
+        put(tmp_path / f"in/_{i}.json")
+    findings = listed(tmp_path).findings
+    assert len(findings) == 11
+    assert findings[-1].subject == "40 more"
+
+
+def test_shown_paths_carry_no_control_characters() -> None:
+    assert shown("a\nb\x1b\udcff\u202eü") == "a\\nb\\x1b\\xff\\u202eü"

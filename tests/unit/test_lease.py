@@ -1,0 +1,180 @@
+"""One driver at a time: with real processes, killed and not, and a stand-in for the JVM that outlives its Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from draindown.errors import TransientError
+from draindown.layout import FlowLayout
+from draindown.lease import Lease, holder
+
+DRIVER = """
+import sys
+from draindown.layout import FlowLayout
+from draindown.lease import Lease
+with Lease(FlowLayout(sys.argv[1], "p", "f", "t"), owner="first", run_id="run-1"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+# a FileChannel lock of a JVM is this POSIX lock
+JVM = """
+import fcntl, sys
+handle = open(sys.argv[1], "r+b")
+fcntl.lockf(handle, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(code: str, argument: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        try:
+            assert child.stdout.readline() == "held\n"
+            yield child
+        finally:
+            child.kill()
+
+
+def layout(root: Path) -> FlowLayout:
+    return FlowLayout(str(root), "p", "f", "t")
+
+
+def second(root: Path) -> Lease:
+    return Lease(layout(root), owner="second", run_id="run-2")
+
+
+def test_a_second_driver_is_turned_away_and_told_who_holds_the_lease(tmp_path: Path) -> None:
+    with process(DRIVER, str(tmp_path)) as child:
+        with pytest.raises(TransientError) as caught, second(tmp_path):
+            pass
+        card = holder(layout(tmp_path))
+        assert card is not None
+        assert (card.owner, card.run_id, card.pid) == ("first", "run-1", child.pid)
+        assert child.poll() is None
+    assert caught.value.code == "lease-held"
+    for part in ("first", "run-1", str(child.pid)):
+        assert part in caught.value.found
+    assert caught.value.next[1] == "draindown plan p"
+
+
+def test_a_killed_driver_leaves_a_card_but_no_lease(tmp_path: Path) -> None:
+    with process(DRIVER, str(tmp_path)) as child:
+        os.kill(child.pid, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        assert Path(layout(tmp_path).lease, "owner.json").exists()
+        assert holder(layout(tmp_path)) is None
+        with second(tmp_path):
+            found = holder(layout(tmp_path))
+            assert found is not None
+            assert found.owner == "second"
+    assert holder(layout(tmp_path)) is None
+
+
+def test_a_jvm_that_outlives_its_driver_still_holds_the_lease(tmp_path: Path) -> None:
+    with second(tmp_path):
+        pass
+    lock = Path(layout(tmp_path).lease, "jvm.lock")
+    lock.touch()
+    with process(JVM, str(lock)) as jvm:
+        with pytest.raises(TransientError) as caught, second(tmp_path):
+            pass
+        assert caught.value.code == "lease-held"
+        assert "JVM" in caught.value.found
+        assert holder(layout(tmp_path)) is not None
+        os.kill(jvm.pid, signal.SIGKILL)
+        jvm.wait()
+        with second(tmp_path):
+            pass
+
+
+def test_a_lease_is_free_after_an_error_inside_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), second(tmp_path):
+        raise ValueError("inside")
+    with second(tmp_path):
+        assert Path(layout(tmp_path).lease).stat().st_mode & 0o777 == 0o700
+    assert not Path(layout(tmp_path).lease, "owner.json").exists()
+
+
+def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    with second(tmp_path):
+        with pytest.raises(TransientError) as caught, Lease(layout(tmp_path), owner="third", run_id="run-3"):
+            pass
+        assert caught.value.code == "lease-held"
+        assert "second" in caught.value.found
+
+
+def test_other_flows_are_not_concerned(tmp_path: Path) -> None:
+    with second(tmp_path), Lease(FlowLayout(str(tmp_path), "p", "g", "t"), owner="x", run_id="r"):
+        pass
+
+
+@pytest.mark.parametrize("card", ["", "{", "[]", '{"owner": 1}'])
+def test_a_damaged_card_hides_the_holder_but_not_the_lease(tmp_path: Path, card: str) -> None:
+    with second(tmp_path):
+        Path(layout(tmp_path).lease, "owner.json").write_text(card)
+        assert holder(layout(tmp_path)) is not None
+        with pytest.raises(TransientError) as caught, second(tmp_path):
+            pass
+        assert "no card" in caught.value.found
+
+
+def test_looking_at_a_flow_that_never_ran_makes_nothing(tmp_path: Path) -> None:
+    assert holder(layout(tmp_path)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+class Jvm:
+    """What of py4j's view the lease uses; `busy` tries fail first."""
+
+    def __init__(self, busy: int = 0) -> None:
+        self.java = self.io = self
+        self.busy = busy
+        self.open = 0
+        self.locked = False
+
+    def RandomAccessFile(self, path: str, mode: str) -> Jvm:
+        assert (Path(path).name, mode) == ("jvm.lock", "rw")
+        self.open += 1
+        return self
+
+    def getChannel(self) -> Jvm:
+        return self
+
+    def tryLock(self) -> Jvm | None:
+        self.busy -= 1
+        self.locked = self.busy < 0
+        return self if self.locked else None
+
+    def release(self) -> None:
+        self.locked = False
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+def test_the_jvm_holds_its_half_until_the_lease_is_left(tmp_path: Path) -> None:
+    jvm = Jvm(busy=2)
+    with second(tmp_path) as lease:
+        lease.hand_to_jvm(jvm)
+        assert (jvm.locked, jvm.open) == (True, 1)
+    assert (jvm.locked, jvm.open) == (False, 0)
+
+
+def test_a_jvm_that_cannot_get_its_half_is_an_error(tmp_path: Path) -> None:
+    jvm = Jvm(busy=10_000)
+    with second(tmp_path) as lease:
+        with pytest.raises(TransientError) as caught:
+            lease.hand_to_jvm(jvm)
+        assert caught.value.code == "lease-held"
+    assert jvm.open == 0

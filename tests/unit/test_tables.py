@@ -1,0 +1,114 @@
+"""Delta tables without Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from draindown import tables
+
+TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "deep" / "t")
+
+
+def test_what_is_not_there_is_not_a_table(path: str) -> None:
+    assert not tables.exists(path)
+    assert tables.transaction_version(path, "app") is None
+    assert tables.small_files(path, 1024) == {}
+    Path(path).mkdir(parents=True)
+    assert not tables.exists(path)
+
+
+def test_append_makes_the_table_and_reads_back(path: str) -> None:
+    assert tables.append(path, TABLE)
+    assert (tables.exists(path), tables.version(path)) == (True, 1)
+    found = tables.query(path, "select * from t order by id")
+    assert found.to_pylist() == TABLE.to_pylist()
+    assert found.schema.field("name").type == pa.string()
+
+
+def test_an_apps_version_is_appended_once(path: str) -> None:
+    assert tables.append(path, TABLE, app=("f:1", 3))
+    assert not tables.append(path, TABLE, app=("f:1", 3))
+    assert not tables.append(path, TABLE, app=("f:1", 2))
+    assert tables.append(path, TABLE, app=("f:2", 3))
+    assert tables.append(path, TABLE, app=("f:1", 4))
+    assert tables.transaction_version(path, "f:1") == 4
+    assert tables.query(path, "select count(*) as n from t").to_pylist() == [{"n": 6}]
+
+
+def test_history_comes_newest_first(path: str) -> None:
+    tables.append(path, TABLE)
+    assert [commit["version"] for commit in tables.history(path, 5)] == [1, 0]
+    assert len(tables.history(path, 1)) == 1
+    assert tables.history(path, 1)[0]["operation"] == "WRITE"
+
+
+def test_a_table_made_again_has_another_id(path: str, tmp_path: Path) -> None:
+    tables.append(path, TABLE)
+    tables.append(f"{path}2", TABLE)
+    assert tables.table_id(path) != tables.table_id(f"{path}2")
+
+
+def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
+    before = os.umask(0)
+    try:
+        tables.create(path, TABLE.schema, private=True)
+    finally:
+        os.umask(before)
+    assert Path(path).stat().st_mode & 0o777 == 0o700
+    tables.create(path, TABLE.schema)
+    assert tables.version(path) == 0
+
+
+def test_old_versions_stay_in_the_log(path: str) -> None:
+    for i in range(1, 105):
+        tables.append(path, TABLE, app=("a", i))
+    logs = {file.name for file in Path(path, "_delta_log").glob("*.json")}
+    assert f"{1:020}.json" in logs
+    assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
+    assert tables.version(path) == 104
+
+
+def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
+    tables.create(path, TABLE.schema, statistics=("id",))
+    tables.append(path, TABLE)
+    log = Path(path, "_delta_log", f"{1:020}.json").read_text()
+    assert "numRecords" in log
+    assert r"\"name\"" not in log
+
+
+def test_small_files_are_counted_per_partition(path: str) -> None:
+    for month in ("2026-01", "2026-01", "2026-01", "2026-02"):
+        write_deltalake(path, pa.table({"month": [month], "id": [1]}), mode="append", partition_by=["month"])
+    assert tables.small_files(path, 1024**2) == {(("month", "2026-01"),): 3}
+    assert tables.small_files(path, 10) == {}
+
+
+def test_small_files_of_a_table_without_partitions(path: str) -> None:
+    tables.append(path, TABLE)
+    assert tables.small_files(path, 1024**2) == {}
+    tables.append(path, TABLE)
+    assert tables.small_files(path, 1024**2) == {(): 2}
+
+
+def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "a b ü")
+    tables.append(path, TABLE)
+    assert tables.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
+
+
+def test_reading_and_deciding_imports_no_heavy_library() -> None:
+    code = "import draindown.backlog, sys; print([m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

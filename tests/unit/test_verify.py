@@ -1,0 +1,209 @@
+"""A file is read whole or parked whole."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+
+from draindown import verify as module
+from draindown.listing import SourceFile
+from draindown.spec import FilesSource
+from draindown.verify import Skipped, Unreadable, Verified, verify
+
+ROWS = b"".join(b'{"id":%d,"name":"row %d"}\n' % (i, i * 7919) for i in range(3000))
+GZ = gzip.compress(ROWS, mtime=0)
+TABLE = pa.table({"id": list(range(1000)), "s": ["x"] * 1000})
+
+
+def judge(path: Path, data: bytes | None, format: str = "json", **more: Any) -> Verified | Unreadable | Skipped:
+    if data is not None:
+        path.write_bytes(data)
+    found = path.stat()
+    return verify(
+        SourceFile(str(path), found.st_size, found.st_mtime_ns), FilesSource(files="x", format=format, **more)
+    )
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.json.gz", GZ[: len(GZ) // 2], "truncated"),
+        ("a.json.gz", GZ[:-1], "truncated"),
+        ("a.json.gz", GZ[:5], "truncated"),
+        ("a.json.gz", flipped(GZ, len(GZ) // 2), "corrupt-gzip"),
+        ("a.json.gz", flipped(GZ, len(GZ) - 6), "corrupt-gzip"),
+        ("a.json.gz", GZ + b"garbage", "trailing-garbage"),
+        ("a.json.gz", GZ + b"\x00" * 512, "trailing-garbage"),
+        ("a.json.gz", GZ + GZ[:40], "truncated"),
+        ("a.json.gz", GZ + b"\x1f\x8bxxxxxxxxxxxxxxxx", "corrupt-gzip"),
+        ("a.json.gz", ROWS, "not-gzip"),
+        ("a.json.gz", gzip.compress(GZ), "wrong-container"),
+        ("a.json", GZ, "gzip-not-named"),
+        ("a.json.GZ", GZ, "gzip-not-named"),
+        ("a.json.bz2", ROWS, "unsupported-compression"),
+        ("a.json", '{"id":1}\n'.encode("utf-16"), "not-utf-8"),
+        ("a.json", '{"id":1}\n'.encode("utf-32"), "not-utf-8"),
+        ("a.json", b"PAR1" + b"\x00" * 40, "wrong-container"),
+        ("a.json", b"PK\x03\x04rest", "wrong-container"),
+    ],
+)
+def test_a_broken_container_is_unreadable_with_its_reason(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
+    result = judge(tmp_path / name, data)
+    assert isinstance(result, Unreadable)
+    assert result.reason == reason
+    assert result.detail
+    assert result.sha256 == hashlib.sha256(data).hexdigest()
+    assert result.head == data[: 64 * 1024]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "lines", "blank"),
+    [
+        ("a.json", b"", 0, 0),
+        ("a.json.gz", b"", 0, 0),
+        ("a.json", ROWS, 3000, 0),
+        ("a.json.gz", GZ, 3000, 0),
+        ("a.json.gz", GZ + GZ, 6000, 0),
+        ("a.json.gz", gzip.compress(b"") + GZ, 3000, 0),
+        ("a.json.gz", gzip.compress(b'{"a"') + gzip.compress(b":1}\r") + gzip.compress(b"\n\n"), 2, 1),
+        ("a.json", b"\x00\x00\n\xff\xfa\n", 2, 0),
+        ("a.json", b"\xef\xbb\xbf{}\n\n", 2, 1),
+        ("a.json", b"[" * 20_000, 1, 0),
+        ("ORC.csv", b"ORC,code\n", 1, 0),
+    ],
+)
+def test_a_whole_container_is_read_whatever_its_bytes(
+    tmp_path: Path, name: str, data: bytes, lines: int, blank: int
+) -> None:
+    result = judge(tmp_path / name, data)
+    assert isinstance(result, Verified)
+    assert (result.lines, result.blank, result.records) == (lines, blank, None)
+    assert result.sha256 == hashlib.sha256(data).hexdigest()
+    assert result.raw_bytes == len(gzip.decompress(data) if name.endswith(".gz") and data else data)
+
+
+def test_any_mutation_of_a_gzip_file_ends_in_a_verdict_that_gzip_itself_agrees_with(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        data = bytearray(GZ)
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        data = data[: chance.randrange(len(data)) if chance.random() < 0.3 else len(data)]
+        result = judge(tmp_path / "m.json.gz", bytes(data))
+        try:
+            lines = gzip.decompress(bytes(data)).count(b"\n") if data else 0
+        except (OSError, EOFError, zlib.error):
+            assert isinstance(result, Unreadable)
+        else:
+            assert isinstance(result, Verified)
+            assert result.lines == lines
+
+
+def test_members_and_lines_may_end_at_any_chunk_border(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "HEAD", 5)
+    result = judge(tmp_path / "a.json.gz", GZ + gzip.compress(b"a\r\n") * 5)
+    assert isinstance(result, Verified)
+    assert result.lines == 3005
+
+
+def test_a_bomb_is_parked_without_being_unpacked_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNPACKED_LIMIT", 10 * 1024**2)
+    result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"a\n" * (20 * 1024**2), 1))
+    assert isinstance(result, Unreadable)
+    assert result.reason == "too-large"
+
+
+def test_a_file_with_a_line_no_engine_can_hold_is_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINE_LIMIT", 3 * 1024**2)
+    result = judge(tmp_path / "a.json", b"a\n" + b"b" * (5 * 1024**2) + b"\nc\n", max_record_bytes=1024)
+    assert isinstance(result, Unreadable)
+    assert (result.reason, "line 2" in result.detail) == ("record-too-long", True)
+
+
+def test_csv_keeps_its_header_and_sees_records_that_span_lines(tmp_path: Path) -> None:
+    result = judge(tmp_path / "a.csv", b'\xef\xbb\xbfid,name\r\n1,"a\r\nb"\r\n', "csv")
+    assert isinstance(result, Verified)
+    assert (result.header, result.multiline, result.bom, result.lines) == ("id,name", True, True, 3)
+    plain = judge(tmp_path / "b.csv", b"1,a\n2,b\n", "csv", header=False)
+    assert isinstance(plain, Verified)
+    assert (plain.header, plain.multiline, plain.lines) == (None, False, 2)
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_columnar_files_count_their_rows(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"a.{format}"
+    writer = pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table
+    writer(TABLE, path)
+    result = judge(path, None, format)
+    assert isinstance(result, Verified)
+    assert (result.records, result.lines, result.blank) == (1000, None, None)
+    assert result.raw_bytes > 8000
+    empty = judge(tmp_path / f"b.{format}", b"", format)
+    assert isinstance(empty, Verified)
+    assert empty.records == 0
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize("damage", ["cut", "footer", "middle", "text"])
+def test_broken_columnar_files_are_unreadable(tmp_path: Path, format: str, damage: str) -> None:
+    path = tmp_path / f"a.{format}"
+    options = {"compression": "zstd"}
+    (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(TABLE, path, **options)
+    good = path.read_bytes()
+    broken = {
+        "cut": good[: len(good) // 2],
+        "footer": good[:-20] + b"\xff" * 20,
+        "middle": good[:10] + b"\xff" * 300 + good[310:],
+        "text": b'{"id": 1}\n',
+    }[damage]
+    result = judge(path, broken, format)
+    assert isinstance(result, Unreadable)
+    assert result.reason == ("wrong-container" if damage == "text" else f"bad-{format}")
+
+
+def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(GZ[:100])
+    listed = SourceFile(str(path), 100, path.stat().st_mtime_ns)
+    path.write_bytes(GZ)
+    result = verify(listed, FilesSource(files="x", format="json"))
+    assert isinstance(result, Skipped)
+    assert result.finding.kind == "unsettled"
+
+
+def test_a_file_that_cannot_be_opened_is_skipped_with_advice(tmp_path: Path) -> None:
+    result = verify(SourceFile(str(tmp_path / "gone.json"), 1, 1), FilesSource(files="x", format="json"))
+    assert isinstance(result, Skipped)
+    assert (result.finding.kind, bool(result.finding.next)) == ("ignored", True)
+
+
+def test_memory_does_not_follow_the_size_of_the_file(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = tmp_path / "big.json"
+    with path.open("wb") as out:
+        for _ in range(40):
+            out.write(b'{"id":1,"text":"some words"}\n' * 36_000)
+    assert os.stat(path).st_size > 40_000_000
+    tracemalloc.start()
+    result = judge(path, None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(result, Verified)
+    assert result.lines == 40 * 36_000
+    assert peak < 12 * 1024**2
