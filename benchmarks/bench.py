@@ -209,7 +209,7 @@ def table(rows: list[dict[str, object]]) -> str:
         wrong = r["wrong_rows"] if not r["failed"] else f"{r['failed']} of {r['runs']} runs failed"
         lines.append(
             f"| {r['contender']} | {r['wall_s']} | {r['wall_s_ratio']} | {r['cpu_s']} | {r['cpu_s_ratio']} | "
-            f"{r['rss_mb']} | {wrong} | {r['quarantined']} |"
+            f"{r['rss_mb']:.0f} | {wrong} | {r['quarantined']} |"
         )
     return "\n".join(lines)
 

@@ -33,6 +33,7 @@ LANDING, LAKE = HOME / "landing", HOME / "lake"
 LOG = HOME / "airflow.log"
 # what Spark and Airflow say is in the log; here only what the work says about itself
 _TASK = re.compile(r"\[DAG TEST\] (?:starting|end) task_id=(\S+)")
+_LOGGER = re.compile(r"\s+\[airflow\.task[\w.]*\].*$")
 _TOLD = re.compile(r"(?:^|\s)((?:batch \d|[\d,]+ of [\d,]+ files|[\d,]+ files? waiting|waiting: ).*)")
 
 
@@ -119,7 +120,7 @@ def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:
 
 
 def _told(line: str) -> Iterator[str]:
-    line = re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip())
+    line = _LOGGER.sub("", re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip()))
     if found := _TASK.search(line):
         if "starting" in line:
             yield found[1]

@@ -49,25 +49,27 @@ class Setup:
     def run(self):
         """Do what is missing; True if there was anything to do."""
         base = choose_python()
-        _, java = find_java(self._environ)
+        java = " ".join(find_java(self._environ))
         tag = platform_tag(base)
-        wanted = self.fingerprints(base, tag)
+        wanted = self.fingerprints(base, tag, java)
         if self.state() == wanted and self.python.exists() and self._jars_in_place():
             return False
         self._refuse_foreign_venv()
-        self._say(f"[1/4] Prerequisites: {tag}, Java {java}")
-        if self.state().get("packages") != wanted["packages"] or not self.python.exists():
-            self._packages(base, tag)
-            self._mark(packages=wanted["packages"])
-        else:
-            self._say("[2/4] Python packages: installed")
-        self._project()
-        self._mark(project=wanted["project"])
-        self._jars()
-        self._mark(jars=wanted["jars"])
+        self._say(f"[1/5] Prerequisites: {tag}, Java {java}")
+        stale = {"packages": not self.python.exists(), "jars": not self._jars_in_place()}
+        steps = {
+            "packages": lambda: self._packages(base, tag),
+            "project": self._project,
+            "jars": self._jars,
+            "archive": self._archive,
+        }
+        for name, step in steps.items():
+            if self.state().get(name) != wanted[name] or stale.get(name):
+                step()
+                self._mark(**{name: wanted[name]})
         return True
 
-    def fingerprints(self, base, tag):
+    def fingerprints(self, base, tag, java):
         """What each step depends on, by content: a clone's age or a checkout's mtimes say nothing."""
         about = "\n".join([base, tag, str(self.root), sha256(self.root / "requirements.lock")])
         packages = hashlib.sha256(about.encode()).hexdigest()
@@ -75,6 +77,7 @@ class Setup:
             "packages": packages,
             "project": f"{packages[:16]}-{sha256(self.root / 'pyproject.toml')}",
             "jars": f"{packages[:16]}-{sha256(self.root / 'jars.lock')}",
+            "archive": f"{packages[:16]}-{sha256(self.root / 'jars.lock')[:16]}-{java}",
         }
 
     def state(self):
@@ -105,9 +108,9 @@ class Setup:
         cache = WheelCache(home / "wheels", tag)
         missing = [pin for pin in pins.values() if cache.find(pin) is None]
         if missing:
-            self._say(f"[2/4] Python packages: fetching {len(missing)} of {len(pins)}, hashes verified ...")
+            self._say(f"[2/5] Python packages: fetching {len(missing)} of {len(pins)}, hashes verified ...")
             download(base, {"all": pins, "missing": missing}, cache, self.work)
-        self._say(f"[2/4] Python packages: installing {len(pins)}, hashes verified ...")
+        self._say(f"[2/5] Python packages: installing {len(pins)}, hashes verified ...")
         self._install({pin: cache.find(pin) for pin in pins.values()}, base)
 
     def _install(self, wheels, base):
@@ -127,17 +130,18 @@ class Setup:
         run([self.python, "-m", "pip", "install", *options, "-r", listed], self.work / "install.log")
 
     def _project(self):
-        self._say("[3/4] draindown itself: linked into the environment")
+        self._say("[3/5] draindown itself: linked into the environment")
         options = ["--isolated", "--no-index", "--no-deps", "--no-build-isolation", "--editable"]
         run([self.python, "-m", "pip", "install", *options, self.root], self.work / "project.log")
 
     def _jars(self):
-        self._say("[4/4] Jars for Spark: Delta, Kafka, JDBC, hashes verified ...")
+        self._say("[4/5] Jars for Spark: Delta, Kafka, JDBC, hashes verified ...")
         log = self.work / "jars.log"
-        environ = {**self._environ, "PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
         command = [str(self.python), "-m", "draindown.spark.jars", "fetch", str(self.root / "jars.lock")]
         with open(log, "w", encoding="utf-8") as out:
-            done = subprocess.run(command, stdout=out, stderr=out, env=environ, cwd=str(self.work), check=False)
+            done = subprocess.run(
+                command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
+            )
         if done.returncode:
             said = log.read_text(errors="replace")
             found = re.findall(r"^jars?-[a-z-]+: .*", said, re.M)
@@ -148,6 +152,20 @@ class Setup:
                 changed="packages are installed; no unverified jar was put in place",
                 next=["make setup", "DRAINDOWN_IVY_SETTINGS=/path/to/ivysettings.xml make setup   # with your mirror"],
             )
+
+    def _archive(self):
+        self._say("[5/5] Class-data archive, for a faster start of every job ...")
+        log = self.work / "archive.log"
+        with open(log, "w", encoding="utf-8") as out:
+            command = [str(self.python), "-m", "draindown.spark.archive"]
+            done = subprocess.run(
+                command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
+            )
+        if done.returncode:  # jobs run without it, only slower
+            self._say(f"      not made, jobs start slower: {log}")
+
+    def _spark_environ(self):
+        return {**self._environ, "PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
 
     def _jars_in_place(self):
         given = self._environ.get("DRAINDOWN_JARS")

@@ -11,53 +11,45 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from draindown import ledger, tables
+from draindown import checkpoint, lease, ledger, tables
+from draindown.audit_desk import Desk, Progress, of_source, origin_of, where_of
 from draindown.audit_files import FileFacts, Refusals, recount
 from draindown.audit_keys import KeyRecount, unusable
-from draindown.audit_model import Audit, Residue
-from draindown.errors import TerminalError
+from draindown.audit_model import Audit
+from draindown.checkpoint import Checkpoint
+from draindown.errors import TerminalError, TransientError
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow
-from draindown.spec import FlowSpec, PipelineSpec
+from draindown.report import read_json
+from draindown.spec import PipelineSpec
 from draindown.wording import count
 
-Progress = Callable[[int, int, str], None]
+_WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
+_LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
 
 
-@dataclass
-class _Desk:
-    """What one audit works on, and what it has found so far."""
+def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress | None = None) -> Audit:
+    """The audit of one flow.
 
-    flow: FlowSpec
-    layout: FlowLayout
-    root: Path
-    progress: Progress
-    batches: list[BatchRow] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
-    refused: list[dict[str, Any]] = field(default_factory=list)
-    released: set[str] = field(default_factory=set)
-    residues: list[Residue] = field(default_factory=list)
-    unlooked: list[str] = field(default_factory=list)
-    seen: dict[str, int] = field(default_factory=dict)
-
-    def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
-        """Note a residue unless both are equal."""
-        if expected != found:
-            self.residues.append(Residue(kind, where, str(expected), str(found), detail))
-
-
-def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress = lambda done, of, name: None) -> Audit:
-    """The audit of one flow. Raises TerminalError `nothing-to-audit` where the flow never ran."""
+    Raises TerminalError `nothing-to-audit` where the flow never ran, TransientError `drain-at-work` while it runs: what
+    is half written would look wrong.
+    """
     started = time.monotonic()
-    desk = _Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress)
+    desk = Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
+    _refuse_drain_at_work(desk.layout)
     _load(desk)
+    _set_unfinished_apart(desk)
+    _settle_replay(desk)
+    cuts = {batch.cut for batch in of_source(desk)}
+    desk.files = [row for row in _all(desk.layout.intake) if row["cut"] in cuts]
+    desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
     _ledger_sums(desk)
     _ledger_against_intake(desk)
     _ledger_against_commits(desk)
@@ -68,7 +60,58 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     return Audit(spec.pipeline, flow_name, desk.residues, desk.unlooked, desk.seen, seconds)
 
 
-def _load(desk: _Desk) -> None:
+def _silent(_done: int, _of: int, _name: str) -> None:
+    """Nobody watches."""
+
+
+def _refuse_drain_at_work(layout: FlowLayout) -> None:
+    holder = lease.holder(layout)
+    if holder is not None:
+        raise TransientError(
+            "drain-at-work",
+            tried=f"audit flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"its lease is held by {holder}",
+            next=f"draindown audit {layout.pipeline} --flow {layout.flow}  (once that process has ended)",
+        )
+
+
+def _set_unfinished_apart(desk: Desk) -> None:
+    """Judge a batch that a crash cut short by what the next run will make of it: kept if committed, repeated if not."""
+    generation = checkpoint.generation(desk.layout)
+    number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
+    if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
+        return
+    rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
+    committed = [r for r in rows if r and (r.generation, r.origin, r.batch) == (generation, "source", number)]
+    if committed:
+        desk.batches += committed
+        desk.unlooked.append(f"the ledger's row of batch {number}: a crash came before it; the next run adds it")
+    else:
+        desk.unfinished = (generation, number)
+        desk.refused = [r for r in desk.refused if not _is_of(r, desk.unfinished)]
+        desk.unlooked.append(f"batch {number}: it was cut short before its commit; the next run repeats it")
+
+
+def _settle_replay(desk: Desk) -> None:
+    """A replay that a crash cut short after its commit did release its rows; the next replay writes that down."""
+    pending = read_json(desk.layout.replaying)
+    if pending is None:
+        return
+    rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
+    this = ("quarantine", pending["batch"], pending["run_id"])
+    committed = [row for row in rows if row and (row.origin, row.batch, row.run_id) == this]
+    if committed and not any((b.origin, b.batch, b.run_id) == this for b in desk.batches):
+        desk.batches += committed
+        desk.unlooked.append(f"the ledger's row of replay {pending['run_id']}: a crash came before it")
+    if committed:
+        desk.released |= dict.fromkeys(pending["ids"], pending["run_id"])
+
+
+def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
+    return origin_of(row) == "source" and (row["generation"], row["batch"]) == batch
+
+
+def _load(desk: Desk) -> None:
     paths = desk.layout
     if not tables.exists(paths.table):
         raise TerminalError(
@@ -78,52 +121,41 @@ def _load(desk: _Desk) -> None:
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
     desk.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
-    cuts = {batch.cut for batch in _of_source(desk)}
-    desk.files = [row for row in _all(paths.intake) if row["cut"] in cuts]
     desk.refused = _all(paths.quarantine)
     decided = _all(paths.resolutions)
-    desk.released = {row["quarantine_id"] for row in decided if row["action"] == "released"}
-    desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
+    desk.released = {row["quarantine_id"]: row["run_id"] for row in decided if row["action"] == "released"}
 
 
 def _all(path: str) -> list[dict[str, Any]]:
     return tables.query(path, "select * from t").to_pylist() if tables.exists(path) else []
 
 
-def _of_source(desk: _Desk) -> list[BatchRow]:
-    return [batch for batch in desk.batches if batch.origin == "source"]
-
-
-def _where(batch: BatchRow) -> str:
-    return f"generation {batch.generation}, {batch.origin} batch {batch.batch}"
-
-
-def _ledger_sums(desk: _Desk) -> None:
+def _ledger_sums(desk: Desk) -> None:
     for batch in desk.batches:
         fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
-        desk.expect("ledger-fates", _where(batch), batch.records, fates, "records against the sum of their fates")
-        desk.expect("ledger-lines", _where(batch), batch.lines, batch.records + batch.blank, "records + blank")
-        desk.expect("ledger-reasons", _where(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
+        desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
+        desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
+        desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
     for (generation, origin, number), times in Counter((b.generation, b.origin, b.batch) for b in desk.batches).items():
         desk.expect("ledger-double-batch", f"generation {generation}, {origin} batch {number}", 1, times)
-    for cut, times in Counter((b.generation, b.cut) for b in _of_source(desk)).items():
+    for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
         desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
 
 
-def _ledger_against_intake(desk: _Desk) -> None:
+def _ledger_against_intake(desk: Desk) -> None:
     by_cut: dict[int, list[dict[str, Any]]] = {}
     for row in desk.files:
         by_cut.setdefault(row["cut"], []).append(row)
     for path, times in Counter(row["path"] for row in desk.files).items():
         desk.expect("intake-double-file", path, 1, times, "times taken in")
-    for batch in _of_source(desk):
+    for batch in of_source(desk):
         taken = by_cut.get(batch.cut, [])
-        desk.expect("ledger-files", _where(batch), len(taken), batch.files, "files in the intake against the ledger")
+        desk.expect("ledger-files", where_of(batch), len(taken), batch.files, "files in the intake against the ledger")
         known = sum(row["size"] for row in taken)
-        desk.expect("ledger-bytes", _where(batch), known, batch.bytes, "sizes in the intake against the ledger")
+        desk.expect("ledger-bytes", where_of(batch), known, batch.bytes, "sizes in the intake against the ledger")
 
 
-def _ledger_against_commits(desk: _Desk) -> None:
+def _ledger_against_commits(desk: Desk) -> None:
     """The ledger table is a projection of the target's commits: each row must be one of them, word for word."""
     table = desk.layout.table
     commits = {row["version"]: row for row in tables.history(table, tables.version(table) + 1)}
@@ -135,15 +167,17 @@ def _ledger_against_commits(desk: _Desk) -> None:
     for version, commit in commits.items():
         written = ledger.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
+            if version and str(commit.get("operation")).startswith(_WRITES_ROWS):
+                desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit["operation"])
             continue
         if version not in projected:
-            desk.expect("ledger-missing-batch", _where(written), f"a row with version {version}", "none")
+            desk.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")
         else:
             for name, (true, said) in _differences(written, projected[version]).items():
-                desk.expect("ledger-not-as-committed", _where(written), true, said, f"{name} in version {version}")
+                desk.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
     for batch in desk.batches:
         if batch.table_version >= oldest and not _is_commit_of(commits.get(batch.table_version), batch):
-            desk.expect("ledger-without-commit", _where(batch), f"version {batch.table_version} by it", "none")
+            desk.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
     desk.seen["commits"] = len(commits)
 
 
@@ -161,8 +195,8 @@ def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
     return written is not None and (written.generation, written.origin, written.batch) == mine
 
 
-def _quarantine(desk: _Desk) -> None:
-    first = [row for row in desk.refused if _origin(row) == "source"]
+def _quarantine(desk: Desk) -> None:
+    first = [row for row in desk.refused if origin_of(row) == "source"]
     for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
         desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
@@ -170,25 +204,33 @@ def _quarantine(desk: _Desk) -> None:
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
     for row in desk.refused:
         why = ":".join(filter(None, (row["reason"], row["field"])))
-        reasons.setdefault((row["generation"], _origin(row), row["batch"]), Counter())[why] += 1
-    for batch in desk.batches:
+        reasons.setdefault((row["generation"], origin_of(row), row["batch"]), Counter())[why] += 1
+    for batch in of_source(desk):
         kept = reasons.pop((batch.generation, batch.origin, batch.batch), Counter())
-        desk.expect("quarantine-count", _where(batch), batch.quarantined, kept.total(), "ledger against quarantine")
+        desk.expect("quarantine-count", where_of(batch), batch.quarantined, kept.total(), "ledger against quarantine")
         told, held = (json.dumps(dict(sorted(c.items()))) for c in (batch.reasons, kept))
         if batch.quarantined == kept.total():
-            desk.expect("quarantine-reasons", _where(batch), told, held, "ledger against quarantine")
+            desk.expect("quarantine-reasons", where_of(batch), told, held, "ledger against quarantine")
+    _released(desk)
     for (generation, origin, number), rows in reasons.items():
         where = f"generation {generation}, {origin} batch {number}"
         desk.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
 
 
-def _origin(row: Mapping[str, Any]) -> str:
-    return "source" if row.get("origin") in (None, "source") else "quarantine"
+def _released(desk: Desk) -> None:
+    """A replay releases what it didn't refuse again; what it did stays open as it was."""
+    known = Counter(desk.released.values())
+    passed: Counter[str] = Counter()
+    for batch in desk.batches:
+        if batch.origin == "quarantine":
+            passed[batch.run_id] += batch.records - batch.quarantined
+    for run_id in known.keys() | passed.keys():
+        desk.expect("released-count", f"run {run_id}", passed[run_id], known[run_id], "rows replayed against released")
 
 
-def _raw(desk: _Desk, temporary: Path) -> None:
+def _raw(desk: Desk, temporary: Path) -> None:
     """Everything that needs the raw files: counts, refused bytes, keys."""
-    refusals = Refusals((r for r in desk.refused if _origin(r) == "source"), desk.released)
+    refusals = Refusals((r for r in desk.refused if origin_of(r) == "source"), set(desk.released))
     known = {row["path"] for row in desk.files}
     for path in refusals.files() - known:
         desk.expect("quarantine-without-file", path, "a file that was taken in", "none")
@@ -202,6 +244,10 @@ def _raw(desk: _Desk, temporary: Path) -> None:
     desk.seen["raw records"] = sum(fact.records for fact in facts if fact)
     if why_not:
         desk.unlooked.append(why_not)
+    if desk.flow.source.format in ("parquet", "orc") and desk.refused:
+        desk.unlooked.append(
+            f"raw text of {count(len(desk.refused), 'refused row')}: a {desk.flow.source.format} file has none"
+        )
     if desk.flow.is_keyed:
         _live_rows(desk)
         if keys:
@@ -211,7 +257,7 @@ def _raw(desk: _Desk, temporary: Path) -> None:
 
 
 def _raw_file(
-    desk: _Desk, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
+    desk: Desk, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
 ) -> FileFacts | None:
     path = row["path"]
     desk.progress(at, len(desk.files), Path(path).name)
@@ -229,25 +275,27 @@ def _raw_file(
     return found
 
 
-def _ledger_against_raw(desk: _Desk, facts: list[FileFacts | None]) -> None:
+def _ledger_against_raw(desk: Desk, facts: list[FileFacts | None]) -> None:
     by_cut: dict[int, list[FileFacts | None]] = {}
     for row, fact in zip(desk.files, facts, strict=True):
         by_cut.setdefault(row["cut"], []).append(fact)
-    for batch in _of_source(desk):
+    for batch in of_source(desk):
         found = [fact for fact in by_cut.get(batch.cut, []) if fact]
         if len(found) < len(by_cut.get(batch.cut, [])):
             continue
         for name in ("lines", "blank", "records"):
             number = sum(getattr(fact, name) for fact in found)
-            desk.expect(f"recount-{name}", _where(batch), number, getattr(batch, name), "raw files against the ledger")
+            desk.expect(
+                f"recount-{name}", where_of(batch), number, getattr(batch, name), "raw files against the ledger"
+            )
 
 
-def _live_rows(desk: _Desk) -> None:
+def _live_rows(desk: Desk) -> None:
     live = sum(batch.inserted - batch.deleted for batch in desk.batches)
     desk.expect("row-count", desk.layout.table, live, _rows_of(desk), "inserted - deleted against rows in the table")
 
 
-def _appended(desk: _Desk, facts: Iterable[FileFacts], *, all_files: bool) -> None:
+def _appended(desk: Desk, facts: Iterable[FileFacts], *, all_files: bool) -> None:
     rows = _rows_of(desk)
     desk.expect("row-count", desk.layout.table, sum(b.inserted for b in desk.batches), rows, "inserted against rows")
     if all_files:
@@ -256,23 +304,31 @@ def _appended(desk: _Desk, facts: Iterable[FileFacts], *, all_files: bool) -> No
         desk.expect("appended-rows", desk.layout.table, wanted, rows, "raw records that weren't refused against rows")
 
 
-def _rows_of(desk: _Desk) -> int:
+def _rows_of(desk: Desk) -> int:
     found = tables.query(desk.layout.table, "select count(*) as n from t").column("n")[0].as_py()
     desk.seen["rows in the table"] = int(found)
     return int(found)
 
 
-def _keys(desk: _Desk, keys: KeyRecount, *, all_files: bool) -> None:
+def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
     for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
         if tables.exists(path):
             chosen = ", ".join(_quoted(column) for column in keys.names)
-            found: pa.Table = tables.query(path, f"select {chosen} from t")
+            finished = "" if name == "target" else _finished(desk)
+            found: pa.Table = tables.query(path, f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
     desk.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
     unread = keys.uncast()
     if unread:
         desk.unlooked.append(f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast")
     desk.unlooked += [] if all_files else ["keys in the table that no raw file holds: not all raw files are left"]
+
+
+def _finished(desk: Desk) -> str:
+    if desk.unfinished is None:
+        return ""
+    generation, number = desk.unfinished
+    return f" where not (generation = {generation} and batch = {number} and origin = 'source')"
 
 
 def _quoted(name: str) -> str:

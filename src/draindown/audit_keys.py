@@ -159,7 +159,7 @@ class KeyRecount:
 
 
 def _bare(row: object) -> str:
-    return "none" if row is None else str(row).removeprefix("(").removesuffix(")").removesuffix(",")
+    return "none" if row is None else str(row).removeprefix("(").removesuffix(")").removesuffix(",").replace("'", "")
 
 
 def _zone(name: str) -> str:

@@ -44,7 +44,7 @@ class Audit:
 
     def __str__(self) -> str:
         verdict = "clean" if self.clean else count(len(self.residues), "residue")
-        looked = ", ".join(count(number, name, name) for name, number in self.seen.items())
+        looked = ", ".join(f"{name} {count(number)}" for name, number in self.seen.items())
         lines = [f"{self.pipeline}/{self.flow}  {verdict}  in {age(self.seconds)}", f"  looked at  {looked}"]
         lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
         if self.residues:

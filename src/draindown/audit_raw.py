@@ -36,13 +36,13 @@ class RawRecord:
 
 def sha256(path: str) -> str:
     """Hash of the file's bytes as they lie there."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_raw(path: str) -> IO[bytes]:
     """The file's content, decompressed by what it is, not by its name."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         magic = file.read(8)
     for start, opener in _OPENERS:
         if magic.startswith(start):

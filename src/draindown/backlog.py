@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown import intake, known, report, tables
+from draindown import gate, intake, known, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
@@ -24,10 +24,7 @@ _GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
 _COLUMNAR_RATIO = 3.0
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
-_LOOK_BACK = 1000
 _COMPACT_FROM = 8  # small files of one partition
-_MAINTENANCE = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CREATE TABLE", "COMPUTE STATS")
-"""Beginnings of operations that change no row."""
 
 
 @dataclass(frozen=True)
@@ -148,25 +145,11 @@ def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
 
 
 def _why_check(layout: FlowLayout) -> str:
-    if not tables.exists(layout.table):
+    state = gate.unpublished(layout)
+    if state is None or not state.pending:
         return ""
-    version = tables.version(layout.table)
-    content = report.read_json(layout.published)
-    published = -1 if content is None else int(content["version"])
-    if published >= version:
-        return ""
-    unpublished = [c for c in tables.history(layout.table, min(version - published, _LOOK_BACK)) if _changes_rows(c)]
-    if not unpublished:
-        return ""
-    last = "nothing yet" if published < 0 else f"version {published}"
-    return f"{len(unpublished)} versions up to {version} are unpublished; published is {last}"
-
-
-def _changes_rows(commit: Mapping[str, Any]) -> bool:
-    row = from_commit(commit)
-    if row is not None:
-        return row.applied > 0
-    return not str(commit.get("operation", "")).startswith(_MAINTENANCE)
+    last = f"version {state.published.version}" if state.published else "nothing yet"
+    return f"version {state.version} is unpublished; published is {last}"
 
 
 def _why_compact(request: Request, drain: bool) -> str:

@@ -59,7 +59,9 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
-    return "no new input" + (f"; {' and '.join(done)}" if done else "; nothing to do")
+    if not any(s.step in ("plan", "drain") for s in steps):
+        return " and ".join(done) or "nothing to do"
+    return f"no new input; {' and '.join(done) or 'nothing to do'}"
 
 
 def _failure(failed: StepReport, drain: DrainPart | None) -> str:

@@ -168,8 +168,8 @@ def start_generation(layout: FlowLayout) -> int:
 def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
     """Refuse to start from nothing where batches of this generation are already known.
 
-    `app_known` is the newest batch that the target or the ledger knows of it. A new checkpoint would count from 0 again,
-    and Delta would skip the new batches as done. Raises TerminalError `checkpoint-missing`.
+    `app_known` is the newest batch that the target or the ledger knows of it. A new checkpoint would count from 0
+    again, and Delta would skip the new batches as done. Raises TerminalError `checkpoint-missing`.
     """
     checkpoint = Checkpoint(layout.checkpoint(generation))
     if app_known is None or checkpoint.last_offset is not None:

@@ -226,7 +226,7 @@ class _Run:
         parked.record(self.request.layout, events, self.now)
 
     def _advice(self) -> str:
-        return "deliver it again, whole: it is read then"
+        return f"deliver it again, whole; see: draindown quarantine list {self.request.spec.pipeline} --files"
 
     def _parked(self, file: Unreadable) -> Event:
         return self._event(file, "parked", reason=file.reason, detail=file.detail, sha256=file.sha256, head=file.head)

@@ -117,6 +117,14 @@ def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
     return Waiting(**tables.query(layout.intake, sql).to_pylist()[0])
 
 
+def headers(layout: FlowLayout) -> dict[str, str]:
+    """The CSV header record of every file taken in, by path."""
+    if not tables.exists(layout.intake):
+        return {}
+    rows = tables.query(layout.intake, "select path, header from t where header is not null").to_pylist()
+    return {row["path"]: row["header"] for row in rows}
+
+
 def unpack_ratio(layout: FlowLayout, recent_cuts: int = 20) -> float | None:
     """How much larger gzipped files of the newest cuts were when unpacked; None without any."""
     newest = last_cut(layout)

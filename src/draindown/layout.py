@@ -61,6 +61,11 @@ class FlowLayout:
         """Delta table of what people decided about quarantined rows."""
         return f"{self.home}/resolutions"
 
+    @property
+    def replaying(self) -> str:
+        """JSON file: the rows that the newest replay of quarantined rows releases once its commit is there."""
+        return f"{self.home}/replaying.json"
+
     def checkpoint(self, generation: int) -> str:
         """Spark's checkpoint of one generation."""
         return f"{self.home}/generations/{generation:04d}/checkpoint"

@@ -111,6 +111,22 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
     return [known for known in found if known not in decided]
 
 
+def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows of these ids for a replay: quarantine_id, file, position, first_seen, and `value`, the record's bytes.
+
+    `value` is None where the record was longer than quarantine keeps.
+    """
+    wanted = set(ids)
+    names = ("quarantine_id", "file", "position", "first_seen", "raw", "raw_bytes", "raw_length")
+    rows = [row for row in _rows(layout, names, Filter(state=None)) if row["quarantine_id"] in wanted]
+    return [row | {"value": _record(row)} for row in rows]
+
+
+def _record(row: Mapping[str, Any]) -> bytes | None:
+    held: bytes = row["raw"].encode() if row["raw_bytes"] is None else row["raw_bytes"]
+    return held if len(held) == row["raw_length"] else None
+
+
 def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
     """Record that the open rows `ids` are given up; returns how many. The rows themselves stay where they are."""
     return resolve(layout, ids, "discarded", by=by, note=note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from draindown.errors import TerminalError
@@ -74,7 +73,8 @@ _JOBS = {
 def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory`; returns the files written.
 
-    Existing jobs and an existing factory file in dags/ are kept. Raises TerminalError `bad-name` or `already-there`, with nothing written.
+    Existing jobs and an existing factory file in dags/ are kept. Raises TerminalError `bad-name` or `already-there`,
+    with nothing written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(
@@ -93,13 +93,13 @@ def init(directory: Path, name: str) -> list[Path]:
             next=[f"draindown init {directory} --name another_name", f"draindown validate {name}"],
         )
     if not _has_factory(directory):
-        files = {**files, Path("dags", "draindown_dags.py"): _FACTORY}
+        files[Path("dags", "draindown_dags.py")] = _FACTORY
     jobs = {Path("jobs", f"{step}.py"): text for step, text in _JOBS.items()}
-    files = {**files, **{path: text for path, text in jobs.items() if not (directory / path).exists()}}
+    files |= {path: text for path, text in jobs.items() if not (directory / path).exists()}
     return [_write(directory / path, text) for path, text in files.items()]
 
 
-def _files(name: str) -> Mapping[Path, str]:
+def _files(name: str) -> dict[Path, str]:
     return {
         DIRECTORY / f"{name}.yaml": _PIPELINE.format(name=name),
         Path("expectations", f"{name}.json"): json.dumps(_suite(name), indent=2) + "\n",

@@ -77,7 +77,7 @@ Run = Callable[..., tuple[str, dict[str, str]]]
 
 
 def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run) -> None:
-    state, tasks = run()
+    state, tasks = run({"force_compact": True})
     assert state == "success"
     assert set(tasks.values()) == {"success"}
     assert calls(told) == [f"{flow}.{step}" for flow in ("first", "second") for step in ("drain", "check", "compact")]
@@ -100,7 +100,7 @@ def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
     plans["first"] = PlanPart(backlog=Backlog(), check=True)
     state, tasks = run()
     assert state == "success"
-    assert calls(told) == ["first.check", "second.drain", "second.check", "second.compact"]
+    assert calls(told) == ["first.check", "second.drain", "second.check"]
     assert (tasks["first.drain"], tasks["first.compact"]) == ("skipped", "skipped")
 
 
@@ -123,6 +123,12 @@ def test_a_driver_that_died_is_not_excused_by_the_report_of_an_earlier_try(
     (told / "first.drain.silent").touch()
     state, tasks = run()
     assert (state, tasks["first.drain"]) == ("failed", "failed")
+
+
+def test_compact_starts_no_driver_without_evidence(told: Path, plans: Plans, run: Run) -> None:
+    _, tasks = run()
+    assert tasks["first.compact"] == "skipped"
+    assert "first.compact" not in calls(told)
 
 
 def test_force_compact_overrides_the_plan(told: Path, plans: Plans, run: Run) -> None:

@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from draindown import known, ledger_table
 from draindown.audit import audit
 from draindown.audit_keys import made_by
 from draindown.audit_model import Audit
 from draindown.audit_raw import lines
-from draindown.errors import TerminalError
+from draindown.errors import TerminalError, TransientError
+from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.quarantine import RESOLUTIONS
+from draindown.report import write_json
 from draindown.spec import PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,7 +102,9 @@ class World:
         self._write_target(layout.table)
         if self.tombstones and self.keyed:
             write_deltalake(layout.tombstones, _rows(self.tombstones))
-        decided = [{"quarantine_id": i, "action": "released", "at": AT, "by": "me"} for i in self.released]
+        decided = [
+            {"quarantine_id": i, "action": "released", "at": AT, "by": "me", "run_id": "r2"} for i in self.released
+        ]
         rows = self.projected
         if rows is None:
             rows = [replace(row, table_version=at + 1) for at, row in enumerate(self.committed)]
@@ -114,10 +120,10 @@ class World:
         return audit(self.spec, "f", root=self.root)
 
     def _write_target(self, path: str) -> None:
-        write_deltalake(path, _rows([]))
+        write_deltalake(path, _rows(self.target).slice(0, 0))
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
-            write_deltalake(path, _rows(self.target if last else []), mode="overwrite")
+            write_deltalake(path, _rows(self.target).slice(0, None if last else 0), mode="overwrite")
             _stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
 
     def kinds(self) -> set[str]:
@@ -132,15 +138,21 @@ _REFUSED = pa.schema(
 )
 
 
-def _rows(rows: list[tuple[str, int]]) -> pa.Table:
-    return pa.table({"id": pa.array([r[0] for r in rows], pa.string()), "n": pa.array([r[1] for r in rows], pa.int32())})
+def _rows(rows: list[tuple[str, Any]]) -> pa.Table:
+    timed = bool(rows) and isinstance(rows[0][1], datetime)
+    kind = pa.timestamp("us", "UTC") if timed else pa.int32()
+    return pa.table({"id": pa.array([r[0] for r in rows], pa.string()), "n": pa.array([r[1] for r in rows], kind)})
 
 
 def _stamp(table: Path, version: int, row: BatchRow, operation: str) -> None:
     """Make a commit look as Spark's: operation, metrics, and the batch in `userMetadata`."""
     log = table / "_delta_log" / f"{version:020}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
-    names = {"numTargetRowsInserted": row.inserted, "numTargetRowsUpdated": row.updated, "numTargetRowsDeleted": row.deleted}
+    names = {
+        "numTargetRowsInserted": row.inserted,
+        "numTargetRowsUpdated": row.updated,
+        "numTargetRowsDeleted": row.deleted,
+    }
     metrics = {k: str(v) for k, v in (names | {"numOutputRows": row.inserted}).items()}
     for action in actions:
         if "commitInfo" in action:
@@ -236,7 +248,10 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
         {"quarantine-double", "quarantine-double-id", "quarantine-count"},
     ),
     "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file", "ledger-files", "ledger-bytes"}),
-    "file missing from intake": (lambda w: w.intake.pop() and None, {"ledger-files", "ledger-bytes", "key-from-nowhere"}),
+    "file missing from intake": (
+        lambda w: w.intake.pop() and None,
+        {"ledger-files", "ledger-bytes", "key-from-nowhere"},
+    ),
 }
 
 
@@ -273,10 +288,52 @@ def test_a_batch_that_was_never_committed(world: World) -> None:
     assert "ledger-without-commit" in world.kinds()
 
 
+def test_a_commit_by_other_hands(world: World) -> None:
+    world.audit()
+    table = DeltaTable(world.spec.layout("f").table)
+    table.update({"n": "2"}, predicate="id = 'a'")
+    found = audit(world.spec, "f", root=world.root).residues
+    assert [(residue.kind, residue.where, residue.found) for residue in found] == [
+        ("foreign-commit", "version 3", "UPDATE")
+    ]
+
+
 def test_a_batch_twice_in_the_ledger(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
     world.projected = [*rows, rows[1]]
     assert {"ledger-double-batch", "ledger-double-cut"} <= world.kinds()
+
+
+def _planned(world: World, batch: int) -> None:
+    """The checkpoint of a drain that was killed in `batch`."""
+    home = Path(world.spec.layout("f").checkpoint(1))
+    for name in [f"offsets/{i}" for i in range(batch + 1)] + [f"commits/{i}" for i in range(batch)] + ["metadata"]:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("v1\n{}\n{}")
+
+
+def test_a_batch_killed_before_its_ledger_row_is_judged_by_its_commit(world: World) -> None:
+    world.projected = [replace(world.committed[0], table_version=1)]
+    _planned(world, 1)
+    found = world.audit()
+    assert found.residues == []
+    assert any("the next run adds it" in reason for reason in found.unlooked)
+
+
+def test_a_batch_killed_before_its_commit_counts_for_nothing_yet(world: World) -> None:
+    world.refused.append(world.row(1, 1, '{"id": "a", "n": 2}'))
+    world.committed.pop()
+    world.target, world.tombstones = [("a", 1), ("b", 1)], []
+    _planned(world, 1)
+    found = world.audit()
+    assert found.residues == []
+    assert any("the next run repeats it" in reason for reason in found.unlooked)
+
+
+def test_no_audit_beside_a_drain(world: World) -> None:
+    with Lease(world.spec.layout("f"), owner="me", run_id="r"), pytest.raises(TransientError) as caught:
+        world.audit()
+    assert caught.value.code == "drain-at-work" and "me" in caught.value.found
 
 
 @pytest.mark.parametrize("rows", [[("a", 1)] * 7, [("a", 1)] * 9])
@@ -310,6 +367,30 @@ def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
     world.committed.append(BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1))
     assert "lost-key" in world.kinds()
+
+
+def test_a_row_that_a_replay_refused_again_stays_open(world: World) -> None:
+    refused = BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, quarantined=1)
+    world.committed.append(replace(refused, reasons={"malformed": 1}))
+    assert world.audit().residues == []
+
+
+def test_a_replay_that_released_another_number_of_rows(world: World) -> None:
+    world.released = ["q0-4"]
+    found = {residue.kind: residue for residue in world.audit().residues}
+    assert (found["released-count"].expected, found["released-count"].found) == ("0", "1")
+
+
+def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
+    raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
+    world = World(tmp_path, contents=[raw, FIRST[1]])
+    world.refused = [world.row(0, 4, '{"id": "c", "n": 4}')]
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1))
+    world.projected = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed[:2])]
+    world.target = [("a", 2), ("c", 4), ("d", 1)]
+    pending = {"app": "x", "batch": 0, "run_id": "r2", "ids": ["q0-4"]}
+    write_json(world.spec.layout("f").replaying, pending)
+    assert world.audit().residues == []
 
 
 def test_csv_headers_and_quoted_newlines_are_counted_as_the_ledger_does(tmp_path: Path) -> None:
@@ -351,7 +432,8 @@ def test_a_transform_that_leaves_keys_alone_is_no_excuse(world: World) -> None:
 def test_names_a_transform_sets_are_read_from_its_source(tmp_path: Path) -> None:
     home = tmp_path / "jobs" / "transforms"
     home.mkdir(parents=True)
-    text = "def f(d):\n    return d.withColumn('a', 1).withColumnRenamed('x', 'b').withColumns({'c': 1}).select(e.alias('g'))"
+    text = "def f(d):\n    d = d.withColumn('a', 1).withColumnRenamed('x', 'b')\n"
+    text += "    return d.withColumns({'c': 1}).select(e.alias('g'))\n"
     (home / "t.py").write_text(text)
     assert made_by("t.f", tmp_path) == {"a", "b", "c", "g"}
     assert made_by("missing.f", tmp_path) is None
@@ -368,3 +450,57 @@ def test_lines_do_not_depend_on_chunks(content: bytes, chunk: int) -> None:
     if not expected[-1]:
         expected.pop()
     assert list(lines(io.BytesIO(content), chunk)) == expected
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, keyed: bool) -> None:
+    path = tmp_path / f"0.{form}"
+    table = pa.table({"id": ["a", None, "b", "a"], "n": pa.array([1, 2, 3, 4], pa.int64()), "other": [1, 2, 3, 4]})
+    (pq.write_table if form == "parquet" else orc.write_table)(table, path)
+    world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
+    facts = {"path": str(path), "size": path.stat().st_size, "lines": None, "blank": None, "records": 4}
+    world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=path.stat().st_size, lines=4, records=4, quarantined=1)
+    fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
+    world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
+    world.refused = [world.row(0, 2, "{}", file=str(path), reason="missing", field="id")]
+    world.tombstones, world.target = [], [("a", 4), ("b", 3)] if keyed else [("a", 1), ("b", 3), ("a", 4)]
+    assert world.audit().residues == []
+
+
+def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
+    content = b"one\r\n \ntwo\rlast"
+    world = World(tmp_path, False, [content, b""], source={"files": "in/*", "format": "text"})
+    world.columns = {"value": "string"}
+    world.intake = world.intake[:1]
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=3)
+    world.committed, world.refused = [row], []
+    world.target = [("one", 1), ("two", 1), ("last", 1)]
+    assert world.audit().residues == []
+
+
+def test_sequences_are_compared_as_their_type_in_their_zone(tmp_path: Path) -> None:
+    """10:00 in New York is after 14:59 UTC, though its text sorts before."""
+    content = b'{"id": "a", "n": "2020-01-01 10:00:00"}\n{"id": "a", "n": "2020-01-01T14:59:59Z"}\n'
+    source = {"files": "in/*", "format": "json", "timezone": "America/New_York"}
+    found = _timed(tmp_path, content, source, datetime(2020, 1, 1, 15, tzinfo=UTC))
+    assert found.residues == []
+
+
+def test_a_sequence_in_the_wrong_zone_is_found(tmp_path: Path) -> None:
+    content = b'{"id": "a", "n": "2020-01-01 10:00:00"}\n'
+    source = {"files": "in/*", "format": "json", "timezone": "America/New_York"}
+    found = _timed(tmp_path, content, source, datetime(2020, 1, 1, 10, tzinfo=UTC))
+    assert [residue.kind for residue in found.residues] == ["old-sequence"]
+
+
+def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -> Audit:
+    world = World(root, contents=[content, b""], source=source)
+    world.columns = {"id": "string not null", "n": "timestamp not null"}
+    world.intake = world.intake[:1]
+    records = content.count(b"\n")
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=records, records=records, inserted=1)
+    world.committed, world.refused, world.tombstones = [replace(row, superseded=records - 1)], [], []
+    world.target = [("a", held)]  # type: ignore[list-item]
+    return world.audit()

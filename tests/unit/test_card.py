@@ -42,9 +42,18 @@ finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 b
 
 
 def batch(**changes: Any) -> dict[str, Any]:
-    numbers = {"files": 104, "lines": 1_003_212, "blank": 2, "records": 1_003_210, "superseded": 3000, "duplicate": 1225}
+    numbers = {
+        "files": 104,
+        "lines": 1_003_212,
+        "blank": 2,
+        "records": 1_003_210,
+        "superseded": 3000,
+        "duplicate": 1225,
+    }
     done = {"inserted": 336_776, "updated": 660_175, "deleted": 950, "remembered": 100, "quarantined": 984}
-    row = BatchRow("flights", "flights", 1, 0, "r", reasons={"type:dep_delay": 284, "malformed": 700}, **(numbers | done))
+    row = BatchRow(
+        "flights", "flights", 1, 0, "r", reasons={"type:dep_delay": 284, "malformed": 700}, **(numbers | done)
+    )
     return row.as_dict() | changes
 
 
@@ -101,7 +110,9 @@ def test_a_good_run_reads_as_a_person_would_say_it() -> None:
     assert card([step("plan"), drained(), checked(failing(waived=True)), compacted()]) == GOLDEN
 
 
-@pytest.mark.parametrize("name", ["applied", "superseded", "duplicate", "quarantined", "late", "records", "blank", "deleted"])
+@pytest.mark.parametrize(
+    "name", ["applied", "superseded", "duplicate", "quarantined", "late", "records", "blank", "deleted"]
+)
 def test_the_card_adds_up_by_itself(name: str) -> None:
     right = drained().drain
     assert right is not None

@@ -44,8 +44,8 @@ def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     heavy = "pyspark deltalake duckdb pandas pyarrow airflow great_expectations"
-    script = f"import sys; from draindown.cli import main; code = main(['--help']); print(*[m for m in '{heavy}'.split() "
-    script += "if m in sys.modules], file=sys.stderr); sys.exit(code)"
+    script = "import sys; from draindown.cli import main; code = main(['--help'])\n"
+    script += f"print(*[m for m in '{heavy}'.split() if m in sys.modules], file=sys.stderr); sys.exit(code)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "draindown audit flights" in done.stdout
     assert done.stderr.strip() == ""
@@ -57,7 +57,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(capsys, "--version") == (0, f"draindown {__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["plan"], ["run", "orders", "--max-batches", "0"], ["--root", "/no/such", "x"]])
+@pytest.mark.parametrize(
+    "words", [["nonsense"], ["plan"], ["run", "orders", "--max-batches", "0"], ["--root", "/no/such", "x"]]
+)
 def test_a_wrong_command_line_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     code, out, err = typed(capsys, *words)
     assert (code, out) == (2, "") and err
@@ -94,7 +96,7 @@ def test_init_refuses_what_is_no_name(project: Path, capsys: pytest.CaptureFixtu
 
 def test_init_writes_the_factory_of_this_repository() -> None:
     ours = Path(__file__).parents[2] / "dags" / "draindown_dags.py"
-    assert scaffold._FACTORY == ours.read_text()
+    assert ours.read_text() == scaffold._FACTORY
 
 
 def test_validate_names_every_error_of_every_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +165,7 @@ def test_an_idle_run_starts_no_jvm(
 @pytest.mark.parametrize("words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"])
 def test_a_time_that_is_none_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     code, _, err = typed(capsys, *words.split())
-    assert code == 2 and "unit" in err or "duration" in err
+    assert code == 2 and ("unit" in err or "duration" in err)
 
 
 def _left_report(spec: PipelineSpec, run: str, **more: Any) -> None:
@@ -222,7 +224,9 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
     assert code == 78 and "unknown-quarantine-id" in err
 
 
-def test_quarantine_discard_needs_yes_and_prints_its_plan(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quarantine_discard_needs_yes_and_prints_its_plan(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     _refuse(spec)
     layout = spec.layout("orders")
     code, out, err = typed(capsys, "quarantine", "discard", "orders", "--reason", "type")

@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], 
     for group in cuts:
         assert 1 <= len(group) <= count
         assert len(group) == 1 or sum(file.raw_bytes for file in group) <= size
-    for group, following in zip(cuts, cuts[1:], strict=False):  # none could have held one more
+    for group, following in pairwise(cuts):  # none could have held one more
         assert len(group) == count or sum(f.raw_bytes for f in [*group, following[0]]) > size
 
 

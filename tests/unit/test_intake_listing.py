@@ -75,8 +75,7 @@ def test_twins_in_composed_and_decomposed_unicode_are_two_files(tmp_path: Path) 
 )
 def test_names_that_cannot_be_read_are_reported_and_printable(tmp_path: Path, name: bytes) -> None:
     (tmp_path / "in").mkdir()
-    with open(os.fsencode(tmp_path) + b"/in/" + name, "wb"):
-        pass
+    (tmp_path / "in" / os.fsdecode(name)).touch()
     listing = listed(tmp_path)
     (finding,) = listing.findings
     assert (listing.files, finding.kind) == ([], "ignored")

@@ -26,7 +26,14 @@ SCHEMA = pa.schema(
 
 
 def refused(identity: str, **more: Any) -> dict[str, Any]:
-    row = {"quarantine_id": identity, "file": "/in/a.json", "position": 1, "raw": "{", "raw_bytes": None, "raw_length": 1}
+    row = {
+        "quarantine_id": identity,
+        "file": "/in/a.json",
+        "position": 1,
+        "raw": "{",
+        "raw_bytes": None,
+        "raw_length": 1,
+    }
     why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "origin": "source"}
     return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
 
@@ -51,7 +58,13 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 
 def test_nothing_refused_is_no_error(tmp_path: Path) -> None:
     empty = FlowLayout(str(tmp_path), "p", "f", "f")
-    assert quarantine.counts(empty).as_dict() == {"refused": 0, "released": 0, "discarded": 0, "open": 0, "by_reason": {}}
+    assert quarantine.counts(empty).as_dict() == {
+        "refused": 0,
+        "released": 0,
+        "discarded": 0,
+        "open": 0,
+        "by_reason": {},
+    }
     assert quarantine.listed(empty, Filter()) == []
     assert quarantine.identified(empty, Filter()) == []
 
@@ -122,7 +135,13 @@ def test_bytes_that_are_no_text_come_as_base64(layout: FlowLayout) -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("\x1b[2J", "\\x1b[2J"), ("a\tb\r\n", "a\\tb\\r\\n"), ("\u202eevil", "\\u202eevil"), ("\x00\x9b", "\\x00\\x9b"), ("é→", "é→")],
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\tb\r\n", "a\\tb\\r\\n"),
+        ("\u202eevil", "\\u202eevil"),
+        ("\x00\x9b", "\\x00\\x9b"),
+        ("é→", "é→"),
+    ],
 )
 def test_control_characters_are_encoded(text: str, shown: str) -> None:
     assert printable(text) == shown

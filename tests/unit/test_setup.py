@@ -296,6 +296,9 @@ class Recorder(setup.Setup):  # type: ignore[misc]
         placed.mkdir(parents=True, exist_ok=True)
         (placed / "jars.lock").write_bytes((self.root / "jars.lock").read_bytes())
 
+    def _archive(self) -> None:
+        self._do("archive")
+
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
@@ -324,9 +327,9 @@ def test_touched_files_with_the_same_content_change_nothing(clone: Path) -> None
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ("requirements.lock", ["packages", "project", "jars"]),
-        ("pyproject.toml", ["project", "jars"]),
-        ("jars.lock", ["project", "jars"]),
+        ("requirements.lock", ["packages", "project", "jars", "archive"]),
+        ("pyproject.toml", ["project"]),
+        ("jars.lock", ["jars", "archive"]),
     ],
 )
 def test_a_changed_lock_redoes_what_hangs_on_it(clone: Path, changed: str, expected: list[str]) -> None:
@@ -338,17 +341,28 @@ def test_a_changed_lock_redoes_what_hangs_on_it(clone: Path, changed: str, expec
     assert again.ran == expected
 
 
-@pytest.mark.parametrize("step", ["packages", "project", "jars"])
+@pytest.mark.parametrize("step", ["packages", "project", "jars", "archive"])
 def test_an_interrupted_set_up_goes_on_where_it_stopped(clone: Path, step: str) -> None:
-    order = ["packages", "project", "jars"]
+    order = ["packages", "project", "jars", "archive"]
     with pytest.raises(KeyboardInterrupt):
         Recorder(clone, breaks=step).run()
 
     again = Recorder(clone)
     assert again.run() is True
-    assert step in again.ran
-    assert ("packages" in again.ran) == (step == "packages"), "finished packages are kept"
-    assert again.ran == order[order.index(again.ran[0]) :]
+    assert again.ran == order[order.index(step) :]
+
+
+def test_another_java_gets_its_own_class_data_archive(clone: Path) -> None:
+    Recorder(clone).run()
+    (clone / "jdk" / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
+
+    assert ran_again(clone) == ["archive"]
+
+
+def ran_again(clone: Path) -> list[str]:
+    again = Recorder(clone)
+    again.run()
+    return again.ran
 
 
 def test_a_removed_environment_is_made_again(clone: Path) -> None:
@@ -409,7 +423,7 @@ def test_state_is_readable_json(clone: Path) -> None:
     Recorder(clone).run()
 
     state = json.loads((clone / ".venv" / setup.STATE).read_text())
-    assert state.keys() == {"packages", "project", "jars"}
+    assert state.keys() == {"packages", "project", "jars", "archive"}
 
 
 def refused(function: Any, *arguments: Any) -> TerminalError:

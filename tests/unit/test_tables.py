@@ -109,6 +109,7 @@ def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
 
 
 def test_reading_and_deciding_imports_no_heavy_library() -> None:
-    code = "import draindown.backlog, sys; print([m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
+    heavy = ("pandas", "duckdb", "pyspark", "airflow")
+    code = f"import draindown.backlog, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import random
 import zlib
 from pathlib import Path
@@ -199,7 +198,7 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path: Path) -> None:
     with path.open("wb") as out:
         for _ in range(40):
             out.write(b'{"id":1,"text":"some words"}\n' * 36_000)
-    assert os.stat(path).st_size > 40_000_000
+    assert path.stat().st_size > 40_000_000
     tracemalloc.start()
     result = judge(path, None)
     peak = tracemalloc.get_traced_memory()[1]

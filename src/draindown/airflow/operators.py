@@ -172,10 +172,18 @@ class StepOperator(SparkSubmitOperator):
         return None if found is None else PlanPart.model_validate(found)
 
     def _skip_unless_wanted(self, part: PlanPart | None, request: Request) -> None:
-        if part is None or getattr(part, self.step) or (self.step == "compact" and request.force):
+        from draindown.evidence import work
+
+        if part is None or (self.step == "compact" and request.force):
             return
-        self._show(request, None)
-        raise AirflowSkipException(part.reasons.get(self.step, f"the plan found nothing to {self.step}"))
+        reason = "" if getattr(part, self.step) else part.reasons.get(self.step, f"nothing to {self.step}")
+        if self.step == "compact" and not reason:
+            # the plan can't know what the drain leaves behind; looking is cheap, a JVM is not
+            found = work(request.layout, request.flow_spec.maintenance)
+            reason = "" if found else str(found)
+        if reason:
+            self._show(request, None)
+            raise AirflowSkipException(reason)
 
     def _show(self, request: Request, report: StepReport | None) -> None:
         """The step's card in the task log; after the last step, the whole flow's."""

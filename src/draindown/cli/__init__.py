@@ -60,7 +60,7 @@ def _options(
         Path | None,
         typer.Option(help="Project root. Default: the nearest directory that has dags/pipelines.", file_okay=False),
     ] = None,
-    version: Annotated[
+    _wanted: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DraindownError as error:
         Output("--json" in arguments).error(error)
         return exit_for(error)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the edge of the process
         Output("--json" in arguments).error(_unforeseen(error))
         return Exit.CRASH
     return Exit.DONE

@@ -63,9 +63,9 @@ def run(
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
-    steps: list[Step] = ["drain", *(["check"] if check else []), *(["compact"] if compact else [])]  # type: ignore[list-item]
+    asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
     work = [(name, _plan(this, name)) for name in flows(spec, flow)]
-    wanted = [(name, [step for step in steps if getattr(part, step)]) for name, part in work]
+    wanted = [(name, [step for step in asked if asked[step] and getattr(part, step)]) for name, part in work]
     if any(todo for _, todo in wanted):
         with _spark(this, short=sum(part.batches for _, part in work) <= 1) as spark:
             for name, todo in wanted:
@@ -78,7 +78,7 @@ def compact(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
-    force: Annotated[bool, typer.Option(help="Compact even without evidence that it pays.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compact even without evidence that it pays.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compact the tables and remove old files that nobody needs, on evidence. Changes no row."""
@@ -169,6 +169,6 @@ def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ..
     this = _Run(here, spec, out, {"quarantine_ids": ids})
     request = this.request(flow, "drain")
     with _spark(this, short=True) as spark:
-        report, this.exit = attempt(request, lambda stop: replay(request, spark))
+        report, this.exit = attempt(request, lambda _stop: replay(request, spark))
     this.reports.append(report)
     this.finish()

@@ -36,7 +36,11 @@ Reached = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch is made of. `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes."""
+    """What one batch is made of: files, or for a replay `lines`.
+
+    `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `keep_open`: told the `_id`
+    of every line that a replay refuses again, before anything is written.
+    """
 
     writer: Writer
     run_id: str
@@ -48,6 +52,7 @@ class Batch:
     lines: Sequence[tuple[DataFrame, str | None]] = ()
     transform: Transform | None = None
     reached: Reached = lambda step: None
+    keep_open: Callable[[Sequence[int]], None] = lambda refused: None
 
     @property
     def origin(self) -> Origin:
@@ -226,7 +231,9 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
 
 
 def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
-    if row.quarantined:
+    if batch.origin == "quarantine":  # refused again: its row in the quarantine stays open
+        batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
+    elif row.quarantined:
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
         refused.quarantine(batch.writer, bad, offsets(counted.blocks), batch.run_id, batch.first_seen)
         _written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")

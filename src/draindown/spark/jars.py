@@ -218,7 +218,7 @@ def _unresolved(coordinates: Iterable[str], reason: str) -> TerminalError:
 
 def _first_reason(text: str) -> str:
     """The line of a resolver's long complaint that says what is wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(" :\t") for line in text.splitlines() if line.strip(" :\t")]
     named = [line for line in lines if "unresolved dependency" in line or "Exception" in line]
     return (named or lines or ["no reason given"])[0][:300]
 

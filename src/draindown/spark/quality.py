@@ -9,15 +9,16 @@ from typing import Any, Literal
 
 import great_expectations as gx
 from great_expectations.core import ExpectationSuite, ExpectationValidationResult
-from great_expectations.core.batch import Batch
 from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
-from great_expectations.data_context import AbstractDataContext
+from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
 from great_expectations.data_context.types.base import (
     DataContextConfig,
     InMemoryStoreBackendDefaults,
     ProgressBarsConfig,
 )
-from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.datasource.fluent.interfaces import Batch
+from great_expectations.exceptions.exceptions import GreatExpectationsError
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations import registry
 from great_expectations.expectations.expectation import (
     ColumnMapExpectation,
@@ -39,8 +40,8 @@ SAMPLE = 20
 _VALUE_LENGTH = 200
 _DETAIL_LENGTH = 600
 _MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
-# They judge a row by statistics of all rows, which GX computes as other metrics than the row's own condition.
-_BY_STATISTICS = ("z_score", "outliers")
+# They judge a row by other rows although GX doesn't mark their condition as one over a window.
+_BY_OTHER_ROWS = ("z_score", "outliers", "compound_columns.unique")
 # What a suite could set to make GX collect without bound, let an exception pass, or look at another batch.
 _NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
 
@@ -92,9 +93,13 @@ def _row_by_row(kind: type[GxExpectation]) -> bool:
     metric = str(getattr(kind, "map_metric", ""))
     # the registry looks at the engine's type alone; a real one would need a session
     engine = object.__new__(SparkDFExecutionEngine)
-    condition = registry.get_metric_function_type(f"{metric}.condition", engine)
-    other_rows = condition == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
-    return not other_rows and not any(word in metric for word in _BY_STATISTICS)
+    # (registry.get_metric_function_type looks at the provider's class where the function has the mark: always None)
+    try:
+        _, condition = registry.get_metric_provider(f"{metric}.condition", engine)
+    except GreatExpectationsError:
+        return False  # judged by the schema, not by rows
+    other_rows = getattr(condition, "metric_fn_type", None) == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
+    return not other_rows and not any(word in metric for word in _BY_OTHER_ROWS)
 
 
 def _items(suite: Mapping[str, Any] | None) -> list[_Item]:
@@ -142,14 +147,19 @@ def _judge(batch: Batch, items: Sequence[_Item], keys: Sequence[str]) -> dict[st
 
 def _validate(batch: Batch, items: Iterable[_Item], keys: Sequence[str]) -> dict[str, ExpectationValidationResult]:
     suite = ExpectationSuite(name="draindown")
-    suite.expectations = [item.built for item in items]
-    form: dict[str, Any] = {"result_format": "BASIC", "partial_unexpected_count": SAMPLE}
+    suite.expectations = [item.built for item in items if item.built is not None]
+    form: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
     if keys:
         form["unexpected_index_column_names"] = list(keys)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = batch.validate(suite, result_format=form).results
-    return {result.expectation_config.meta["draindown"]["name"]: result for result in results}
+    return {_name(result): result for result in results}
+
+
+def _name(result: ExpectationValidationResult) -> str:
+    meta = result.expectation_config.meta if result.expectation_config else None
+    return str((meta or {}).get("draindown", {}).get("name"))
 
 
 def _verdict(item: _Item, result: ExpectationValidationResult | None) -> Expectation:

@@ -1,0 +1,54 @@
+"""What one audit works on: the tables as they are, and what was found in them so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from draindown.audit_model import Residue
+from draindown.layout import FlowLayout
+from draindown.ledger import BatchRow
+from draindown.spec import FlowSpec
+
+Progress = Callable[[int, int, str], None]
+"""Told how many raw files are read, of how many, and the name of the next."""
+
+
+@dataclass
+class Desk:
+    """What one audit works on, and what it has found so far."""
+
+    flow: FlowSpec
+    layout: FlowLayout
+    root: Path
+    progress: Progress
+    batches: list[BatchRow] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    released: dict[str, str] = field(default_factory=dict)
+    residues: list[Residue] = field(default_factory=list)
+    unlooked: list[str] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    unfinished: tuple[int, int] | None = None
+
+    def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
+        """Note a residue unless both are equal."""
+        if expected != found:
+            self.residues.append(Residue(kind, where, str(expected), str(found), detail))
+
+
+def of_source(desk: Desk) -> list[BatchRow]:
+    """Batches that read the source, not the quarantine."""
+    return [batch for batch in desk.batches if batch.origin == "source"]
+
+
+def where_of(batch: BatchRow) -> str:
+    """A batch in words, for `Residue.where`."""
+    return f"generation {batch.generation}, {batch.origin} batch {batch.batch}"
+
+
+def origin_of(row: Mapping[str, Any]) -> str:
+    """Where a refused row was read: `source`, or `quarantine` in a replay."""
+    return "source" if row.get("origin") in (None, "source") else "quarantine"

@@ -1,0 +1,107 @@
+"""The page about pipelines and flows: lag, published version, open quarantine, last runs. Reads what jobs left behind.
+
+No Airflow and no Spark here: the Airflow side mounts it, anything else could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from draindown import quarantine, report
+from draindown.card import backlog_words, card, verdict
+from draindown.gate import published
+from draindown.layout import FlowLayout
+from draindown.loader import BrokenPipeline, load_all
+from draindown.project import rooted
+from draindown.request import Step
+from draindown.spec import PipelineSpec
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("draindown.pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+_RUNS = 10
+_LEDGER = 30
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run of a flow: its verdict, its card, and the ledger rows of its batches."""
+
+    run_id: str
+    headline: str
+    card: str
+    batches: list[dict[str, object]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FlowView:
+    """One flow as the page shows it. `problem` says what could not be read."""
+
+    pipeline: str
+    flow: str
+    table: str
+    waiting: str = "not planned yet"
+    published: str = "nothing yet"
+    open_rows: Mapping[str, int] = field(default_factory=dict)
+    runs: list[RunView] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def ledger(self) -> list[dict[str, object]]:
+        """Rows of the newest batches, newest first."""
+        return [row for run in self.runs for row in reversed(run.batches)][:_LEDGER]
+
+
+def flows(pipelines: Path, root: Path, only: str | None = None) -> list[FlowView]:
+    """Every flow of every pipeline that can be read, or of the pipeline named `only`."""
+    found = (one for one in load_all(pipelines) if not isinstance(one, BrokenPipeline))
+    wanted = [rooted(one, root) for one in found if only is None or one.pipeline == only]
+    return [_flow(spec, name) for spec in wanted for name in spec.flows]
+
+
+def broken(pipelines: Path) -> list[str]:
+    """What is wrong with the pipeline files that can't be read."""
+    return [str(one.error) for one in load_all(pipelines) if isinstance(one, BrokenPipeline)]
+
+
+def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
+    """The page as HTML; whatever comes from data or files is escaped."""
+    return _TEMPLATES.get_template("flows.html").render(flows=list(views), errors=list(errors))
+
+
+def _flow(spec: PipelineSpec, name: str) -> FlowView:
+    layout = spec.layout(name)
+    try:
+        pointer = published(layout)
+        return FlowView(
+            pipeline=spec.pipeline,
+            flow=name,
+            table=layout.table,
+            waiting=_waiting(layout),
+            published="nothing yet" if pointer is None else str(pointer.version),
+            open_rows=quarantine.counts(layout).by_reason or {},
+            runs=[_run(layout, run_id) for run_id in report.runs(layout, _RUNS)],
+        )
+    except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others
+        return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")
+
+
+def _waiting(layout: FlowLayout) -> str:
+    for run_id in report.runs(layout, 1):
+        drained, planned = report.read(layout, run_id, "drain"), report.read(layout, run_id, "plan")
+        if drained and drained.drain:
+            return backlog_words(drained.drain.after)
+        if planned and planned.plan:
+            return backlog_words(planned.plan.backlog)
+    return "not planned yet"
+
+
+def _run(layout: FlowLayout, run_id: str) -> RunView:
+    steps = [found for step in get_args(Step) if (found := report.read(layout, run_id, step))]
+    batches = [row for step in steps if step.drain for row in step.drain.batches]
+    return RunView(run_id, verdict(steps) if steps else "no reports", card(steps), batches)
