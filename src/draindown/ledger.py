@@ -128,18 +128,19 @@ def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
     row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=int(commit["version"]))
     if row.started_at is not None:
         row = replace(row, seconds=round((finished - row.started_at).total_seconds(), 3))
-    return replace(row, **_done_by(commit))
+    inserted, updated, deleted = _done_by(commit)
+    return replace(row, inserted=inserted, updated=updated, deleted=deleted)
 
 
-def _done_by(commit: Mapping[str, Any]) -> dict[str, int]:
+def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Rows inserted, updated and deleted, as Delta counted them."""
     metrics = commit.get("operationMetrics") or {}
-    if commit.get("operation") == "MERGE":
-        return {
-            "inserted": int(metrics.get("numTargetRowsInserted", 0)),
-            "updated": int(metrics.get("numTargetRowsUpdated", 0)),
-            "deleted": int(metrics.get("numTargetRowsDeleted", 0)),
-        }
-    return {"inserted": int(metrics.get("numOutputRows", 0)), "updated": 0, "deleted": 0}
+    if commit.get("operation") != "MERGE":
+        return int(metrics.get("numOutputRows", 0)), 0, 0
+    inserted, updated, deleted = (
+        int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted")
+    )
+    return inserted, updated, deleted
 
 
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.errors import TerminalError
-from draindown.project import rooted as rooted
-from draindown.project import suite as suite
+from draindown.project import rooted, suite
 from draindown.request import Request, Step
 from draindown.spec import PipelineSpec
 

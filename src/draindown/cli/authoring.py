@@ -89,7 +89,7 @@ def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalEr
 
 
 def _bad_suite(root: Path, spec: PipelineSpec) -> TerminalError | None:
-    from draindown.airflow.identity import suite
+    from draindown.project import suite
     from draindown.errors import TerminalError
 
     try:

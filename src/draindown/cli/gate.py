@@ -119,7 +119,7 @@ def _waiver_text(waiver: Waiver) -> str:
 
 def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
     from draindown import gate as gates
-    from draindown.airflow.identity import suite
+    from draindown.project import suite
 
     wanted = spec.flow(flow).expectations
     return gates.names(suite(here.root, wanted)) if wanted else []

@@ -36,14 +36,14 @@ class Setting:
 
     def spec(self, pipeline: str) -> PipelineSpec:
         """The pipeline an argument means, its lake found from the project root."""
-        from draindown.airflow.identity import rooted
+        from draindown.project import rooted
         from draindown.loader import find, load
 
         return rooted(load(find(pipeline, self.root), self.environ), self.root)
 
     def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
         """The request of one step, as the DAG would make it."""
-        from draindown.airflow.identity import suite
+        from draindown.project import suite
         from draindown.request import Request
 
         flow_spec = spec.flow(flow)

@@ -1,4 +1,4 @@
-"""The JVM's class-data archive: classes of a small drain, parsed once at set-up, so that every later JVM starts faster.
+"""The JVM's class-data archive: classes of a real drain, parsed once at set-up, so that every later JVM starts faster.
 
 `python -m draindown.spark.archive` makes it where `sparkconf.class_archive` looks. It fits one Java and one class path;
 any other JVM ignores it. Measured on a run of 1,000 rows: a third of the wall time.
@@ -6,17 +6,25 @@ any other JVM ignores it. Measured on a run of 1,000 rows: a third of the wall t
 
 from __future__ import annotations
 
+import gzip
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import SparkSession
 
 from draindown import sparkconf
+from draindown.loader import find, load
+from draindown.project import rooted
+from draindown.request import Request
+from draindown.scaffold import init
+from draindown.spark.drain import drain
+from draindown.spark.maintenance import compact
 
 _MASTER = "local[2]"
-_ROWS = 20
+_NAME = "exercise"
 
 
 def make(target: Path | None = None) -> Path:
@@ -32,7 +40,10 @@ def make(target: Path | None = None) -> Path:
         for name, value in _settings(fresh).items():
             submit += ["--conf", f"{name}={value}"]
         command = [*submit, __file__, "exercise", scratch]
-        subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        subprocess.run(
+            command, check=True, text=True, env=os.environ | python, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         fresh.replace(archive)
     return archive
 
@@ -47,41 +58,17 @@ def _settings(fresh: Path) -> dict[str, str]:
 
 
 def exercise(spark: SparkSession, scratch: Path) -> None:
-    """A drain in small: a stream of commits, text parsed as JSON, a persisted batch, an append and a MERGE."""
-    lines, stream, table = (str(scratch / name) for name in ("lines", "stream", "table"))
-    rows = spark.range(_ROWS).select(functions.to_json(functions.struct("id")).alias("value"))
-    rows.write.mode("overwrite").option("compression", "gzip").text(lines)
-    spark.range(1).write.format("delta").save(stream)
-    spark.range(1).withColumn("seq", functions.lit(0)).write.format("delta").save(table)
-    query = (
-        spark.readStream.format("delta")
-        .load(stream)
-        .writeStream.option("checkpointLocation", str(scratch / "checkpoint"))
-        .foreachBatch(lambda batch, _: _batch(batch.sparkSession, lines, table))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    spark.sql(f"OPTIMIZE delta.`{table}`").collect()
-
-
-def _batch(spark: SparkSession, lines: str, table: str) -> None:
-    parsed: DataFrame = (
-        spark.read.text(lines)
-        .select("value", functions.from_json("value", "id bigint").alias("row"), "_metadata.file_path")
-        .selectExpr("row.id", "1 as seq", "row_number() over (partition by row.id order by value) as newest")
-        .where("newest = 1")
-        .persist()
-    )
-    parsed.groupBy("seq").agg(functions.count("*"), functions.max("id")).collect()
-    parsed.select("id", "seq").write.format("delta").mode("append").save(f"{table}_refused")
-    parsed.createOrReplaceTempView("draindown_exercise")
-    spark.sql(
-        f"MERGE INTO delta.`{table}` t USING draindown_exercise s ON t.id = s.id "
-        "WHEN MATCHED AND s.seq > t.seq THEN UPDATE SET id = s.id, seq = s.seq "
-        "WHEN NOT MATCHED THEN INSERT (id, seq) VALUES (s.id, s.seq)"
-    ).collect()
-    parsed.unpersist()
+    """The pipeline that `init` writes: drained twice, the second time into rows that are there, then compacted."""
+    root = scratch / "project"
+    init(root, _NAME)
+    spec = rooted(load(find(_NAME, root), {}), root)
+    landed = next((root / "landing" / _NAME).iterdir())
+    for run in ("first", "second"):
+        request = Request(spec=spec, flow=_NAME, step="drain", run_id=run, root=str(root))
+        drain(request, spark)
+        with gzip.open(landed.with_name("later.json.gz"), "wt") as later:
+            later.write(landed.read_text().replace("2026-01-01", "2026-01-02"))
+    compact(request.model_copy(update={"step": "compact", "force": True}), spark)
 
 
 def main(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from draindown import evidence, gate
 from draindown.errors import TerminalError
 from draindown.evidence import Partition, Table
+from draindown.lease import Lease
 from draindown.report import CompactPart, Outcome, StepReport, now, read_json, write_json
 from draindown.request import Request
 from draindown.spark.session import configured
@@ -46,10 +47,17 @@ class Rewritten:
 
 
 def compact(request: Request, spark: SparkSession) -> StepReport:
-    """Do the maintenance that the evidence asks for; idle without any. Needs the lease: never beside a drain.
+    """Do the maintenance that the evidence asks for, under the flow's lease; idle without any.
 
-    Raises TerminalError `vacuum-below-floor` if a table is set to forget removed files too early.
+    Raises TransientError `lease-held`; TerminalError `vacuum-below-floor` if a table is set to forget removed files too
+    early.
     """
+    with Lease(request.layout, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        return _compact(request, spark)
+
+
+def _compact(request: Request, spark: SparkSession) -> StepReport:
     started = now()
     layout, maintenance = request.layout, request.flow_spec.maintenance
     gate.carry(layout)

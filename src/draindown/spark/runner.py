@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from draindown import ledger, ledger_table, report
 from draindown.errors import DraindownError
 from draindown.exits import Exit, exit_for
+from draindown.gate import Refused
 from draindown.report import Backlog, DrainPart, StepReport, now
 from draindown.request import Request, Step
 from draindown.spark.drain import Stop
@@ -70,6 +71,7 @@ def failed(request: Request, error: Exception, started: datetime) -> StepReport:
         finished_at=now(),
         error=error.as_dict() if isinstance(error, DraindownError) else _crash(error, request),
         drain=_done_so_far(request) if request.step == "drain" else None,
+        check=error.part if isinstance(error, Refused) else None,
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from draindown import tables
 from draindown.errors import TerminalError
@@ -106,8 +106,8 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) 
     builder.execute()
 
 
-def _nullable(schema: StructType) -> list[object]:
-    return [type(field)(field.name, field.dataType, True) for field in schema]
+def _nullable(schema: StructType) -> list[StructField]:
+    return [StructField(field.name, field.dataType, True) for field in schema]
 
 
 def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
@@ -128,9 +128,9 @@ def merge(writer: Writer, fated: DataFrame, pruning: Mapping[str, Sequence[objec
     own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
     on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
     condition = F.expr(" AND ".join(on))
-    for column, values in pruning.items():
-        condition = F.col(f"t.{quoted(column)}").isin(*values) & condition
-    values = {quoted(c): F.col(f"s.{quoted(c)}") for c in columns}
+    for column, possible in pruning.items():
+        condition = F.col(f"t.{quoted(column)}").isin(*possible) & condition
+    values: dict[str, str | Column] = {quoted(c): F.col(f"s.{quoted(c)}") for c in columns}
     with configured(spark, writer.settings("rows", metadata)):
         (
             DeltaTable.forPath(spark, writer.layout.table)

@@ -76,8 +76,8 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
 
 
 def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
-    bottom = given._jdf.queryExecution().analyzed()  # type: ignore[operator]
-    for node in _above(result._jdf.queryExecution().analyzed(), bottom):  # type: ignore[operator]
+    bottom = given._jdf.queryExecution().analyzed()
+    for node in _above(result._jdf.queryExecution().analyzed(), bottom):
         kind = node.getClass().getSimpleName()
         if kind not in _ALLOWED:
             raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
@@ -115,8 +115,8 @@ def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataF
 
     Then it can't change for a key, and its values may prune the target.
     """
-    bottom = given._jdf.queryExecution().analyzed()  # type: ignore[operator]
-    node = result._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    bottom = given._jdf.queryExecution().analyzed()
+    node = result._jdf.queryExecution().analyzed()
     wanted = {a.exprId().id() for a in _items(node.output()) if a.name() == column}
     while not node.fastEquals(bottom):
         if node.getClass().getSimpleName() == "Project":

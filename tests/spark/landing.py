@@ -1,0 +1,108 @@
+"""A landing flow in a directory of its own: deliver files, drain them, and look at everything it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from draindown import checkpoint, tables
+from draindown.layout import FlowLayout
+from draindown.report import StepReport
+from draindown.request import Request
+from draindown.spark.drain import drain
+from draindown.spec import PipelineSpec
+
+COLUMNS = {
+    "id": "string not null",
+    "seq": "int not null",
+    "op": "string",
+    "a": "int",
+    "b": "string",
+    "part": "string",
+    "region": "string",
+}
+KEYED = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
+
+
+class Injected(Exception):
+    """A fault that a test asked for."""
+
+
+class Landing:
+    """Flow `f` of pipeline `p` under `home`, which is also the project root."""
+
+    def __init__(self, home: Path, **flow: Any) -> None:
+        self.home, self.landing, self.delivered = home, home / "landing", 0
+        self.landing.mkdir(parents=True)
+        source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
+        content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
+        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": content}})
+
+    @property
+    def layout(self) -> FlowLayout:
+        return self.spec.layout("f")
+
+    def request(self, run_id: str = "r", **more: Any) -> Request:
+        return Request(spec=self.spec, flow="f", step="drain", run_id=run_id, root=str(self.home), **more)
+
+    def transform(self, name: str, source: str) -> None:
+        """Write jobs/transforms/<name>.py."""
+        path = self.home / "jobs" / "transforms" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from pyspark.sql import functions as F\n\n\n" + source)
+
+    def deliver(self, *lines: str | bytes, name: str | None = None) -> Path:
+        """Put a file into the landing directory, in one piece."""
+        self.delivered += 1
+        path = self.landing / (name or f"{self.delivered:03}.json")
+        path.write_bytes(b"".join((x.encode() if isinstance(x, str) else x) + b"\n" for x in lines))
+        return path
+
+    def drain(self, spark: SparkSession, *, fault: str | None = None, **more: Any) -> StepReport:
+        """Drain; with `fault`, the first batch that reaches that step dies there with Injected."""
+        return drain(self.request(**more), spark, progress=lambda line: None, reached=_dying_at(fault))
+
+    def forget_last_batch(self) -> None:
+        """Delete what the checkpoint says of its newest batch being done."""
+        home = Path(self.layout.checkpoint(checkpoint.generation(self.layout))) / "commits"
+        newest = max(int(path.name) for path in home.iterdir() if path.name.isdigit())
+        (home / f".{newest}.crc").unlink(missing_ok=True)
+        (home / str(newest)).unlink()
+
+    def rows(self, columns: str = "*") -> list[dict[str, Any]]:
+        return self.read(self.layout.table, columns)
+
+    def tombstones(self) -> list[dict[str, Any]]:
+        return self.read(self.layout.tombstones)
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        return self.read(self.layout.quarantine)
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return sorted(self.read(self.layout.ledger), key=lambda row: row["table_version"])
+
+    @staticmethod
+    def read(path: str, columns: str = "*") -> list[dict[str, Any]]:
+        return tables.query(path, f"select {columns} from t").to_pylist() if tables.exists(path) else []
+
+    def totals(self) -> Mapping[str, int]:
+        """Sums over the ledger, after checking that every batch adds up and stands there once."""
+        rows = self.ledger()
+        assert len({(row["generation"], row["origin"], row["batch"]) for row in rows}) == len(rows)
+        for row in rows:
+            fates = row["applied"] + row["superseded"] + row["duplicate"] + row["quarantined"] + row["late"]
+            assert row["records"] == fates == row["lines"] - row["blank"], row
+            assert row["applied"] == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"], row
+        names = ("lines", "blank", "records", "quarantined", "superseded", "duplicate", "inserted", "updated")
+        return {name: sum(row[name] for row in rows) for name in (*names, "deleted", "remembered", "applied", "files")}
+
+
+def _dying_at(fault: str | None) -> Callable[[str], None]:
+    def reached(step: str) -> None:
+        if step == fault:
+            raise Injected(step)
+
+    return reached
