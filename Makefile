@@ -61,7 +61,7 @@ schema: setup ## Write the JSON Schema of pipeline files, for editors
 	@$(BIN)/draindown schema
 
 bench: setup ## Measure against the hand-written job
-	@$(PY) -m benchmarks
+	@$(PY) benchmarks/bench.py drain
 
 lock: ## Resolve requirements.in again (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on PATH: pipx install uv"; exit 1; }

@@ -128,7 +128,7 @@ class Target(_Model):
     )
     partition_by: list[ColumnName] = Field(
         default_factory=list,
-        description="Columns the table is partitioned by. They must not change for a key.",
+        description="Columns the table is partitioned by. Computed from the keys alone, they keep a batch to its partitions.",
         examples=[["flight_month"]],
     )
 
