@@ -32,6 +32,9 @@ class Desk:
     unlooked: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     unfinished: tuple[int, int] | None = None
+    lost: list[BatchRow] = field(default_factory=list)
+    accepted_before: set[str] = field(default_factory=set)
+    without: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
         """Note a residue unless both are equal."""
@@ -40,7 +43,7 @@ class Desk:
 
 
 def of_source(desk: Desk) -> list[BatchRow]:
-    """Batches that read the source, not the quarantine."""
+    """Batches that read the source through a checkpoint: no replays."""
     return [batch for batch in desk.batches if batch.origin == "source"]
 
 
@@ -50,5 +53,6 @@ def where_of(batch: BatchRow) -> str:
 
 
 def origin_of(row: Mapping[str, Any]) -> str:
-    """Where a refused row was read: `source`, or `quarantine` in a replay."""
-    return "source" if row.get("origin") in (None, "source") else "quarantine"
+    """Where a refused row was read: `source`, or by a `replay` of files or of the `quarantine`."""
+    kind = (row.get("origin") or "source").partition(":")[0]
+    return kind if kind in ("source", "replay") else "quarantine"

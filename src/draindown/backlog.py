@@ -10,6 +10,7 @@ from typing import Any
 
 from draindown import gate, intake, known, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
+from draindown.generations import refuse_behind
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
@@ -86,13 +87,15 @@ def backlog(request: Request, now: datetime) -> Backlog:
 def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[PlanPart, list[Finding]]:
     """Say what waits and decide what the flow's other steps must do, each with its reason.
 
-    `heap_bytes` is what the drain's driver will have. Raises like `look`, and TerminalError `checkpoint-missing`.
+    `heap_bytes` is what the drain's driver will have. Raises like `look`, and TerminalError `checkpoint-missing`,
+    `table-behind-checkpoint`.
     """
     layout = request.layout
     seen = look(request, now)
     ledger = _ledger(layout)
     number = generation(layout)
     refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
+    refuse_behind(layout, number)
     waiting = seen.backlog(now)
     batches = seen.cuts.cuts + len(_forecast_cuts(request, seen.new, heap_bytes))
     reasons = {"drain": _why_drain(layout, seen, ledger)}
@@ -167,7 +170,7 @@ def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
     if not tables.exists(layout.ledger):
         return []
     names = "run_id, generation, origin, batch, bytes, seconds"
-    sql = f"select {names} from t order by table_version desc limit {2 * _HISTORY}"
+    sql = f"select {names} from t order by generation desc, table_version desc limit {2 * _HISTORY}"
     rows: list[Mapping[str, Any]] = tables.query(layout.ledger, sql).to_pylist()
     return rows
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
-from draindown.report import read_json, write_json
+from draindown.report import read_json
 
 _RECENT = 50  # Spark removes logs of old batches, in no promised order; gaps there mean nothing
 
@@ -44,6 +44,13 @@ class Checkpoint:
         """The newest planned batch. Raises TerminalError `checkpoint-damaged`."""
         batches = self._batches("offsets")
         return self._offset(batches[-1]) if batches else None
+
+    @property
+    def intake_id(self) -> str | None:
+        """Id of the intake table that the newest planned batch reads. Raises like `last_offset`."""
+        batches = self._batches("offsets")
+        found = self._json(self._home / "offsets" / str(batches[-1]), 2).get("reservoirId") if batches else None
+        return None if found is None else str(found)
 
     @property
     def last_commit(self) -> int | None:
@@ -139,9 +146,10 @@ class Checkpoint:
 
 
 def _restore(path: str) -> list[str]:
+    pipeline, flow = ("PIPELINE", "FLOW", *Path(path).parts[:-3])[-2:]
     return [
+        f"draindown reset {pipeline} --flow {flow}",
         f"restore {path} from a copy, as a whole; an older copy will do: what it replays changes nothing",
-        "without a copy: the chapter on lost checkpoints in docs/runbook.md",
     ]
 
 
@@ -152,16 +160,8 @@ def generation(layout: FlowLayout) -> int:
         number = 1 if content is None else int(content["generation"])
     except (ValueError, KeyError, TypeError):
         raise _generation_error(layout, "it can't be read") from None
-    if content is None and _newest_directory(layout) > 1:
-        raise _generation_error(layout, f"it is missing, yet generation {_newest_directory(layout)} has a checkpoint")
-    return number
-
-
-def start_generation(layout: FlowLayout) -> int:
-    """Name the next generation as the live one, and return it; the first call gives 1. Call it under the lease."""
-    fresh = read_json(layout.generation) is None and _newest_directory(layout) == 0
-    number = 1 if fresh else generation(layout) + 1
-    write_json(layout.generation, {"generation": number})
+    if content is None and newest_directory(layout) > 1:
+        raise _generation_error(layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint")
     return number
 
 
@@ -183,7 +183,8 @@ def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> N
     )
 
 
-def _newest_directory(layout: FlowLayout) -> int:
+def newest_directory(layout: FlowLayout) -> int:
+    """The greatest generation that left anything behind; 0 before the first."""
     home = Path(layout.checkpoint(1)).parent.parent
     names = [path.name for path in home.iterdir()] if home.is_dir() else []
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
@@ -194,6 +195,8 @@ def _generation_error(layout: FlowLayout, found: str) -> TerminalError:
         "generation-damaged",
         tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
         found=f"{layout.generation}: {found}",
-        next=f"restore {layout.generation} from a copy, or write the newest number under "
-        f'{Path(layout.checkpoint(1)).parent.parent} into it: {{"generation": N}}',
+        next=[
+            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"restore {layout.generation} from a copy",
+        ],
     )

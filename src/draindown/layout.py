@@ -66,6 +66,11 @@ class FlowLayout:
         """JSON file: the rows that the newest replay of quarantined rows releases once its commit is there."""
         return f"{self.home}/replaying.json"
 
+    @property
+    def replays(self) -> str:
+        """Directory of one JSON file per replay of files or of a range of time: its batches, pinned."""
+        return f"{self.home}/replays"
+
     def checkpoint(self, generation: int) -> str:
         """Spark's checkpoint of one generation."""
         return f"{self.home}/generations/{generation:04d}/checkpoint"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from draindown.errors import TerminalError
 
-Origin = Literal["source", "quarantine"]
+Origin = Literal["source", "quarantine", "replay"]
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 
@@ -130,6 +130,19 @@ def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
         row = replace(row, seconds=round((finished - row.started_at).total_seconds(), 3))
     inserted, updated, deleted = _done_by(commit)
     return replace(row, inserted=inserted, updated=updated, deleted=deleted)
+
+
+def closed(commit: Mapping[str, Any]) -> BatchRow | None:
+    """What `from_commit` says, if it adds up and the commit did what its writer expected of it.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    row = from_commit(commit)
+    if row is None:
+        return None
+    expected = json.loads(commit["userMetadata"])[_KEY]
+    pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
+    return conserve(row, fates_seen=pairs)
 
 
 def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from draindown import tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
-from draindown.ledger import TIMES, BatchRow, Origin, from_commit
+from draindown.ledger import TIMES, BatchRow, Origin, closed, from_commit
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -31,27 +31,38 @@ _LOOK_BACK = 100
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows, each once however often it is called."""
     for row in rows:
-        app = f"ledger:{row.generation}:{row.origin}"
+        # two replays may end in another order than they began, so that each of their batches has an id of its own
+        apart = f":{row.batch}" if row.origin == "replay" else ""
+        app = f"ledger:{row.generation}:{row.origin}{apart}"
         tables.append(layout.ledger, pa.Table.from_pylist([_flat(row)], schema=SCHEMA), app=(app, row.batch))
 
 
 def heal(layout: FlowLayout) -> list[BatchRow]:
-    """Append what the target's newest commits say and the ledger lacks; returns the rows added, oldest first."""
+    """Append what the target's newest commits say and the ledger lacks; returns the rows added, oldest first.
+
+    Raises TerminalError `ledger-does-not-add-up`, as the batch did that made such a commit, until someone has looked.
+    """
     if not tables.exists(layout.table):
         return []
     known = {(row.generation, row.origin, row.batch) for row in recent(layout, _LOOK_BACK)}
-    commits = [from_commit(commit) for commit in tables.history(layout.table, _LOOK_BACK)]
-    mine = [row for row in reversed(commits) if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
-    lacking = [row for row in mine if (row.generation, row.origin, row.batch) not in known]
-    record(layout, lacking)
-    return lacking
+    added = []
+    for commit in reversed(tables.history(layout.table, _LOOK_BACK)):
+        row = from_commit(commit)
+        if row is None or (row.pipeline, row.flow) != (layout.pipeline, layout.flow):
+            continue
+        if (row.generation, row.origin, row.batch) not in known and closed(commit):
+            record(layout, [row])
+            added.append(row)
+    return added
 
 
 def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
-    """The newest ledger rows by table version, oldest first."""
+    """The newest ledger rows by generation and table version, oldest first: a table made anew counts from 0 again."""
     if not tables.exists(layout.ledger):
         return []
-    found = tables.query(layout.ledger, f"select * from t order by table_version desc limit {int(limit)}")
+    found = tables.query(
+        layout.ledger, f"select * from t order by generation desc, table_version desc limit {int(limit)}"
+    )
     return [BatchRow.from_dict(row) for row in reversed(found.to_pylist())]
 
 

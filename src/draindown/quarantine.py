@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from draindown.layout import FlowLayout
 from draindown.report import now
 
 State = Literal["open", "released", "discarded"]
-Action = Literal["released", "discarded"]
+Action = Literal["released", "discarded", "reopened"]
 
 COLUMNS = (
     *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
@@ -137,21 +138,69 @@ def resolve(
 ) -> int:
     """Record a decision about rows. Idempotent: rows that are decided already are left out."""
     decided = _decisions(layout)
-    fresh = [known for known in dict.fromkeys(ids) if known not in decided]
-    if fresh:
-        row: dict[str, Any] = {"action": action, "at": now(), "by": by, "note": note, "run_id": run_id}
-        tables.append(
-            layout.resolutions, pa.Table.from_pylist([{"quarantine_id": i} | row for i in fresh], RESOLUTIONS)
-        )
-    return len(fresh)
+    return _decide(layout, [known for known in dict.fromkeys(ids) if known not in decided], action, by, note, run_id)
+
+
+def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
+    """Take back decisions: what they were about is no longer so. Idempotent; returns how many."""
+    decided = _decisions(layout)
+    return _decide(layout, [known for known in dict.fromkeys(ids) if known in decided], "reopened", by, note, "")
+
+
+def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
+    """Release the rows again that were reopened with this note, by the runs that released them before."""
+    decided = _decisions(layout)
+    if not tables.exists(layout.resolutions):
+        return 0
+    rows = tables.query(
+        layout.resolutions, 'select quarantine_id, action, run_id, note from t order by "at"'
+    ).to_pylist()
+    runs = {row["quarantine_id"]: row["run_id"] or "" for row in rows if row["action"] == "released"}
+    ids = {row["quarantine_id"] for row in rows if row["action"] == "reopened" and row["note"] == note}
+    again = [known for known in sorted(ids & runs.keys()) if known not in decided]
+    for run_id in sorted({runs[known] for known in again}):
+        _decide(layout, [i for i in again if runs[i] == run_id], "released", by, "the reset was undone", run_id)
+    return len(again)
+
+
+def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
+    """Release rows that a batch let through when it read their file again, discarded ones too. Idempotent."""
+    decided = _decisions(layout)
+    fresh = [known for known in dict.fromkeys(ids) if decided.get(known) != "released"]
+    # without a run: what a replay of refused rows released is counted by run
+    return _decide(layout, fresh, "released", by, f"let through by run {run_id}, which read their files again", "")
+
+
+def released(layout: FlowLayout) -> dict[str, str]:
+    """Ids of the rows that are released now, each with the run that replayed it; "" where its file was read again."""
+    if not tables.exists(layout.resolutions):
+        return {}
+    rows = tables.query(layout.resolutions, 'select quarantine_id, action, run_id from t order by "at"').to_pylist()
+    newest = {row["quarantine_id"]: row for row in rows}
+    return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
+
+
+def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, note: str, run_id: str) -> int:
+    if ids:
+        row: dict[str, Any] = {"action": action, "at": _after_all(layout), "by": by, "note": note, "run_id": run_id}
+        tables.append(layout.resolutions, pa.Table.from_pylist([{"quarantine_id": i} | row for i in ids], RESOLUTIONS))
+    return len(ids)
+
+
+def _after_all(layout: FlowLayout) -> datetime:
+    """Now, but later than every earlier decision, whatever the clock does: the newest one of a row counts."""
+    if not tables.exists(layout.resolutions):
+        return now()
+    newest = tables.query(layout.resolutions, 'select max("at") as newest from t').to_pylist()[0]["newest"]
+    return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
 
 
 def _decisions(layout: FlowLayout) -> dict[str, str]:
     if not tables.exists(layout.resolutions):
         return {}
-    # the first decision counts: a later one about the same row found it decided
-    rows = tables.query(layout.resolutions, 'select quarantine_id, action from t order by "at" desc').to_pylist()
-    return {row["quarantine_id"]: row["action"] for row in rows}
+    rows = tables.query(layout.resolutions, 'select quarantine_id, action from t order by "at"').to_pylist()
+    newest = {row["quarantine_id"]: row["action"] for row in rows}
+    return {known: action for known, action in newest.items() if action != "reopened"}
 
 
 def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[str, Any]]:

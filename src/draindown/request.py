@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -16,6 +16,17 @@ from draindown.spec import FlowSpec, PipelineSpec
 Step = Literal["plan", "drain", "check", "compact"]
 MAX_BYTES = 100 * 1024  # one argv string may hold 128 KiB on Linux
 _MAX_DECODED = 8 * 1024 * 1024
+
+
+class Again(BaseModel):
+    """Input to be read again: first seen in [since, until), or the named files. `again`: even if it was before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    files: tuple[str, ...] = ()
+    again: bool = False
 
 
 class Request(BaseModel):
@@ -38,6 +49,7 @@ class Request(BaseModel):
     deadline: float | None = Field(default=None, description="seconds after which no further batch is started")
     force: bool = Field(default=False, description="compact even without evidence")
     quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
+    replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
 
     @property
     def flow_spec(self) -> FlowSpec:

@@ -57,7 +57,7 @@ class FilesSource(_Model):
         examples=["30 seconds"],
     )
     max_record_bytes: Size = Field(
-        default=8 * 1024**2, description="A file with a longer record is parked.", examples=["8mb"]
+        default=8 * 1024**2, description="A longer record is refused.", examples=["8mb"]
     )
     header: bool = Field(default=True, description="csv: the first line of each file names its columns.")
     delimiter: str = Field(

@@ -39,6 +39,16 @@ def table_id(path: str) -> str:
     return str(_open(path).metadata().id)
 
 
+def partition_columns(path: str) -> list[str]:
+    """The columns the table is partitioned by, in order."""
+    return list(_open(path).metadata().partition_columns)
+
+
+def is_empty(path: str) -> bool:
+    """Whether the table holds no file."""
+    return not _open(path).file_uris()
+
+
 def query(path: str, sql: str) -> pa.Table:
     """The result of a query over the table, which is called `t` there. Strings come as `string`, not as views."""
     return _run(_open(path), sql)
@@ -92,6 +102,18 @@ def append(
         target, table, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(*app)])
     )
     return True
+
+
+def delete(path: str, where: str) -> None:
+    """Delete rows, in one commit. Nothing happens where there is no table."""
+    if exists(path):
+        _open(path).delete(where)
+
+
+def files_missing(path: str, version: int) -> list[str]:
+    """Data files of one version of a table that are not there. Raises what reading that version raises."""
+    uris = DeltaTable(_plain(path), version=version).file_uris()
+    return [uri for uri in uris if not Path(_plain(uri)).is_file()]
 
 
 def small_files(path: str, target_file_size: int) -> dict[Partition, int]:

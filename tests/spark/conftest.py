@@ -76,7 +76,17 @@ class Landing:
 
     def sums(self) -> dict[str, int]:
         """The ledger's sums, after holding them against each other and against the tables."""
-        names = ("lines", "blank", "records", "applied", "superseded", "duplicate", "quarantined", "inserted", "deleted")
+        names = (
+            "lines",
+            "blank",
+            "records",
+            "applied",
+            "superseded",
+            "duplicate",
+            "quarantined",
+            "inserted",
+            "deleted",
+        )
         what = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in names)
         sums: dict[str, int] = tables.query(self.layout.ledger, f"select {what} from t").to_pylist()[0]
         assert sums["lines"] == sums["records"] + sums["blank"]

@@ -13,11 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown import gate, report, tables
 from draindown.backlog import backlog, plan
 from draindown.errors import TerminalError
+from draindown.generations import app_id
 from draindown.intake import take_in
 from draindown.ledger import BatchRow
 from draindown.ledger_table import record
@@ -58,6 +59,10 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")
+    known = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
+    # before anything is published or recorded: an empty commit that says which batches the target holds
+    nothing, held = pa.table({"a": pa.array([], pa.int64())}), CommitProperties(app_transactions=[known])
+    write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=held)
 
 
 def batch(number: int, **more: Any) -> BatchRow:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from draindown.checkpoint import Checkpoint, Offset, generation, refuse_lost, start_generation
+from draindown.checkpoint import Checkpoint, Offset, generation, newest_directory, refuse_lost
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 
@@ -128,24 +128,18 @@ def test_damage_is_named_before_spark_starts(
         checkpoint.verify()
     assert caught.value.code == code
     assert word in caught.value.found
-    assert str(tmp_path / "c") in caught.value.next[0]
+    assert caught.value.next[0].startswith("draindown reset ")
+    assert str(tmp_path / "c") in caught.value.next[1]
 
 
 LAYOUT = {"pipeline": "p", "flow": "f", "table_name": "f"}
 
 
-def test_generations_count_from_one(tmp_path: Path) -> None:
+def test_the_first_generation_needs_no_name(tmp_path: Path) -> None:
     layout = FlowLayout(str(tmp_path), **LAYOUT)
-    assert generation(layout) == 1
-    assert (start_generation(layout), generation(layout)) == (1, 1)
-    assert (start_generation(layout), generation(layout)) == (2, 2)
-
-
-def test_the_first_generation_is_not_named_again_once_it_has_a_checkpoint(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), **LAYOUT)
+    assert (generation(layout), newest_directory(layout)) == (1, 0)
     Path(layout.checkpoint(1)).mkdir(parents=True)
-    assert generation(layout) == 1
-    assert start_generation(layout) == 2
+    assert (generation(layout), newest_directory(layout)) == (1, 1)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"generation": "x"}', None])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from draindown.report import PlanPart, StepReport
-    from draindown.request import Request, Step
+    from draindown.request import Again, Request, Step
     from draindown.spark.drain import Stop
     from draindown.spec import PipelineSpec
 
@@ -170,5 +170,19 @@ def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ..
     request = this.request(flow, "drain")
     with _spark(this, short=True) as spark:
         report, this.exit = attempt(request, lambda _stop: replay(request, spark))
+    this.reports.append(report)
+    this.finish()
+
+
+def replay_input(here: Setting, spec: PipelineSpec, flow: str, asked: Again, out: Output) -> None:
+    """Read input again, beside the checkpoint; prints its card and ends with its exit code."""
+    from draindown.spark.ranges import replay
+    from draindown.spark.runner import attempt
+
+    this = _Run(here, spec, out, {"replay": asked})
+    request = this.request(flow, "drain")
+    with _spark(this, short=True) as spark:
+        report, this.exit = attempt(request, lambda _stop: replay(request, spark, progress=out.progress))
+    out.progress_done()
     this.reports.append(report)
     this.finish()

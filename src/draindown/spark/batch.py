@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from draindown import ledger, ledger_table, tables
 from draindown.errors import TerminalError
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import fates, records, refused, target, transforms
+from draindown.spark import again, fates, records, refused, target, transforms
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
-from draindown.spark.reading import PLACE, InputFile, local_path, offsets
+from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
 from draindown.spark.session import configured
 from draindown.spark.target import CHANGED_AT, Writer
@@ -38,7 +38,8 @@ Reached = Callable[[str], None]
 class Batch:
     """What one batch is made of: files, or for a replay `lines`.
 
-    `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `keep_open`: told the `_id`
+    `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `was_read`: called when
+    everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the `_id`
     of every line that a replay refuses again, before anything is written.
     """
 
@@ -52,12 +53,14 @@ class Batch:
     lines: Sequence[tuple[DataFrame, str | None]] = ()
     transform: Transform | None = None
     reached: Reached = lambda step: None
+    was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda refused: None
 
     @property
     def origin(self) -> Origin:
         """Where the rows come from, as the ledger says it."""
-        return "source" if self.writer.origin == "source" else "quarantine"
+        kind = self.writer.origin.partition(":")[0]
+        return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Counted:
     """What the one pass over a parsed batch found. `groups` are rows of (PLACE, blank, reason, field, n, smallest id)."""
 
     groups: Sequence[Row]
-    pruning: Mapping[str, Sequence[object]]
+    pruning: Mapping[str, Sequence[str | None]]
     max_sequence: str | None
 
     def rows(self, wanted: Callable[[Row], bool]) -> int:
@@ -96,17 +99,17 @@ class Counted:
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """Apply one batch and return its ledger row; a batch that the target holds already changes nothing.
 
-    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `partition-moved`, and what reading and
-    merging raise.
+    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, and what reading and merging raise.
     """
     if batch.writer.is_done():
         ledger_table.heal(batch.writer.layout)
         return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
-    with configured(spark, {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}):
+    with configured(spark, SETTINGS | {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}):
         parsed, frame = _parsed(spark, batch)
         with _persisted(frame):
             counted = _count(parsed, frame, batch)
             _lines_agree(batch, counted)
+            batch.was_read()
             batch.reached("read")
             row = _begin(batch, counted)
             _quarantine(batch, frame, counted, row)
@@ -147,15 +150,24 @@ def _has_columns(batch: Batch, frame: DataFrame) -> None:
 
 
 def _refuse_missing(frame: DataFrame, batch: Batch) -> DataFrame:
-    """Refuse rows whose key, sequence or partition came out NULL of the transform."""
+    """Refuse rows whose key or sequence came out NULL of the transform, or empty where it names a partition.
+
+    Delta keeps an empty partition value as NULL: an empty key would never be found again, any other column says NULL.
+    """
     goal = batch.writer.flow.target
+    text = [name for name in goal.partition_by if frame.schema[name].dataType.typeName() == "string"]
     why = F.col(WHY)
     for name in dict.fromkeys([*goal.keys, *goal.sequence_by]):
         missing = F.struct(
             F.lit("missing").alias("reason"), F.lit(name).alias("field"), F.lit(None).cast("string").alias("detail")
         )
-        why = F.when(why.isNull() & ~F.col("_blank") & F.col(quoted(name)).isNull(), missing).otherwise(why)
-    return frame.withColumn(WHY, why) if batch.writer.flow.is_keyed else frame
+        value = F.col(quoted(name))
+        absent = value.isNull() | (value == "") if name in text else value.isNull()
+        why = F.when(why.isNull() & ~F.col("_blank") & absent, missing).otherwise(why)
+    if batch.writer.flow.is_keyed:  # the text of good rows is not kept in memory
+        frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+    emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
+    return frame.withColumns(emptied) if emptied else frame
 
 
 @contextmanager
@@ -169,9 +181,18 @@ def _persisted(frame: DataFrame) -> Iterator[None]:
 
 def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     goal = batch.writer.flow.target
-    partitions = [name for name in goal.partition_by if transforms.depends_only_on(frame, name, set(goal.keys), parsed)]
+    partitions = [
+        name
+        for name in goal.partition_by
+        if frame.schema[name].dataType.typeName() in target.PRUNED_BY
+        and transforms.depends_only_on(frame, name, set(goal.keys), parsed)
+    ]
     good = F.col(WHY).isNull() & ~F.col("_blank")
-    extra = [F.collect_set(F.when(good, F.col(quoted(name)))).alias(f"_p{i}") for i, name in enumerate(partitions)]
+    # as text: Python has no dates after the year 9999; in a struct, because a set leaves NULL out
+    extra = [
+        F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))).alias(f"_p{i}")
+        for i, name in enumerate(partitions)
+    ]
     if goal.sequence_by:
         extra.append(F.max(F.when(good, F.col(quoted(goal.sequence_by[0])))).cast("string").alias("_s"))
     groups = (
@@ -179,9 +200,9 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *extra)
         .collect()
     )
-    pruning = {}
+    pruning: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(partitions):
-        values = sorted({value for group in groups for value in group[f"_p{i}"]})
+        values = sorted({value for group in groups for (value,) in group[f"_p{i}"]}, key=lambda v: (v is not None, v))
         if len(values) <= _MAX_PRUNING_VALUES:
             pruning[name] = values
     newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
@@ -233,7 +254,13 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
 def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
     if batch.origin == "quarantine":  # refused again: its row in the quarantine stays open
         batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
-    elif row.quarantined:
+    elif again.concerns(batch.writer):
+        bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
+        files = [file.path for file in batch.files]
+        fresh = again.quarantine(batch.writer, bad, offsets(counted.blocks), files, batch.run_id, batch.first_seen)
+        if fresh is not None:
+            _written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
+    elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
         refused.quarantine(batch.writer, bad, offsets(counted.blocks), batch.run_id, batch.first_seen)
         _written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
@@ -242,7 +269,7 @@ def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow)
 
 def _written(row: BatchRow, path: str, expected: int, fate: str) -> None:
     """Hold what a side table's newest commit says it wrote against what the batch counted."""
-    wrote = int(tables.history(path, 1)[0]["operationMetrics"]["numOutputRows"])
+    wrote = int(tables.history(path, 1)[0]["operationMetrics"].get("numOutputRows", 0))
     if wrote != expected:
         raise ledger.not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
@@ -256,14 +283,16 @@ def _stamped(good: DataFrame, batch: Batch) -> DataFrame:
 
 def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
     expected = counted.rows(lambda group: group["reason"] is None and not group["_blank"])
+    row = replace(row, inserted=expected)
     target.append(batch.writer, _stamped(good, batch).drop("_delete"), row.as_metadata())
-    return _close(batch, row, {"inserted": expected, "updated": 0, "deleted": 0})
+    return _close(batch, row)
 
 
 def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
     goal, spark = batch.writer.flow.target, good.sparkSession
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
-    winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by)
+    order = target.columns_of(spark, batch.writer.layout.table)
+    winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     fated = fates.compare(winners, held, target.held_tombstones(spark, batch.writer), goal.keys, goal.sequence_by)
     with _persisted(fated):
         counts = fates.count(fated)
@@ -279,38 +308,35 @@ def _apply(batch: Batch, fated: DataFrame, counts: Mapping[str, int], counted: C
         row,
         superseded=counts.get("superseded", 0) + counts["_superseded"],
         duplicate=counts.get("duplicate", 0) + counts["_duplicates"],
+        inserted=counts.get("insert", 0),
+        updated=counts.get("update", 0),
+        deleted=counts.get("delete", 0),
         remembered=counts.get("remember", 0),
     )
-    deletes = counts.get("delete", 0) + row.remembered
+    deletes = row.deleted + row.remembered
     fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
-    if deletes:
+    if deletes or batch.writer.holds(batch.writer.layout.tombstones, "tombstones"):
         target.remember(batch.writer, fated, batch.changed_at)
         _written(row, batch.writer.layout.tombstones, deletes, "deletes")
     batch.reached("remembered")
-    expected = {done: counts.get(act, 0) for act, done in _DONE.items()}
-    if any(expected.values()):
+    if row.inserted or row.updated or row.deleted:
         target.merge(batch.writer, fated, counted.pruning, row.as_metadata())
     else:
         nothing = fated.where(F.lit(False)).drop("_delete", fates.FATE, *fates.LOSERS)
         target.append(batch.writer, nothing, row.as_metadata())
-    return _close(batch, row, expected)
+    return _close(batch, row)
 
 
-_DONE = {"insert": "inserted", "update": "updated", "delete": "deleted"}
-
-
-def _close(batch: Batch, row: BatchRow, expected: Mapping[str, int]) -> BatchRow:
+def _close(batch: Batch, row: BatchRow) -> BatchRow:
     """Make the ledger row of the commit just made, after holding every fate against what the commit did."""
     batch.reached("merged")
     commit = tables.history(batch.writer.layout.table, 1)[0]
-    written = ledger.from_commit(commit)
+    written = ledger.closed(commit)
     if written is None or (written.generation, written.batch) != (row.generation, row.batch):
         raise ledger.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])
-    pairs = {fate: (count, getattr(written, fate)) for fate, count in expected.items()}
-    row = ledger.conserve(written, fates_seen=pairs)
-    ledger_table.record(batch.writer.layout, [row])
+    ledger_table.record(batch.writer.layout, [written])
     batch.reached("recorded")
-    return row
+    return written
 
 
 def stamp_after(last: datetime | None, now: datetime) -> datetime:

@@ -11,18 +11,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import backlog, checkpoint, intake, ledger, ledger_table, tables, wording
-from draindown.checkpoint import Checkpoint
+from draindown import backlog, generations, intake, ledger, ledger_table, wording
 from draindown.errors import DraindownError, TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
-from draindown.spark import session, transforms
+from draindown.spark import again, session, transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
 from draindown.spark.reading import InputFile
-from draindown.spark.target import Writer, app_id
+from draindown.spark.replay import settle
+from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
 
 Progress = Callable[[str], None]
@@ -55,6 +55,7 @@ class _Drain:
     progress: Progress
     reached: Reached
     begun: float
+    without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
     failure: BaseException | None = None
 
@@ -80,23 +81,30 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         taken = references.collect()
-        files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in taken]
-        _refuse_other_bytes(self.request, files)
+        rows = [row for row in taken if row["path"] not in self.without]
+        files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
+        writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
+        if not writer.is_done():  # whose files may rightly be gone
+            _refuse_other_bytes(self.request, files)
         newest = ledger_table.recent(self.request.layout, 1)
         started = now()
         batch = Batch(
-            writer=Writer(self.request.layout, self.request.flow_spec, self.generation, number),
+            writer=writer,
             run_id=self.request.run_id,
-            first_seen=max(row["first_seen"] for row in taken),
+            # Spark gives naive local times; only an aware one means the same in the hour that clocks repeat
+            first_seen=max(row["first_seen"].astimezone() for row in taken),
             changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
             started_at=started,
             cut=max(row["cut"] for row in taken),
             files=files,
+            lines=() if files else _no_lines(references.sparkSession),
             transform=self.transform,
             reached=self.reached,
+            was_read=lambda: _refuse_other_bytes(self.request, files),
         )
         row = process(references.sparkSession, batch)
-        _refuse_other_bytes(self.request, files)
+        if again.concerns(writer):
+            settle(self.request.layout, by=self.request.owner)
         self.rows.append(row)
         self.progress(_line(row))
 
@@ -117,12 +125,22 @@ def drain(
     started, layout = now(), request.layout
     with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        generation = _resume(layout)
+        settle(layout, by=request.owner)
+        generation = generations.resume(layout)
         heap = session.heap_bytes(spark)
         taken = intake.take_in(request, heap_bytes=heap, now=started, progress=_counting(progress, "files looked at"))
         before = backlog.backlog(request, started)
         progress(f"{wording.count(before.files, 'file')} waiting, {taken.bound.reason}")
-        state = _Drain(request, generation, _transform(request), stop or Stop(), progress, reached, time.monotonic())
+        state = _Drain(
+            request,
+            generation,
+            _transform(request),
+            stop or Stop(),
+            progress,
+            reached,
+            time.monotonic(),
+            without=generations.without(layout, generation),
+        )
         bounded = _stream(spark, layout, state) if before.files else None
         after = backlog.backlog(request, now())
     part = DrainPart(
@@ -155,13 +173,9 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     return "done" if before.files else "idle"
 
 
-def _resume(layout: FlowLayout) -> int:
-    generation = checkpoint.generation(layout)
-    Checkpoint(layout.checkpoint(generation)).verify()
-    known = tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
-    checkpoint.refuse_lost(layout, generation, known)
-    ledger_table.heal(layout)
-    return generation
+def _no_lines(spark: SparkSession) -> list[tuple[DataFrame, str | None]]:
+    """Input of a batch none of whose files is left: it is counted and committed like any other."""
+    return [(spark.createDataFrame([], "value string, _file string, _block long, _id long"), None)]
 
 
 def _transform(request: Request) -> Transform | None:
@@ -206,7 +220,7 @@ def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
             "input-changed",
             tried=f"read {wording.count(len(files), 'file')} of flow {request.flow} as they were taken in",
             found="; ".join(f"{finding.subject}: {finding.detail}" for finding in found[:5]),
-            changed="nothing of this batch is published",
+            changed="nothing of this batch is in the table",
             next=[
                 "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
                 f"draindown audit {request.spec.pipeline}",

@@ -16,7 +16,7 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
     jvm = spark._jvm
     convert = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
     tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(  # type: ignore[union-attr]
-        convert.expression(F.expr(expression)._jc)  # type: ignore[operator, union-attr]
+        convert.expression(F.expr(expression)._jc)
     )
     return ClassicColumn(convert.column(tried))
 
@@ -24,6 +24,11 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
 def quoted(name: str) -> str:
     """A column name as Spark SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Text as a SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def columns_of(frame: DataFrame, names: list[str]) -> list[Column]:

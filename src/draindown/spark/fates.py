@@ -24,9 +24,12 @@ LOSERS = ("_duplicates", "_superseded")
 _TIE = "tie"
 
 
-def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame:
-    """One row per key: the columns of `rows` plus LOSERS. Needs `_delete`; keys and sequence not null."""
-    content = _content(rows, [c for c in rows.columns if c != "_delete"])
+def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """One row per key: the columns of `rows` plus LOSERS. Needs `_delete`; keys and sequence not null.
+
+    `order`: the table's columns, in the order in which content is compared.
+    """
+    content = _content(rows, [c for c in order if c in rows.columns])
     by_key = Window.partitionBy(*_columns(keys))
     ordered = by_key.orderBy(*[c.desc() for c in _columns(sequence)], F.col("_delete").desc(), F.col("_content").desc())
     mark = F.struct(*_columns(sequence), "_delete", "_content")
@@ -76,7 +79,7 @@ def compare(
 
 def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str]) -> DataFrame:
     """`fated` with every `tie` decided by content: `update`, `duplicate` or `superseded`."""
-    columns = [c for c in target.columns if c != "_changed_at"]
+    columns = [c for c in target.columns if c != "_changed_at" and c in fated.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
     ties = fated.where(F.col(FATE) == _TIE)
     own = _content(fated, columns)

@@ -7,12 +7,13 @@ Reasons, in the order they are looked for: `too_large`, `malformed`, then per co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.spark.casting import can_clash, is_there, text_of, typed
 from draindown.spark.evaluation import quoted, try_eval
 from draindown.spark.reading import PLACE, union
 from draindown.spark.records import Records
@@ -22,7 +23,7 @@ WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
 
 KEPT = ("_rescued", "_delete", "_blank", WHY, "_raw", *PLACE)
-"""What `parse` adds to the contract's columns. `_raw` is kept for refused records only."""
+"""What `parse` adds to the contract's columns. `_raw` is kept for records that are or may yet be refused."""
 
 _DETAIL = 200
 
@@ -35,64 +36,63 @@ def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arriv
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
 
 
-def _typed(flow: FlowSpec, records: Records) -> DataFrame:
+def _typed(flow: FlowSpec, records: Records) -> Records:
+    """The records with each column's cell as `_t0`, `_t1`... and its typed value under the column's name."""
     cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
-    frame = records.frame.select("_raw", "_blank", "_broken", "_unknown", *PLACE, *cells)
-    typed = [_cast(frame, f"_t{i}", column.type).alias(name) for i, (name, column) in enumerate(flow.columns.items())]
-    return frame.select("*", *typed)
+    frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
+    values = {name: typed(frame, f"_t{i}", column.type) for i, (name, column) in enumerate(flow.columns.items())}
+    return replace(records, frame=frame.withColumns(values))
 
 
-def _cast(frame: DataFrame, cell: str, kind: str) -> Column:
-    """The cell as `kind`, NULL where it isn't one. Infinite and NaN are no numbers here; -0.0 is 0.0."""
-    source = frame.schema[cell].dataType.simpleString()
-    if source == kind:
-        result = F.col(cell)
-    elif "<" in kind:
-        text = f"to_json({cell})" if "<" in source else cell
-        result = try_eval(frame.sparkSession, f"from_json({text}, '{_in_string(kind)}', map('mode', 'FAILFAST'))")
-    else:
-        result = F.expr(f"try_cast({cell} as {kind})")
-        if not _analyses(frame, result):
-            result = F.expr(f"try_cast(cast({cell} as string) as {kind})")
-    if kind in ("float", "double"):
-        result = F.when(F.abs(result) < float("inf"), result + F.lit(0.0).cast(kind))
-    return result
-
-
-def _in_string(kind: str) -> str:
-    return kind.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _analyses(frame: DataFrame, column: Column) -> bool:
-    try:
-        frame.select(column)
-    except AnalysisException:
-        return False
-    return True
-
-
-def _judge(spark: SparkSession, flow: FlowSpec, typed: DataFrame, arrived_at: datetime) -> DataFrame:
-    frame = typed.withColumn("_delete", _is_delete(spark, flow))
+def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
+    frame = records.frame.withColumn("_delete", _is_delete(spark, flow))
     if "arrived_at" not in flow.columns:
         frame = frame.withColumn("arrived_at", F.lit(arrived_at))
-    why: Column | None = None
-    for condition, reason, field, detail in _refusals(spark, flow):
-        found = F.struct(
-            F.lit(reason).alias("reason"), F.lit(field).cast("string").alias("field"), detail.alias("detail")
-        )
-        why = F.when(condition, found) if why is None else why.when(condition, found)
-    assert why is not None
-    frame = frame.withColumn(WHY, F.when(~F.col("_blank"), why))
-    good = F.col(WHY).isNull() & ~F.col("_blank")
+    refusals = list(_refusals(spark, flow, records))
+    code = F.when(F.lit(False), F.lit(0))
+    for number, refusal in enumerate(refusals, 1):
+        code = code.when(refusal.condition, F.lit(number))
+    # a number first: with a struct for each reason the generated code is too long for the JVM to compile
+    frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
+    refused = F.col("_code").isNotNull()
+    good = ~refused & ~F.col("_blank")
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         F.when(good, F.col("_unknown")).alias("_rescued"),
         "_delete",
         "_blank",
-        WHY,
-        F.when(F.col(WHY).isNotNull(), F.col("_raw")).alias("_raw"),
+        F.when(refused, _why(flow, frame, refusals)).alias(WHY),
+        (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
         *PLACE,
     )
+
+
+def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Column:
+    code = F.coalesce(F.col("_code"), F.lit(1))  # the optimizer fails on a place in an array that is always NULL
+
+    def told(values: Sequence[str | None]) -> Column:
+        return F.element_at(F.array(*[F.lit(value).cast("string") for value in values]), code)
+
+    names = list(flow.columns)
+    cells = F.array(*[text_of(frame, f"_t{i}") for i in range(len(names))])
+    at = [1 + names.index(r.field) if r.reason == "type" and r.field else 1 for r in refusals]
+    cell = F.element_at(cells, F.element_at(F.array(*[F.lit(i) for i in at]), code))
+    reason = told([r.reason for r in refusals])
+    static = told([r.detail for r in refusals])
+    detail = F.when(reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static))
+    for number, refusal in enumerate(refusals, 1):
+        if refusal.found is not None:
+            detail = detail.when(code == number, refusal.found)
+    return F.struct(
+        reason.alias("reason"),
+        told([r.field for r in refusals]).alias("field"),
+        detail.otherwise(static).alias("detail"),
+    )
+
+
+def may_be_refused_later(flow: FlowSpec) -> bool:
+    """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
+    return flow.is_keyed and (flow.transform is not None or bool(set(flow.target.keys) & set(flow.target.partition_by)))
 
 
 def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
@@ -100,26 +100,33 @@ def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
     return F.coalesce(try_eval(spark, condition), F.lit(False)) if condition else F.lit(False)
 
 
-def _essential(flow: FlowSpec) -> list[str]:
-    return [*flow.target.keys, *flow.target.sequence_by]
+@dataclass(frozen=True)
+class _Refusal:
+    """A condition on a record and the reason it stands for; `found` is a detail that depends on the record."""
+
+    condition: Column
+    reason: str
+    field: str | None = None
+    detail: str | None = None
+    found: Column | None = None
 
 
-def _refusals(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[Column, str, str | None, Column]]:
-    """(condition, reason, field, detail) in the order the first one counts."""
-    nothing = F.lit(None).cast("string")
-    size = F.octet_length("_raw")
-    limit = flow.source.max_record_bytes
-    yield size > limit, "too_large", None, F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
-    yield ~F.is_valid_utf8(F.col("_raw")), "malformed", None, F.lit("not valid UTF-8")
-    yield F.col("_broken").isNotNull(), "malformed", None, F.col("_broken")
-    essential = set(_essential(flow))
+def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator[_Refusal]:
+    """In the order in which the first one counts."""
+    if records.whole_text:
+        size, limit = F.octet_length("_raw"), flow.source.max_record_bytes
+        shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
+        yield _Refusal(size > limit, "too_large", found=shown)
+        yield _Refusal(~F.is_valid_utf8(F.col("_raw")), "malformed", detail="not valid UTF-8")
+    yield _Refusal(F.col("_broken").isNotNull(), "malformed", found=F.col("_broken"))
+    essential = {*flow.target.keys, *flow.target.sequence_by}
     for i, (name, column) in enumerate(flow.columns.items()):
-        cell, value = F.col(f"_t{i}"), F.col(quoted(name))
-        spared = F.lit(False) if name in essential else F.col("_delete")
-        shown = F.concat(F.substring(cell.cast("string"), 1, _DETAIL), F.lit(f" is no {column.type}"))
-        yield ~spared & cell.isNotNull() & value.isNull(), "type", name, shown
+        value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
+        if can_clash(records.frame, f"_t{i}", column.type):
+            clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
+            yield _Refusal(clash, "type", name, column.type)
         if not column.nullable or name in essential:
-            yield ~spared & value.isNull(), "missing", name, nothing
+            yield _Refusal(~spared & value.isNull(), "missing", name)
     for rule, expression in flow.rules.items():
         held = F.coalesce(try_eval(spark, expression), F.lit(False))
-        yield ~F.col("_delete") & ~held, f"rule:{rule}", None, F.lit(expression)
+        yield _Refusal(~F.col("_delete") & ~held, f"rule:{rule}", detail=expression)

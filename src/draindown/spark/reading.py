@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import re
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -20,13 +21,17 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from draindown.spark.evaluation import quoted
 
 PLACE = ("_file", "_block", "_id")
 """Columns every reader adds: the file as Spark names it (URI), the start of the block, a number rising within it."""
+
+SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
+"""Session settings that reading needs: without this one, Spark refuses the timestamps that pandas writes."""
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -53,20 +58,74 @@ class InputFile:
 
 
 def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
-    """Lines as `value` string, plus PLACE. Lines end at `\\n`, `\\r\\n` or `\\r`; blank ones are kept."""
+    """Lines as `value` string, plus PLACE. Lines end at `\\n`, `\\r\\n` or `\\r`; blank ones are kept, a BOM is not."""
     lines = spark.read.text([escape(file.path) for file in files])
-    lines = lines.select("value", *_place())
-    if any(file.bom for file in files):
-        lines = lines.withColumn("value", F.expr("ltrim('\ufeff', value)"))
-    return lines
+    return lines.select("value", *_place(lines))
 
 
-def read_columnar(spark: SparkSession, files: Sequence[InputFile], form: str) -> list[DataFrame]:
-    """One frame per distinct file schema: the file's own columns, plus PLACE."""
-    return [
-        spark.read.format(form).load([escape(file.path) for file in group]).select("*", *_place())
-        for group in _by(files, lambda file: _schema_of(file.path, form))
-    ]
+def columnar_groups(spark: SparkSession, files: Sequence[InputFile], form: str) -> list[DataFrame]:
+    """One frame per distinct file schema: `_row`, a struct of the file's own columns, plus PLACE."""
+    filled = [file for file in files if file.counted]
+    groups = _by(filled, lambda file: _schema_of(file.path, form))
+    return [_rows(spark, group, form) for group in groups] or [spark.createDataFrame([], _NO_ROWS)]
+
+
+_NO_ROWS = "_row struct<_none: string>, _file string, _block long, _id long"
+
+
+def _rows(spark: SparkSession, files: Sequence[InputFile], form: str) -> DataFrame:
+    if form == "orc" and _has_moments(files[0].path):
+        return _respooled(spark, files)
+    rows = spark.read.format(form).load([escape(file.path) for file in files])
+    counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
+    nanos = _nanosecond_columns(files[0].path, counted) if form == "parquet" else {}
+    own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
+    return rows.select(F.struct(*own).alias("_row"), *_place(rows))
+
+
+def _has_moments(path: str) -> bool:
+    """Whether an ORC file holds the type `timestamp with local time zone`, at which Spark's reader fails."""
+    return any(pa.types.is_timestamp(kind) and kind.tz for kind in _types(orc.ORCFile(Path(path)).schema))
+
+
+def _respooled(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    """Rows of ORC files by way of a Parquet file, stripe by stripe: `_row` plus PLACE (one block per file)."""
+    schema = orc.ORCFile(Path(files[0].path)).schema
+    kinds = [("_row", pa.struct(list(schema))), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())]
+    spool = _spool(spark)
+    with pq.ParquetWriter(spool, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
+        for file in files:
+            content, before = orc.ORCFile(Path(file.path)), 0
+            for stripe in range(content.nstripes):
+                rows = content.read_stripe(stripe)
+                size = rows.num_rows
+                ids = pa.array(range(before, before + size), pa.int64())
+                held = [rows.to_struct_array(), [_uri(file)] * size, [0] * size, ids]
+                out.write_table(pa.table(held, schema=pa.schema(kinds)))
+                before += size
+    return spark.read.parquet(escape(str(spool)))
+
+
+def _types(nested: Iterable[pa.Field]) -> Iterator[pa.DataType]:
+    for field in nested:
+        yield field.type
+        yield from _types([field.type.field(i) for i in range(field.type.num_fields)])
+
+
+def _nanosecond_columns(path: str, names: set[str]) -> dict[str, bool]:
+    """Which of these are timestamps in nanoseconds, which Spark reads as numbers; and whether they are moments."""
+    fields = [field for field in pq.read_schema(path) if field.name in names and pa.types.is_timestamp(field.type)]
+    return {field.name: field.type.tz is not None for field in fields}
+
+
+def _from_nanos(name: str, moment: bool) -> Column:
+    """A number of nanoseconds as a timestamp, cut to microseconds as everywhere."""
+    column = quoted(name)
+    micros = f"({column} - pmod({column}, 1000)) div 1000"
+    if moment:
+        return F.expr(f"timestamp_micros({micros})").alias(name)
+    since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
+    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + {since}").alias(name)
 
 
 def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
@@ -74,42 +133,98 @@ def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFi
     return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
 
 
-def read_multiline(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+def read_multiline(spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int) -> DataFrame:
     """CSV records that may span lines as `value`, plus PLACE (one block per file).
 
     Split here, streaming, into a spool file that lives as long as the Spark session's scratch directory: Spark's own
     multi-line reader gives no raw text and no place.
     """
-    spool = Path(tempfile.mkdtemp(prefix="records-", dir=_scratch(spark)))
-    schema = pa.schema([("value", pa.string()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
-    with pq.ParquetWriter(spool / "records.parquet", schema) as out:
+    spool = _spool(spark)
+    schema = pa.schema([("value", pa.binary()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
+    with pq.ParquetWriter(spool, schema) as out:
         for file in files:
-            uri = "file:" + quote(file.path)
-            for chunk in _chunks(split_records(_text_of(file)), 10_000):
+            records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
+            for chunk in _chunks(records, 10_000):
                 numbers, values = zip(*chunk, strict=True)
-                size = len(values)
-                out.write_table(pa.table([list(values), [uri] * size, [0] * size, list(numbers)], schema=schema))
-    return spark.read.parquet(escape(str(spool / "records.parquet")))
+                held = [
+                    [value.encode("latin-1") for value in values],
+                    [_uri(file)] * len(values),
+                    [0] * len(values),
+                    list(numbers),
+                ]
+                out.write_table(pa.table(held, schema=schema))
+    spooled = spark.read.parquet(escape(str(spool)))
+    return spooled.withColumn("value", F.col("value").cast("string"))
 
 
-def split_records(lines: Iterable[str]) -> Iterator[str]:
-    """Physical lines as CSV records: a line end inside double quotes belongs to the record."""
-    held: list[str] = []
-    quotes = 0
-    for line in lines:
-        held.append(line)
-        quotes += line.count('"')
-        if quotes % 2 == 0:
+def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1024**2) -> Iterator[str]:
+    """Physical lines as CSV records: a line end inside a quoted cell belongs to the record.
+
+    A quote that opens a cell and is not closed as it should be, within `limit`, costs its own line only.
+    """
+    waiting: deque[str] = deque()
+    source = iter(lines)
+
+    def take() -> str | None:
+        return waiting.popleft() if waiting else next(source, None)
+
+    while (line := take()) is not None:
+        if line.count('"') % 2 == 0 or not _open_after(line, False, delimiter):
+            yield line
+            continue
+        held, closed = _until_closed(line, take, delimiter, limit)
+        if closed:
             yield "\n".join(held)
-            held, quotes = [], 0
-    yield from held  # an unclosed quote: its lines are records of their own, so the loss is bounded
+        else:
+            waiting.extendleft(reversed(held[1:]))
+            yield line
+
+
+def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, limit: int) -> tuple[list[str], bool]:
+    """The line and those after it up to where its open quote closes; and whether it does as it should."""
+    held, size = [line], len(line)
+    while size <= limit and (more := take()) is not None:
+        held.append(more)
+        size += len(more)
+        after = _open_after(more, True, delimiter)
+        if not after:
+            return held, after is False
+    return held, False
+
+
+def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
+    """Whether a quoted cell is open at the end of a line; None where a quote closes one in mid-cell."""
+    at, end = 0, len(line)
+    if not inside and line.startswith('"'):
+        at, inside = 1, True
+    while True:
+        if inside:
+            at = line.find('"', at)
+            if at < 0:
+                return True
+            at += 1
+            if line.startswith('"', at):
+                at += 1
+                continue
+            inside = False
+            if at < end and not line.startswith(delimiter, at):
+                return None
+        else:
+            at = line.find(delimiter, at)
+        if at < 0 or at >= end:
+            return False
+        at += len(delimiter)
+        inside = line.startswith('"', at)
+        at += inside
 
 
 def _text_of(file: InputFile) -> Iterator[str]:
+    """Lines of a file, each byte a character, so that whatever is in them comes through."""
     opener = gzip.open if file.path.endswith(".gz") else open
-    with opener(file.path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=None) as text:
-        for line in text:
-            yield line.removesuffix("\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    with opener(file.path, "rt", encoding="latin-1", newline=None) as text:
+        for number, line in enumerate(text):
+            bare = line.removesuffix("\n")
+            yield bare if number else bare.removeprefix("\xef\xbb\xbf")
 
 
 def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:
@@ -118,8 +233,14 @@ def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]
         yield chunk
 
 
-def _scratch(spark: SparkSession) -> str:
-    return str(spark._jvm.org.apache.spark.SparkFiles.getRootDirectory())  # type: ignore[union-attr]
+def _spool(spark: SparkSession) -> Path:
+    """A new Parquet file to write, in the session's scratch directory, readable by its owner only."""
+    root = spark._jvm.org.apache.spark.SparkFiles.getRootDirectory()  # type: ignore[union-attr]
+    return Path(tempfile.mkdtemp(prefix="records-", dir=str(root))) / "records.parquet"
+
+
+def _uri(file: InputFile) -> str:
+    return "file:" + quote(file.path)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:
@@ -137,10 +258,11 @@ def local_path(uri: str) -> str:
     return unquote(re.sub(r"^file:(//)?", "", uri))
 
 
-def _place() -> list[object]:
+def _place(frame: DataFrame) -> list[Column]:
+    at = frame.metadataColumn("_metadata")  # not by name: a file may have a column of that name
     return [
-        F.col("_metadata.file_path").alias("_file"),
-        F.col("_metadata.file_block_start").alias("_block"),
+        at["file_path"].alias("_file"),
+        at["file_block_start"].alias("_block"),
         F.monotonically_increasing_id().alias("_id"),
     ]
 
@@ -152,7 +274,7 @@ def _by(files: Sequence[InputFile], key: Callable[[InputFile], str]) -> list[lis
 
 def _schema_of(path: str, form: str) -> str:
     if form == "parquet":
-        return str(pq.read_schema(path).remove_metadata())
+        return str(pq.read_metadata(path).schema).partition("\n")[2]  # the first line holds an address
     return str(orc.ORCFile(Path(path)).schema)
 
 
@@ -177,8 +299,3 @@ def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame
     places = spark.createDataFrame(rows, "_file string, _block long, _offset long, file string")
     joined = frame.join(F.broadcast(places), ["_file", "_block"])
     return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")
-
-
-def select_all(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """The named columns in that order."""
-    return frame.select(*[F.col(quoted(name)) for name in names])

@@ -1,25 +1,26 @@
 """Turn lines, CSV records and columnar rows into records: named cells, the raw text, and whether a record is broken.
 
-A `Records` frame has `_raw` string, `_blank` boolean, `_broken` string (why it is no record at all, or NULL), `_unknown`
-string (JSON of the fields the contract doesn't name, or NULL), PLACE, and whatever `cell` reads from.
+A `Records` frame has `_blank` boolean, `_broken` string (why it is no record at all, or NULL), `_unknown` string (JSON
+of the fields the contract doesn't name, or NULL), PLACE, and whatever `cell` and `raw` read from.
 """
 
 from __future__ import annotations
 
 import csv
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
-from draindown.spark.evaluation import quoted
+from draindown.spark.casting import PAIR
+from draindown.spark.evaluation import literal, quoted, try_eval
 from draindown.spark.reading import (
     PLACE,
     InputFile,
     by_header,
-    read_columnar,
+    columnar_groups,
     read_multiline,
     read_text,
 )
@@ -27,24 +28,34 @@ from draindown.spec import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _EXTRA_CELLS = 64
-_NO_NULL = "\u0001none\u0001"
 _WHITE = " \\t\\r\\n\\u000B\\f"
+_ROW_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_NOTHING = "cast(null as string)"
 
 
 @dataclass(frozen=True)
 class Records:
-    """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast)."""
+    """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast).
+
+    `raw` is the record as it came; `whole_text` says that this is text, to be held against limits and encoding.
+    """
 
     frame: DataFrame
     cell: Callable[[str], Column]
+    raw: Column
+    whole_text: bool = True
 
 
 def read(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile]) -> list[Records]:
     """The records of the batch's files: one entry per distinct header or file schema."""
     if flow.source.format in ("parquet", "orc"):
-        return [_columnar(frame, flow) for frame in read_columnar(spark, files, flow.source.format)]
+        return [_columnar(frame, flow) for frame in columnar_groups(spark, files, flow.source.format)]
     if flow.source.format == "csv":
-        return [_csv(read_csv_lines(spark, group), flow, header) for header, group in by_header(files) if group]
+        return [_csv(_csv_lines(spark, group, flow), flow, header) for header, group in by_header(files)]
     return [from_lines(read_text(spark, files), flow)]
 
 
@@ -57,16 +68,17 @@ def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None) -> R
             return _csv(lines, flow, header)
         case "text":
             return _text(lines)
-        case other:
-            return _json_rows(lines, flow, other)
+        case _:
+            return _json_rows(lines, flow)
 
 
-def read_csv_lines(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec) -> DataFrame:
     """CSV records as `value` plus PLACE; files in which quotes hold line ends are split record by record."""
     plain = [file for file in files if not file.multiline]
     folded = [file for file in files if file.multiline]
     frames = [read_text(spark, plain)] if plain else []
-    frames += [read_multiline(spark, folded)] if folded else []
+    if folded:
+        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
@@ -81,11 +93,13 @@ def _finish(frame: DataFrame, broken: Column, unknown: Column, *keep: str) -> Da
 
 
 def _json(lines: DataFrame, flow: FlowSpec) -> Records:
-    # In brackets, because Spark ignores what follows a complete value: a second object on a line would vanish.
-    wrapped = F.concat(F.lit("["), F.col("value"), F.lit("]"))
+    # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
+    # first item of a list whose second no line can hold, and must leave that one intact.
+    mark = secrets.token_hex(8)
+    wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
     frame = _base(lines).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
-    frame = frame.withColumn("_m", F.when(F.size("_a") == 1, F.col("_a")[0]))
-    names = _strings(flow.columns)
+    frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
+    names = [literal(name) for name in flow.columns]
     known = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {known}"))
     broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
@@ -94,89 +108,113 @@ def _json(lines: DataFrame, flow: FlowSpec) -> Records:
     unknown = F.when(
         F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")
     )
-    exact = [name for name, column in flow.columns.items() if column.type.startswith("decimal")]
+    exact = [name for name, column in flow.columns.items() if "decimal" in column.type]
     if exact:  # as text, a JSON number passes through a double
         schema = ", ".join(f"{quoted(name)} {flow.columns[name].type}" for name in exact)
-        frame = frame.withColumn("_exact", F.from_json("value", schema, {"prefersDecimal": "true"}))
-    kept = ("_m", "_exact") if exact else ("_m",)
+        frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
 
     def cell(name: str) -> Column:
-        text = F.expr(f"_m[{_strings([name])[0]}]")
-        return F.when(text.isNotNull(), F.col(f"_exact.{quoted(name)}")) if name in exact else text
+        text = F.expr(f"_m[{literal(name)}]")
+        return F.struct(text.alias(PAIR[0]), F.col(f"_exact.{quoted(name)}").alias(PAIR[1])) if name in exact else text
 
-    return Records(_finish(frame, broken, unknown, *kept), cell)
+    kept = ("_m", "_exact") if exact else ("_m",)
+    return Records(_finish(frame, broken, unknown, *kept), cell, F.col("_raw"))
+
+
+def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
+    """The names that a header record gives to cells, and what is wrong with it."""
+    if not flow.source.header or header is None:
+        return list(flow.columns), None
+    try:
+        names = next(csv.reader(header.splitlines(keepends=True), delimiter=flow.source.delimiter), [])
+    except csv.Error as error:
+        return [], f"the header can't be read: {error}"
+    names = [name.strip() or f"_c{i}" for i, name in enumerate(names)]
+    if len(set(names)) < len(names):
+        return names, "the header names a column twice"
+    if not set(names) & set(flow.columns):
+        return names, "the header names no column of the contract"
+    return names, None
 
 
 def _csv(lines: DataFrame, flow: FlowSpec, header: str | None) -> Records:
     separator = flow.source.delimiter
-    names = list(flow.columns) if not flow.source.header else next(csv.reader([header or ""], delimiter=separator))
-    names = [name.strip() for name in names]
+    names, wrong = _header(flow, header)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
-    schema = ", ".join(f"c{i} string" for i in range(len(names))) + ", _bad string"
-    more = ", ".join(f"c{i} string" for i in range(len(names) + _EXTRA_CELLS))
     frame = _base(lines)
-    if flow.source.header:
-        frame = frame.withColumn("_blank", F.col("_blank") | (F.col("value") == F.lit(header)))
-    frame = frame.withColumn("_c", F.from_csv("value", schema, options))
-    all_cells = F.from_csv("value", more, options | {"nullValue": _NO_NULL, "emptyValue": ""})
-    cells = F.when(F.col("_c._bad").isNotNull(), all_cells)
-    frame = frame.withColumn("_all", cells)
-    listed = ", ".join(f"_all.c{i}" for i in range(len(names) + _EXTRA_CELLS))
-    frame = frame.withColumn("_cells", F.expr(f"if(_all is null, null, filter(array({listed}), x -> x is not null))"))
-    counted = F.size("_cells")
-    odd_quotes = F.expr("(length(value) - length(replace(value, '\"', ''))) % 2 = 1")
-    broken = F.when(F.lit(len(set(names)) < len(names)), F.lit("the header names a column twice"))
-    broken = broken.when(odd_quotes, F.lit("a quote is not closed"))
-    broken = broken.when(
-        F.col("_cells").isNotNull() & (counted < len(names)),
-        F.concat(counted.cast("string"), F.lit(f" cells under a header of {len(names)}")),
-    )
-    unnamed = [(i, name) for i, name in enumerate(names) if name not in flow.columns]
-    entries = [f"{_strings([name])[0]}, _c.c{i}" for i, name in unnamed]
-    extra = f"'_extra', if(size(_cells) > {len(names)}, to_json(slice(_cells, {len(names) + 1}, {_EXTRA_CELLS})), null)"
-    unknown = F.expr(f"to_json(map_filter(map({', '.join([*entries, extra])}), (k, v) -> v is not null))")
-    unknown = F.when(unknown != "{}", unknown)
-    place = {name: i for i, name in reversed(list(enumerate(names)))}
+    if flow.source.header and header is not None:
+        same = F.col("value") if "\ufffd" not in header else F.make_valid_utf8(F.col("value"))
+        frame = frame.withColumn("_blank", F.col("_blank") | (same == F.lit(header)))
+    cells = [f"c{i}" for i in range(max(len(names), 1))]
+    frame = frame.withColumn("_c", F.from_csv("value", ", ".join(f"{c} string" for c in [*cells, "_bad"]), options))
+    # a last cell of our own, which no record holds, shows how many there are: Spark doesn't tell empty from absent
+    mark = secrets.token_hex(8)
+    more = [f"c{i}" for i in range(len(cells) + _EXTRA_CELLS + 1)]
+    marked = F.concat(F.col("value"), F.lit(separator + mark))
+    every = F.from_csv(marked, ", ".join(f"{c} string" for c in more), options)
+    frame = frame.withColumn("_all", F.when(F.col("_c._bad").isNotNull(), every))
+    frame = frame.withColumn("_all", F.expr(f"if(_all is null, null, array({', '.join(f'_all.{c}' for c in more)}))"))
+    frame = frame.withColumn("_count", F.expr(f"array_position(_all, '{mark}') - 1"))
+    frame = _finish(frame, _broken_csv(len(names), wrong), _unknown_csv(names, flow), "_c")
+    place = {name: f"_c.c{i}" for i, name in enumerate(names)}
 
     def cell(name: str) -> Column:
-        return F.col(f"_c.c{place[name]}") if name in place else F.lit(None).cast("string")
+        return F.col(place[name]) if name in place else F.expr(_NOTHING)
 
-    return Records(_finish(frame, broken, unknown, "_c"), cell)
+    return Records(frame, cell, F.col("_raw"))
+
+
+def _broken_csv(width: int, wrong: str | None) -> Column:
+    count = F.col("_count")
+    shown = F.concat(count.cast("string"), F.lit(f" cells under a header of {width}"))
+    return (
+        F.when(F.lit(wrong is not None), F.lit(wrong))
+        .when(F.expr("(length(value) - length(replace(value, '\"', ''))) % 2 = 1"), F.lit("a quote is not closed"))
+        .when(count == -1, F.lit(f"more than {width + _EXTRA_CELLS} cells under a header of {width}"))
+        .when(count < width, shown)
+    )
+
+
+def _unknown_csv(names: Sequence[str], flow: FlowSpec) -> Column:
+    """JSON of the cells under names that the contract lacks, and of those beyond the header as `_extra`."""
+    width = len(names)
+    entries = [F.col(f"_c.c{i}").alias(name) for i, name in enumerate(names) if name not in flow.columns]
+    extra = F.expr(f"if(_count > {width}, slice(_all, {width + 1}, int(_count - {width})), null)")
+    unknown = F.to_json(F.struct(*entries, extra.alias("_extra" if "_extra" not in names else "_extra_cells")))
+    return F.when(unknown != "{}", unknown)
 
 
 def _text(lines: DataFrame) -> Records:
-    nothing = F.lit(None).cast("string")
-    return Records(_finish(_base(lines), nothing, nothing), lambda name: F.col("_raw"))
+    nothing = F.expr(_NOTHING)
+    return Records(_finish(_base(lines), nothing, nothing), lambda _: F.col("_raw"), F.col("_raw"))
 
 
 def _columnar(rows: DataFrame, flow: FlowSpec) -> Records:
-    own = [name for name in rows.columns if name not in PLACE]
-    raw = F.to_json(F.struct(*[F.col(quoted(name)) for name in own]), {"ignoreNullFields": "false"})
-    unnamed = [F.col(quoted(name)) for name in own if name not in flow.columns]
-    nothing = F.lit(None).cast("string")
-    unknown = F.to_json(F.struct(*unnamed)) if unnamed else nothing
-    named = F.struct(*[F.col(quoted(name)) for name in own if name in flow.columns], F.lit(0).alias("_none"))
+    """Records of a frame with `_row`, a struct of the file's own columns, and PLACE."""
+    own = rows.select("_row.*").columns
+    unnamed = [F.col(f"_row.{quoted(name)}").alias(name) for name in own if name not in flow.columns]
+    unknown = F.to_json(F.struct(*unnamed), _ROW_JSON | {"ignoreNullFields": "true"}) if unnamed else F.expr(_NOTHING)
     frame = rows.select(
-        raw.alias("_raw"),
+        "_row",
         F.lit(False).alias("_blank"),
-        nothing.alias("_broken"),
+        F.expr(_NOTHING).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
         *PLACE,
-        named.alias("_c"),
     )
 
     def cell(name: str) -> Column:
-        return F.col(f"_c.{quoted(name)}") if name in own else F.lit(None).cast(StringType())
+        return F.col(f"_row.{quoted(name)}") if name in own else F.expr(_NOTHING)
 
-    return Records(frame, cell)
-
-
-def _json_rows(lines: DataFrame, flow: FlowSpec, form: str) -> Records:
-    """Rows of a columnar file that quarantine kept as JSON."""
-    del form
-    return _json(lines, flow)
+    return Records(frame, cell, F.to_json("_row", _ROW_JSON), whole_text=False)
 
 
-def _strings(names: Sequence[str] | dict[str, object]) -> list[str]:
-    """Names as SQL string literals."""
-    return ["'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in names]
+def _json_rows(lines: DataFrame, flow: FlowSpec) -> Records:
+    """Rows of a columnar file that quarantine kept as JSON, in which bytes stand as base64."""
+    held = _json(lines, flow)
+
+    def cell(name: str) -> Column:
+        if flow.columns[name].type != "binary":
+            return held.cell(name)
+        return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
+
+    return Records(held.frame, cell, held.raw)

@@ -16,19 +16,34 @@ RAW_LIMIT = 64 * 1024
 """Bytes of a record that quarantine keeps; the rest stands in the file it names."""
 
 
+def identified(refused: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """Refused rows with `quarantine_id`, made of file and position alone. Arguments as in `quarantine`."""
+    place = F.concat_ws("\u0001", "file", F.col("position").cast("string"))
+    return number(refused, places).withColumn("quarantine_id", F.sha2(place, 256))
+
+
 def quarantine(
-    writer: Writer, refused: DataFrame, places: Sequence[tuple[str, int, int]], run_id: str, first_seen: datetime
+    writer: Writer,
+    refused: DataFrame,
+    places: Sequence[tuple[str, int, int]],
+    run_id: str,
+    first_seen: datetime,
+    besides: DataFrame | None = None,
 ) -> None:
     """Write the batch's refused rows: once, however often the batch is tried.
 
-    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Columns of the table: quarantine_id
-    (from file and position alone), file, position, raw, raw_bytes (only where raw is not UTF-8 or not whole), raw_length
-    (bytes), reason, field, detail, first_seen, generation, batch, origin, run_id, refused_at.
+    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Columns of the table:
+    quarantine_id (from file and position alone), file, position, raw, raw_bytes (only where raw is not UTF-8 or not
+    whole), raw_length (bytes), reason, field, detail, first_seen, generation, batch, origin, run_id, refused_at.
+    Rows whose `quarantine_id` is among `besides` are left out.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
-    rows = number(refused, places).select(
-        F.sha2(F.concat_ws("\u0001", "file", F.col("position").cast("string")), 256).alias("quarantine_id"),
+    found = identified(refused, places)
+    if besides is not None:
+        found = found.join(besides, "quarantine_id", "left_anti")
+    rows = found.select(
+        "quarantine_id",
         "file",
         "position",
         F.when(whole, F.col("_raw")).otherwise(F.make_valid_utf8(head.cast("string"))).alias("raw"),

@@ -66,7 +66,10 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
 
 
 def settle(layout: FlowLayout, *, by: str) -> int:
-    """Record as released what a replay applied, also one that died before it could; returns how many rows."""
+    """Record as released what a batch applied of rows that were refused before, also one that died before it could.
+
+    Call it under the lease, before the next such batch; returns how many rows.
+    """
     pending = read_json(layout.replaying)
     if pending is None:
         return 0
@@ -74,6 +77,8 @@ def settle(layout: FlowLayout, *, by: str) -> int:
     if applied is None or applied < pending["batch"]:
         return 0
     ledger_table.heal(layout)
+    if pending.get("read_again"):
+        return quarantine.read_again(layout, pending["ids"], by=by, run_id=pending["run_id"])
     return quarantine.resolve(layout, pending["ids"], "released", by=by, run_id=pending["run_id"])
 
 
@@ -105,7 +110,9 @@ def _batch(
 ) -> Batch:
     writer = Writer(request.layout, request.flow_spec, generation, 0, origin="quarantine")
     last = tables.transaction_version(request.layout.table, writer.app("rows"))
-    writer = Writer(request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine")
+    writer = Writer(
+        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine"
+    )
     newest = ledger_table.recent(request.layout, 1)
     dotted = request.flow_spec.transform
     ids = [row["quarantine_id"] for row in rows]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from draindown import tables
 from draindown.errors import TerminalError
+from draindown.generations import app_id
 from draindown.layout import FlowLayout
 from draindown.spark.evaluation import quoted
 from draindown.spark.fates import ACTS, FATE
@@ -23,6 +24,12 @@ from draindown.spark.session import configured
 from draindown.spec import FlowSpec
 
 CHANGED_AT = "_changed_at"
+
+PRUNED_BY = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
+"""Types of partition columns whose values survive being written as text and back."""
+
+Pruning = Mapping[str, Sequence[str | None]]
+"""Partition columns and the only values, as text, that the keys of a batch can have in them."""
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -60,11 +67,6 @@ class Writer:
         return known | ({_METADATA: metadata} if metadata else {})
 
 
-def app_id(layout: FlowLayout, generation: int, purpose: str, origin: str = "source") -> str:
-    """The Delta transaction id of one purpose of one generation."""
-    return f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{origin}:{purpose}"
-
-
 def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
     """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ."""
     path, flow = writer.layout.table, writer.flow
@@ -79,16 +81,18 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
         for name, kind in wanted.items()
         if name in held and held[name] != kind
     ]
-    partitions = table.detail().select("partitionColumns").head()
-    if partitions is not None and list(partitions[0]) != flow.target.partition_by:
-        differing.append(f"the table is partitioned by {list(partitions[0])}, the spec by {flow.target.partition_by}")
+    partitions = tables.partition_columns(path)
+    if partitions != flow.target.partition_by:
+        differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
     if differing:
         raise TerminalError(
             "table-mismatch",
             tried=f"write to {path}",
             found="; ".join(differing),
-            next="give the flow another `target.table`, or put the spec back, then: draindown run "
-            + writer.layout.pipeline,
+            next=[
+                f"put the spec back, then: draindown run {writer.layout.pipeline}",
+                "or give the flow a new name: it starts with a table and a checkpoint of its own",
+            ],
         )
     missing = [f"{quoted(name)} {kind.simpleString()}" for name, kind in wanted.items() if name not in held]
     if missing:
@@ -96,7 +100,10 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
-    statistics = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
+    names = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
+    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
@@ -116,25 +123,28 @@ def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
         rows.write.format("delta").mode("append").save(writer.layout.table)
 
 
-def merge(writer: Writer, fated: DataFrame, pruning: Mapping[str, Sequence[object]], metadata: str) -> None:
+def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str) -> None:
     """Apply the rows whose fate is to act. `fated`: the table's columns, `_delete`, FATE; one row per key.
 
-    `pruning` maps partition columns to the only values these keys can have. The sequence guard stands in the MERGE
-    itself too, so that a row changed since the comparison is not set back.
+    The sequence guard stands in the MERGE itself too, so that a row changed since the comparison is not set back. A
+    column that the contract no longer names is NULL in every row that is written: nothing of an older row stays.
     """
     spark, target = fated.sparkSession, writer.flow.target
     source = fated.where(F.col(FATE).isin(*ACTS))
-    columns = [f.name for f in DeltaTable.forPath(spark, writer.layout.table).toDF().schema if f.name in fated.columns]
+    table = DeltaTable.forPath(spark, writer.layout.table)
+    schema = table.toDF().schema
     own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
     on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
     condition = F.expr(" AND ".join(on))
     for column, possible in pruning.items():
-        condition = F.col(f"t.{quoted(column)}").isin(*possible) & condition
-    values: dict[str, str | Column] = {quoted(c): F.col(f"s.{quoted(c)}") for c in columns}
+        condition = _within(F.col(f"t.{quoted(column)}"), schema[column].dataType, possible) & condition
+    values: dict[str, str | Column] = {
+        quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in fated.columns else F.lit(None).cast(f.dataType)
+        for f in schema
+    }
     with configured(spark, writer.settings("rows", metadata)):
         (
-            DeltaTable.forPath(spark, writer.layout.table)
-            .alias("t")
+            table.alias("t")
             .merge(source.alias("s"), condition)
             .whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
             .whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
@@ -170,14 +180,25 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
         rows.write.format("delta").mode("append").save(path)
 
 
-def held_rows(spark: SparkSession, path: str, pruning: Mapping[str, Sequence[object]]) -> DataFrame | None:
-    """The rows of a table that `pruning` lets through; None if it has no files there."""
-    if not tables.exists(path):
+def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | None:
+    """The rows of a table that `pruning` lets through; None if it has none at all."""
+    if not tables.exists(path) or tables.is_empty(path):
         return None
     frame = spark.read.format("delta").load(path)
     for column, values in pruning.items():
-        frame = frame.where(F.col(quoted(column)).isin(*values))
-    return frame if frame.inputFiles() else None
+        frame = frame.where(_within(F.col(quoted(column)), frame.schema[column].dataType, values))
+    return frame
+
+
+def _within(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
+    """Whether the column holds one of `values`; NULL, which no list of values matches, has a test of its own."""
+    found = column.isin(*[F.lit(value).cast(kind) for value in values if value is not None])
+    return found | column.isNull() if None in values else found
+
+
+def columns_of(spark: SparkSession, path: str) -> list[str]:
+    """The columns of the table at `path`, in its order."""
+    return DeltaTable.forPath(spark, path).toDF().columns
 
 
 def held_tombstones(spark: SparkSession, writer: Writer) -> DataFrame | None:

@@ -113,19 +113,21 @@ def _not_columns(name: str, found: str) -> TerminalError:
 def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> bool:
     """Whether `column` is computed from `keys` alone, as the plan between `given` and `result` shows.
 
-    Then it can't change for a key, and its values may prune the target.
+    Then it can't change for a key, and its values may prune the target. What counts are the keys of `result`: where a
+    transform lowers its key's case, two values of the key it was given are one key.
     """
     bottom = given._jdf.queryExecution().analyzed()
     node = result._jdf.queryExecution().analyzed()
-    wanted = {a.exprId().id() for a in _items(node.output()) if a.name() == column}
-    while not node.fastEquals(bottom):
+    outputs = list(_items(node.output()))
+    final = {a.exprId().id() for a in outputs if a.name() in keys}
+    wanted = {a.exprId().id() for a in outputs if a.name() == column}
+    while wanted - final and not node.fastEquals(bottom):
         if node.getClass().getSimpleName() == "Project":
-            wanted = _sources(node, wanted)
+            wanted = (wanted & final) | _sources(node, wanted - final)
         if node.children().size() != 1:
             return False
         node = node.children().head()
-    names = {a.name() for a in _items(node.output()) if a.exprId().id() in wanted}
-    return bool(wanted) and len(names) == len(wanted) and names <= keys
+    return bool(wanted) and wanted <= final
 
 
 def _sources(project: Any, wanted: set[int]) -> set[int]:

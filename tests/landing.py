@@ -36,7 +36,7 @@ class Landing:
 
     def __init__(self, home: Path, **flow: Any) -> None:
         self.home, self.landing, self.delivered = home, home / "landing", 0
-        self.landing.mkdir(parents=True)
+        self.landing.mkdir(parents=True, exist_ok=True)
         source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
         self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": content}})

@@ -1,0 +1,110 @@
+"""The audit over several generations: what an older one wrote may be gone with its table, and be read again since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from draindown import ledger, tables
+from draindown.audit_desk import Desk, of_source, origin_of
+from draindown.ledger import BatchRow
+from draindown.report import read_json
+from draindown.wording import count
+
+
+def generations_of(desk: Desk) -> None:
+    """Set apart batches of older generations that the table lost, and rows that were let through before."""
+    content: Mapping[str, Any] = read_json(desk.layout.generation) or {}
+    live = int(content.get("generation", 1))
+    desk.without = {int(g): frozenset(card.get("without") or ()) for g, card in content.get("cards", {}).items()}
+    if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
+        return
+    gone = _lost(desk, live)
+    desk.lost = [batch for batch in desk.batches if _name(batch) in gone]
+    desk.batches = [batch for batch in desk.batches if _name(batch) not in gone]
+    if desk.lost:
+        what = count(len(desk.lost), "batch", "batches")
+        desk.unlooked.append(
+            f"{what} of older generations: the table lost their rows, generation {live} reads them again"
+        )
+    _let_through_before(desk)
+
+
+def _lost(desk: Desk, live: int) -> set[tuple[int, str, int]]:
+    """Batches of generations before `live` that are no commits of the table, or that a RESTORE took back."""
+    commits = {row["version"]: row for row in tables.history(desk.layout.table, tables.version(desk.layout.table) + 1)}
+    restored = _restores(commits)
+    return {
+        _name(batch)
+        for batch in desk.batches
+        if batch.generation < live
+        and (
+            (batch.table_version >= min(commits) and not _is_commit_of(commits.get(batch.table_version), batch))
+            or any(to < batch.table_version < at for at, to in restored.items())
+        )
+    }
+
+
+def made_up_for(desk: Desk) -> set[int]:
+    """Versions of RESTOREs after which a new generation read everything again."""
+    begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
+    history = tables.history(desk.layout.table, tables.version(desk.layout.table) + 1) if begun else []
+    return {at for at in _restores({row["version"]: row for row in history}) if any(at < version for version in begun)}
+
+
+def _restores(commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
+    """Version of each RESTORE, and the version it restored (0 where it was named by time)."""
+    found = {at: commit for at, commit in commits.items() if commit.get("operation") == "RESTORE"}
+    return {at: int((commit.get("operationParameters") or {}).get("version") or 0) for at, commit in found.items()}
+
+
+def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
+    written = ledger.from_commit(commit) if commit else None
+    return written is not None and _name(written) == _name(batch)
+
+
+def _name(batch: BatchRow) -> tuple[int, str, int]:
+    return batch.generation, batch.origin, batch.batch
+
+
+def _let_through_before(desk: Desk) -> None:
+    """A row that was first refused when its file was read again had been let through, and is in the table."""
+    cut_of = {row["path"]: row["cut"] for row in _intake(desk)}
+    earliest: dict[int, int] = {}
+    for batch in of_source(desk):
+        earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
+    for row in desk.refused:
+        first = earliest.get(cut_of.get(row["file"], -1))
+        later = origin_of(row) == "replay" or (
+            origin_of(row) == "source" and first is not None and row["generation"] > first
+        )
+        if later:
+            desk.accepted_before.add(row["quarantine_id"])
+
+
+def _intake(desk: Desk) -> list[dict[str, Any]]:
+    return (
+        tables.query(desk.layout.intake, "select path, cut from t").to_pylist()
+        if tables.exists(desk.layout.intake)
+        else []
+    )
+
+
+def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
+    """How many of `missing` rows, which the ledger counts as refused by the batch, stand in the quarantine from before.
+
+    Only a batch that reads input again leaves out what is there; at most as many as other batches refused of its cut.
+    """
+    if missing <= 0 or (batch.generation == 1 and batch.origin == "source"):
+        return 0
+    files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
+    mine = (batch.generation, batch.origin, batch.batch)
+    others = sum(
+        row["file"] in files and (row["generation"], origin_of(row), row["batch"]) != mine for row in desk.refused
+    )
+    return min(missing, others)
+
+
+def left_out(desk: Desk, path: str) -> bool:
+    """Whether a generation began without this file, because it was gone or changed."""
+    return any(path in paths for paths in desk.without.values())

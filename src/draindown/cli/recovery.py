@@ -1,0 +1,197 @@
+"""Commands for when something is wrong: doctor says what, reset and replay put it right."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.cli.setting import (
+    Flow,
+    Json,
+    OneFlow,
+    PipelineName,
+    Yes,
+    flows,
+    new_run_id,
+    one_flow,
+    person,
+    refuse_without,
+    setting,
+)
+from draindown.output import Output
+
+if TYPE_CHECKING:
+    from draindown.generations import ResetPlan
+    from draindown.replays import Replay
+    from draindown.request import Request
+
+_AcceptMissing = Annotated[
+    bool, typer.Option("--accept-missing", help="Begin although some input is gone or changed; it is left out.")
+]
+_Since = Annotated[
+    str | None, typer.Option("--from", help="Input first seen at this time or later; UTC unless it says.")
+]
+_Until = Annotated[str | None, typer.Option("--to", help="Input first seen before this time.")]
+_Files = Annotated[list[str] | None, typer.Option("--file", help="This file. Repeatable.")]
+
+
+def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Say whether all that a flow keeps agrees; name what doesn't, and its command. Changes nothing, starts no JVM."""
+    from draindown.doctor import examine, examine_setup
+
+    spec = setting(ctx).spec(pipeline)
+    found = [*(examine(spec.layout(name)) for name in flows(spec, flow)), examine_setup()]
+    Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
+    codes = {health.exit for health in found}
+    worst = 1 if 1 in codes else max(codes)
+    if worst:
+        raise typer.Exit(worst)
+
+
+def reset(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    accept_missing: _AcceptMissing = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Go back, while the new generation has no batch yet.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
+    from draindown import generations
+    from draindown.lease import Lease
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    if undo:
+        _undo(request, yes, out)
+        return
+    plan = generations.plan_reset(request)
+    out.note(_plan_text(plan))
+    if plan.missing and not accept_missing:
+        raise generations.input_gone(plan)
+    refuse_without(yes)
+    with Lease(request.layout, owner=person(), run_id=request.run_id):
+        plan = generations.plan_reset(request)
+        generations.reset(request, plan, by=person(), accept_missing=accept_missing)
+    follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
+    out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
+
+
+def _undo(request: Request, yes: bool, out: Output) -> None:
+    from draindown import checkpoint, generations
+    from draindown.lease import Lease
+
+    live, previous = checkpoint.generation(request.layout), generations.undoable(request.layout)
+    out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
+    refuse_without(yes)
+    with Lease(request.layout, owner=person(), run_id=request.run_id):
+        previous = generations.undo(request.layout, by=person())
+    out.result({"generation": previous}, f"generation {previous} is live again")
+
+
+def _plan_text(plan: ResetPlan) -> str:
+    from draindown.generations import shown
+    from draindown.wording import count, size
+
+    before = "can't be told" if plan.previous is None else plan.previous
+    what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
+    lines = [
+        f"reset {plan.pipeline}/{plan.flow}: generation {before} -> {plan.generation}",
+        f"  read again   {what}"
+        if plan.cuts
+        else "  read again   whatever is at the source: the intake is empty or gone",
+        f"  gone         {count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}",
+        f"  the table    {_meaning(plan)}",
+        f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
+    ]
+    return "\n".join(lines)
+
+
+def _meaning(plan: ResetPlan) -> str:
+    if plan.target != "filled":
+        return f"is {plan.target}; it is filled anew"
+    older = (
+        "stays as it is: newer rows are kept, older ones count as superseded or duplicate, deleted keys stay deleted"
+    )
+    return (
+        older if plan.holds_previous else "holds rows of other origin; keys that the input has are brought up to date"
+    )
+
+
+def replay(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    since: _Since = None,
+    until: _Until = None,
+    files: _Files = None,
+    again: Annotated[bool, typer.Option("--again", help="Even if the same was replayed before.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Read input again that was drained before: what was first seen in a range of time, or named files."""
+    from draindown import replays
+    from draindown.request import Again
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), files=tuple(files or ()), again=again)
+    # names are found from where they are typed, not from the project's root
+    asked = asked.model_copy(update={"files": tuple(_absolute(name) for name in asked.files)})
+    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
+    found = replays.find(request)
+    out.note(_replay_text(found))
+    if not found.left:
+        out.result({"replay": found.as_dict(), "batches": 0}, _nothing_left(found))
+        return
+    replays.refuse_gone(request.layout, found.left)
+    refuse_without(yes)
+    from draindown.cli.running import replay_input
+
+    replay_input(here, spec, request.flow, asked, out)
+
+
+def _absolute(name: str) -> str:
+    from pathlib import Path
+
+    return str(Path(name).absolute())
+
+
+def _replay_text(found: Replay) -> str:
+    from draindown.wording import count, size
+
+    data: dict[str, Any] = found.as_dict()
+    batches = count(len(found.parts), "batch", "batches")
+    lines = [
+        f"replay {found.id} of {found.pipeline}/{found.flow}: {found.asked}",
+        f"  read again   {count(found.files, 'file')}, {size(data['bytes'])}, in {batches}",
+        "  the table    rows that are newer stay; what it holds already counts as duplicate or superseded",
+    ]
+    if found.done:
+        lines.append(f"  done before  {count(found.done, 'batch', 'batches')}")
+    if found.waiting:
+        lines.append(
+            f"  left out     {count(found.waiting, 'file')} that wait to be drained: draindown run {found.pipeline}"
+        )
+    return "\n".join(lines)
+
+
+def _nothing_left(found: Replay) -> str:
+    if found.begun:
+        return f"replay {found.id} is done already; --again does it once more"
+    return "no drained input was first seen then; nothing to replay"
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    """A time as ISO 8601; UTC where it names no zone."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time such as 2026-01-31T12:00Z", param_hint=option) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,346 @@
+"""Generations: the lives of a flow's checkpoints. A reset starts the next one, an undo goes back.
+
+`generation.json` names the live one and keeps a card of each that a reset began; it is the only file that a reset
+changes, and changes whole. A new generation reads the intake from its first cut, under transaction ids that the target
+has never seen, so that Delta can't take its batches for batches that are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from draindown import checkpoint, intake, known, ledger_table, quarantine, tables
+from draindown.checkpoint import Checkpoint
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.ledger import from_commit
+from draindown.report import now, read_json, write_json
+from draindown.request import Request
+from draindown.wording import count, printable
+
+_LOOK_BACK = 1000  # commits after the newest batch
+_SHOWN = 5
+_INTAKE = "path, size, mtime_ns, sha256, cut"
+
+
+def app_id(layout: FlowLayout, generation: int, purpose: str, origin: str = "source") -> str:
+    """The Delta transaction id of one purpose (`rows`, `tombstones`, `quarantine`) of one generation's writes."""
+    return f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{origin}:{purpose}"
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a generation began. `without`: files of the intake that it leaves out, because they are gone or changed."""
+
+    generation: int
+    previous: int | None
+    at: str
+    by: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A file as the intake recorded it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    cut: int
+
+
+@dataclass(frozen=True)
+class ResetPlan:
+    """What a reset would do. `previous` is None where the live generation can't be told; sizes on disk.
+
+    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations.
+    """
+
+    pipeline: str
+    flow: str
+    keyed: bool
+    previous: int | None
+    generation: int
+    cuts: int
+    files: int
+    bytes: int
+    missing: tuple[str, ...]
+    target: str
+    holds_previous: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        return asdict(self)
+
+
+def card(layout: FlowLayout, generation: int) -> Card | None:
+    """The card of a generation; None for the first, which no reset began."""
+    found = _cards(layout).get(str(generation))
+    return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
+
+
+def without(layout: FlowLayout, generation: int) -> frozenset[str]:
+    """Files that a generation leaves out, as someone accepted when it began."""
+    found = card(layout, generation)
+    return frozenset(found.without if found else ())
+
+
+def resume(layout: FlowLayout) -> int:
+    """The live generation, once it is proven that its next batch may follow the last; heals the ledger.
+
+    Call it under the lease. Raises TerminalError `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
+    `checkpoint-without-metadata`, `table-behind-checkpoint`.
+    """
+    generation = checkpoint.generation(layout)
+    Checkpoint(layout.checkpoint(generation)).verify()
+    checkpoint.refuse_lost(
+        layout, generation, tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
+    )
+    refuse_behind(layout, generation)
+    ledger_table.heal(layout)
+    return generation
+
+
+def refuse_behind(layout: FlowLayout, generation: int) -> None:
+    """Refuse to go on where the target lost batches that the checkpoint is done with: their rows would be missing.
+
+    Raises TerminalError `table-behind-checkpoint`.
+    """
+    found = behind(layout, generation)
+    if found:
+        raise TerminalError(
+            "table-behind-checkpoint",
+            tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=found,
+            next=[
+                f"draindown reset {layout.pipeline} --flow {layout.flow}",
+                f"or put {layout.table} back as it was, as a whole",
+            ],
+        )
+
+
+def behind(layout: FlowLayout, generation: int) -> str | None:
+    """In words, which batches that the checkpoint is done with the target lacks; None if it has them all."""
+    done = Checkpoint(layout.checkpoint(generation)).last_commit
+    if done is None:
+        return None
+    newest = tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
+    if newest is None:
+        what = "knows no batch of it" if tables.exists(layout.table) else "is gone"
+        return f"the checkpoint is done with batches up to {done}, the table {layout.table} {what}"
+    if newest < done:
+        return f"the checkpoint is done with batches up to {done}, the table {layout.table} ends at batch {newest}"
+    return _taken_back(layout, generation)
+
+
+def _taken_back(layout: FlowLayout, generation: int) -> str | None:
+    """A RESTORE keeps the transaction ids of what it takes back, so it must be looked for."""
+    last = _last_version(layout, generation)
+    ahead = tables.version(layout.table) - last
+    restored = []
+    for commit in tables.history(layout.table, min(ahead, _LOOK_BACK)) if ahead > 0 else ():
+        row = from_commit(commit)
+        if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow):
+            last = commit["version"]  # which the ledger need not know yet
+            break
+        restored += [(restored_to(commit), commit["version"])] if commit.get("operation") == "RESTORE" else []
+    to, by = min(restored, default=(last, 0))
+    if to >= last:
+        return None
+    return f"version {by} of the table {layout.table} restored version {to}, before the newest batch in version {last}"
+
+
+def _last_version(layout: FlowLayout, generation: int) -> int:
+    """The table version of the newest batch of a generation, as the ledger says it; -1 where it says nothing."""
+    if not tables.exists(layout.ledger):
+        return -1
+    sql = f"select max(table_version) as last from t where generation = {int(generation)}"
+    last = tables.query(layout.ledger, sql).to_pylist()[0]["last"]
+    return -1 if last is None else int(last)
+
+
+def restored_to(commit: Mapping[str, Any]) -> int:
+    """The version that a RESTORE restored; 0 where it was named by time."""
+    version = (commit.get("operationParameters") or {}).get("version")
+    return int(version) if version is not None else 0
+
+
+def plan_reset(request: Request) -> ResetPlan:
+    """What the next generation would read again, and what of it is gone. Changes nothing.
+
+    Raises TerminalError `nothing-to-reset`, `reset-would-double`.
+    """
+    layout, keyed = request.layout, request.flow_spec.is_keyed
+    live = _live(layout)
+    rows = _rows_of(layout)
+    if rows is None and not known.last_cut(layout) and checkpoint.newest_directory(layout) == 0:
+        raise TerminalError(
+            "nothing-to-reset",
+            tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
+            found="it never drained anything",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+        )
+    if rows and not keyed:
+        raise _would_double(layout, rows)
+    taken = _intake(layout)
+    fresh = live is not None and _is_fresh(layout, live)
+    return ResetPlan(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        keyed=keyed,
+        previous=live,
+        generation=live if fresh and live is not None else _next(layout, live),
+        cuts=len({file.cut for file in taken}),
+        files=len(taken),
+        bytes=sum(file.size for file in taken),
+        missing=tuple(file.path for file in taken if intake.pinned([file])),
+        target="absent" if rows is None else "filled" if rows else "empty",
+        holds_previous=any(_knows(layout, number) for number in range(1, (live or _next(layout, live)) + 1)),
+    )
+
+
+def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -> None:
+    """Make `plan.generation` the live one. Call it under the lease; idempotent, whole or not at all.
+
+    Raises TerminalError `reset-input-gone` unless `accept_missing` or all input is there.
+    """
+    layout = request.layout
+    if plan.missing and not accept_missing:
+        raise input_gone(plan)
+    if not plan.holds_previous:  # what took them is gone, and the new generation decides about them again
+        released = quarantine.Filter(state="released")
+        ids = [row["quarantine_id"] for row in quarantine.listed(layout, released)]
+        quarantine.reopen(layout, ids, by=by, note=_reopened(plan.generation))
+    own = card(layout, plan.generation)
+    previous = own.previous if own else plan.previous
+    fresh = Card(plan.generation, previous, now().isoformat(timespec="seconds"), by, plan.missing)
+    write_json(
+        layout.generation,
+        {"generation": plan.generation, "cards": _cards(layout) | {str(plan.generation): asdict(fresh)}},
+    )
+
+
+def input_gone(plan: ResetPlan) -> TerminalError:
+    """The error for a reset whose input is not all there any more."""
+    return TerminalError(
+        "reset-input-gone",
+        tried=f"read all {count(plan.files, 'file')} of flow {plan.flow} again",
+        found=f"{count(len(plan.missing), 'file')} gone or changed at the source: {shown(plan.missing)}",
+        next=[
+            "put them back as they were (size and content), then try again",
+            f"draindown reset {plan.pipeline} --flow {plan.flow} --accept-missing --yes   "
+            + ("(their rows stay as they are in the table)" if plan.holds_previous else "(their rows will be missing)"),
+        ],
+    )
+
+
+def undo(layout: FlowLayout, *, by: str) -> int:
+    """Go back to the generation before the live one, whose checkpoint is still there; returns its number.
+
+    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`.
+    """
+    live = checkpoint.generation(layout)
+    previous = undoable(layout)
+    for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
+        tables.delete(path, f"generation = {live}")
+    quarantine.release_again(layout, by=by, note=_reopened(live))
+    write_json(layout.generation, {"generation": previous, "cards": _cards(layout)})
+    return previous
+
+
+def undoable(layout: FlowLayout) -> int:
+    """The generation that an undo would go back to. Raises like `undo`."""
+    live = checkpoint.generation(layout)
+    found = card(layout, live)
+    tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
+    run = f"draindown run {layout.pipeline} --flow {layout.flow}"
+    if found is None or found.previous is None:
+        why = "no reset began it" if found is None else "what was live before it could not be told"
+        raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
+    if _knows(layout, live):
+        raise TerminalError(
+            "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
+        )
+    return found.previous
+
+
+def shown(paths: Iterable[str]) -> str:
+    """The first few of many paths, safe to print, and how many more."""
+    every = list(paths)
+    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
+    return ", ".join(printable(path) for path in every[:_SHOWN]) + more
+
+
+def _reopened(generation: int) -> str:
+    return f"generation {generation}: the table that took these rows is gone"
+
+
+def _cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
+    try:
+        content = read_json(layout.generation)
+    except ValueError:
+        return {}
+    cards = content.get("cards") if isinstance(content, dict) else None
+    return dict(cards) if isinstance(cards, dict) else {}
+
+
+def _live(layout: FlowLayout) -> int | None:
+    try:
+        return checkpoint.generation(layout)
+    except TerminalError:
+        return None
+
+
+def _next(layout: FlowLayout, live: int | None) -> int:
+    """A generation that nothing has ever been written under."""
+    begun = [live or 0, checkpoint.newest_directory(layout), _last_in_ledger(layout), *map(int, _cards(layout))]
+    number = max(begun) + 1
+    while _knows(layout, number):
+        number += 1
+    return number
+
+
+def _last_in_ledger(layout: FlowLayout) -> int:
+    if not tables.exists(layout.ledger):
+        return 0
+    return int(tables.query(layout.ledger, "select max(generation) as n from t").to_pylist()[0]["n"] or 0)
+
+
+def _is_fresh(layout: FlowLayout, live: int) -> bool:
+    begun = Checkpoint(layout.checkpoint(live)).started or _knows(layout, live)
+    return card(layout, live) is not None and not begun
+
+
+def _knows(layout: FlowLayout, generation: int) -> bool:
+    """Whether the target holds a batch of the generation, from the source or from its quarantine."""
+    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine"))
+    return any(tables.transaction_version(layout.table, app) is not None for app in apps)
+
+
+def _rows_of(layout: FlowLayout) -> int | None:
+    if not tables.exists(layout.table):
+        return None
+    return int(tables.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
+
+
+def _intake(layout: FlowLayout) -> list[Taken]:
+    if not known.last_cut(layout):
+        return []
+    rows = tables.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
+    return [Taken(**row) for row in rows]
+
+
+def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
+    return TerminalError(
+        "reset-would-double",
+        tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"it appends, and {layout.table} holds {count(rows, 'row')}: reading the input again would append "
+        "each row a second time",
+        next=[
+            "restore the checkpoint from a copy, as a whole",
+            f"move {layout.table} away, as a whole, then: draindown reset {layout.pipeline} --flow {layout.flow}",
+        ],
+    )

@@ -1,0 +1,120 @@
+"""A cell as its column's type, or NULL where it is no such value. Nothing is guessed and nothing is cut off:
+
+infinite and NaN are no numbers, 4.7 is no int, a number is no time, a time of day is no timestamp, and -0.0 is 0.0.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DateType, MapType, StringType, StructType, TimestampType
+
+from draindown.spark.evaluation import literal, try_eval
+
+PAIR = ("_text", "_exact")
+"""Fields of a cell that has, beside its text, its value without a detour through a double."""
+
+_INTEGRAL = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_NUMBERS = (*_INTEGRAL, "float", "double", "decimal")
+_FINITE = ("float", "double")
+
+
+def typed(frame: DataFrame, cell: str, kind: str) -> Column:
+    """The frame's column `cell` as `kind`."""
+    held = frame.schema[cell].dataType
+    if is_pair(held):
+        result = _exact(frame.sparkSession, cell, kind)
+    elif isinstance(held, StringType):
+        result = _from_text(frame.sparkSession, cell, kind)
+    elif held == _type_of(frame, kind):
+        result = F.col(cell)
+    elif "<" in kind or _is_nested(held):
+        result = _from_text(frame.sparkSession, f"to_json({cell})", kind)
+    else:
+        result = _from_value(cell, held, kind)
+    if kind in _FINITE:
+        result = F.when(F.abs(result) < float("inf"), result + F.lit(0.0).cast(kind))
+    return result
+
+
+def can_clash(frame: DataFrame, cell: str, kind: str) -> bool:
+    """Whether a cell that is there may be no value of its column's type."""
+    return kind in _FINITE or frame.schema[cell].dataType != _type_of(frame, kind)
+
+
+def is_there(frame: DataFrame, cell: str) -> Column:
+    """Whether the record has such a cell, whatever is in it."""
+    return F.col(f"{cell}.{PAIR[0]}" if is_pair(frame.schema[cell].dataType) else cell).isNotNull()
+
+
+def text_of(frame: DataFrame, cell: str) -> Column:
+    """The cell as people may read it; NULL only where there is none."""
+    kind = frame.schema[cell].dataType
+    if is_pair(kind):
+        return F.col(f"{cell}.{PAIR[0]}")
+    return F.to_json(cell) if _is_nested(kind) else F.col(cell).cast("string")
+
+
+def is_pair(kind: DataType) -> bool:
+    """Whether cells of this type are text and exact value."""
+    return isinstance(kind, StructType) and tuple(kind.names) == PAIR
+
+
+def _type_of(frame: DataFrame, kind: str) -> DataType:
+    return frame.select(F.expr(f"cast(null as {kind})")).schema[0].dataType
+
+
+def _is_nested(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType | MapType | StructType)
+
+
+def _exact(spark: SparkSession, cell: str, kind: str) -> Column:
+    """The exact value where the text is such a value: read as JSON, Spark takes even `1,5` for a number."""
+    text, exact = (f"{cell}.{part}" for part in PAIR)
+    if "<" in kind:
+        valid = _from_text(spark, text, kind)
+        return F.when(valid.isNotNull(), F.coalesce(F.col(exact), valid))
+    return F.when(_from_text(spark, text, "double").isNotNull(), F.col(exact))
+
+
+def _from_text(spark: SparkSession, text: str, kind: str) -> Column:
+    if "<" in kind:
+        return _from_json(spark, text, kind)
+    result = F.expr(f"try_cast({text} as {kind})")
+    if kind in _TIMES:  # else `12:30` is today, and 19782 a year
+        whole_date = f"substring(ltrim({text}), 5, 1) = '-' and octet_length({text}) > 7"
+        length = f" and length(trim({text})) <= 10" if kind == "date" else ""
+        return F.when(F.expr(whole_date + length), result)
+    if kind in _FINITE:  # else Java's 1.5d and NaN count
+        return F.when(F.expr(f"substring(rtrim({text}), -1, 1) between '.' and '9'"), result)
+    return result
+
+
+def _from_json(spark: SparkSession, text: str, kind: str) -> Column:
+    """A nested value from its JSON; NULL where anything in it clashes, a key stands twice or something follows it."""
+    mark = secrets.token_hex(8)
+    whole = f"""try_variant_get(try_parse_json(concat('[', {text}, ',"{mark}"]')), '$[1]', 'string') = '{mark}'"""
+    options = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+    return F.when(F.expr(whole), try_eval(spark, f"from_json({text}, {literal(kind)}, {options})"))
+
+
+def _from_value(cell: str, held: DataType, kind: str) -> Column:
+    source = held.typeName() if not isinstance(held, BinaryType) else "binary"
+    family = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}.get(source, source)
+    result = F.expr(f"try_cast({cell} as {kind})")
+    back = result.cast(held) == F.col(cell)
+    if kind == "string":
+        result = F.col(cell).cast("string")
+        return F.when(F.is_valid_utf8(result), result) if family == "binary" else result
+    if family in _NUMBERS and kind in _INTEGRAL:
+        return F.when(back, result)
+    if isinstance(held, TimestampType) and kind == "date":
+        return F.when(back, result)
+    if (family in _NUMBERS and kind.startswith(_NUMBERS)) or (isinstance(held, DateType) and kind in _TIMES):
+        return result
+    if source.startswith("timestamp") and kind in _TIMES[1:]:
+        return result
+    return F.expr(f"try_cast(cast({cell} as string) as {kind})") if kind not in _TIMES else F.lit(None).cast(kind)

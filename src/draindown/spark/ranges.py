@@ -1,0 +1,105 @@
+"""Replay of files and of ranges of time: input that was drained, read again beside the live checkpoint.
+
+Each cut is a batch of its own in the ledger (origin replay), under a transaction id of its own replay: killed anywhere,
+the same command goes on. The sequence guard keeps everything newer as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from draindown import generations, ledger, ledger_table, replays
+from draindown.lease import Lease
+from draindown.ledger import BatchRow
+from draindown.replays import Part, Replay
+from draindown.report import Backlog, DrainPart, StepReport, now
+from draindown.request import Request
+from draindown.spark import transforms
+from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.reading import InputFile
+from draindown.spark.replay import settle
+from draindown.spark.target import Writer
+from draindown.spark.transforms import Transform
+from draindown.wording import count
+
+
+def replay(
+    request: Request,
+    spark: SparkSession,
+    *,
+    progress: Callable[[str], None] = print,
+    reached: Reached = lambda step: None,
+) -> StepReport:
+    """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
+
+    Raises TransientError `lease-held`; TerminalError `replay-input-gone` and whatever `replays.find` and a drain raise.
+    """
+    started, layout = now(), request.layout
+    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        settle(layout, by=request.owner)
+        generations.resume(layout)
+        wanted = replays.find(request)
+        replays.refuse_gone(layout, wanted.left)
+        replays.pin(layout, wanted)
+        progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
+        dotted = request.flow_spec.transform
+        transform = transforms.load(request.root, dotted) if dotted else None
+        rows = [_run(request, spark, wanted, part, transform, progress, reached) for part in wanted.left]
+    return _report(request, wanted, rows, started)
+
+
+def _run(
+    request: Request,
+    spark: SparkSession,
+    wanted: Replay,
+    part: Part,
+    transform: Transform | None,
+    progress: Callable[[str], None],
+    reached: Reached,
+) -> BatchRow:
+    started, layout = now(), request.layout
+    newest = ledger_table.recent(layout, 1)
+    files = [InputFile(**row) for row in part.files]
+    batch = Batch(
+        writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
+        run_id=request.run_id,
+        first_seen=part.first_seen,
+        changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+        started_at=started,
+        cut=part.cut,
+        files=files,
+        transform=transform,
+        reached=reached,
+        was_read=lambda: replays.refuse_gone(layout, [part]),
+    )
+    row = process(spark, batch)
+    settle(layout, by=request.owner)
+    progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
+    return row
+
+
+def _report(request: Request, wanted: Replay, rows: list[BatchRow], started: datetime) -> StepReport:
+    unknown = Backlog()
+    before = f", {count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
+    part = DrainPart(
+        generation=wanted.generation,
+        before=unknown,
+        after=unknown,
+        bound=f"replay {wanted.id} of {wanted.asked}{before}",
+        batches=[row.as_dict() for row in rows],
+        totals=ledger.total(rows),
+    )
+    return StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step="drain",
+        outcome="done" if rows else "idle",
+        started_at=started,
+        finished_at=now(),
+        drain=part,
+    )

@@ -1,0 +1,86 @@
+"""A small flow as a drain leaves it, made without Spark: two files, two cuts, two batches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from draindown import ledger_table, tables
+from draindown.generations import app_id
+from draindown.intake import take_in
+from draindown.ledger import BatchRow
+from draindown.request import Request
+from draindown.spec import PipelineSpec
+
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
+    """A request about flow `f` of pipeline `p` under `root`."""
+    target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
+    source = {"files": "in/*", "format": "json", "max_files_per_trigger": 1}
+    flow = {"source": source, "columns": {"id": "string not null", "n": "int not null"}, "target": target}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
+    return Request(spec=spec, flow="f", step="drain", run_id="r", root=str(root), **more)
+
+
+def drained(root: Path, *, keyed: bool = True) -> Request:
+    """The request of a flow that drained two files."""
+    asked = request(root, keyed=keyed)
+    (root / "in").mkdir()
+    for number in (0, 1):
+        (root / "in" / f"{number}.json").write_text(json.dumps({"id": str(number), "n": 1}) + "\n")
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    write_deltalake(asked.layout.table, _rows().slice(0, 0))
+    for number in (0, 1):
+        commit(asked, number)
+    checkpoint(asked, 1, offsets=2, commits=2)
+    return asked
+
+
+def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = True, **more: Any) -> None:
+    """One batch in the target and, if `recorded`, in the ledger."""
+    layout = asked.layout
+    row = BatchRow("p", "f", generation, batch, "r", cut=batch + 1, files=1, lines=1, records=1, inserted=1, **more)
+    row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
+    known = CommitProperties(
+        custom_metadata={"userMetadata": row.as_metadata()},
+        app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
+    )
+    write_deltalake(layout.table, _rows(batch), mode="append", commit_properties=known)
+    if recorded:
+        ledger_table.record(layout, [replace(row, table_version=tables.version(layout.table))])
+
+
+def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -> Path:
+    """A checkpoint as Spark leaves it."""
+    home = Path(asked.layout.checkpoint(generation))
+    for kind in ("offsets", "commits"):
+        (home / kind).mkdir(parents=True, exist_ok=True)
+    (home / "metadata").write_text('{"id":"x"}')
+    for batch in range(offsets):
+        end = {"reservoirId": tables.table_id(asked.layout.intake), "reservoirVersion": batch + 2, "index": -1}
+        (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    for batch in range(commits):
+        (home / f"commits/{batch}").write_text("v1\n{}")
+    return home
+
+
+def restore(asked: Request, version: int) -> None:
+    """What RESTORE TABLE does."""
+    DeltaTable(asked.layout.table).restore(version)
+
+
+def foreign(asked: Request) -> None:
+    """Somebody's own write to the target."""
+    write_deltalake(asked.layout.table, _rows(9), mode="append")
+
+
+def _rows(number: int = 0) -> pa.Table:
+    return pa.table({"id": [str(number)], "n": pa.array([1], pa.int32()), "_changed_at": [AT]})

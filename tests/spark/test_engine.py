@@ -1,0 +1,186 @@
+"""Engine behaviour that the drain relies on. A failure here means: read the release notes before anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from draindown import tables
+from draindown.spark.evaluation import try_eval
+from draindown.spark.reading import InputFile, local_path, number, offsets, read_text
+from draindown.spark.session import configured
+from draindown.spark.transforms import depends_only_on
+
+_APP = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
+
+
+@pytest.mark.parametrize(
+    ("expression", "good"),
+    [
+        ("cast(s as int)", {"1": 1, "x": None}),
+        ("array(10, 20)[cast(s as int)]", {"1": 20, "7": None, "x": None}),
+        ("element_at(array(10, 20), cast(s as int))", {"1": 10, "0": None}),
+        ("'abc' rlike s", {"b": True, "(": None}),
+        ("1 / cast(s as int)", {"1": 1.0, "0": None}),
+        ("to_date(s)", {"not a date": None}),
+        ("decode(unhex(s), 'utf-8')", {"41": "A"}),
+        ("coalesce(cast(s as int), -1)", {"1": 1, "x": None}),
+    ],
+)
+def test_try_eval_is_null_where_an_expression_fails(
+    spark: SparkSession, expression: str, good: dict[str, object]
+) -> None:
+    frame = spark.createDataFrame([(key,) for key in good], "s string")
+    for rows in (frame, frame.repartition(2).filter("s is not null")):  # folded and run
+        found = rows.select("s", try_eval(spark, expression).alias("found")).collect()
+        assert {row["s"]: row["found"] for row in found} == good
+
+
+def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    spark.range(3).write.format("delta").save(path)
+
+    def merge(start: int) -> int:
+        source = spark.range(start, start + 2).alias("s")
+        table = DeltaTable.forPath(spark, path).alias("t")
+        done = table.merge(source, "t.id = s.id").whenNotMatchedInsertAll().execute()
+        return len(done.collect()) if done is not None else 0
+
+    with configured(spark, {_APP: "app", _VERSION: "4"}):
+        assert merge(10) == 1
+        version = tables.version(path)
+        assert merge(20) == 0  # other rows, same transaction: nothing, not even a commit
+        spark.range(30, 31).write.format("delta").mode("append").save(path)
+    assert tables.version(path) == version
+    assert tables.transaction_version(path, "app") == 4
+    assert spark.read.format("delta").load(path).count() == 5
+
+
+def test_configured_puts_back_what_was_there(spark: SparkSession) -> None:
+    spark.conf.set(_VERSION, "7")
+    try:
+        with pytest.raises(ZeroDivisionError), configured(spark, {_APP: "app", _VERSION: "8"}):
+            assert (spark.conf.get(_APP), spark.conf.get(_VERSION)) == ("app", "8")
+            raise ZeroDivisionError
+        assert spark.conf.get(_APP, None) is None
+        assert spark.conf.get(_VERSION) == "7"
+    finally:
+        spark.conf.unset(_VERSION)
+
+
+def test_second_writer_of_a_transaction_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:
+    """A driver that lost its lease computes on, but can't commit: its successor has committed the same batch."""
+    path = str(tmp_path / "t")
+    spark.range(3).write.format("delta").save(path)
+    gate = tmp_path / "gate"
+
+    def overtake(rows: object) -> None:
+        if not gate.exists():
+            gate.touch()
+            import deltalake
+            import pyarrow as pa
+
+            properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 4)])
+            deltalake.write_deltalake(path, pa.table({"id": [99]}), mode="append", commit_properties=properties)
+
+    slow = F.udf(lambda value: overtake(value) or value, "long")
+    source = spark.range(2, 5).select(slow("id").alias("id"))
+    table = DeltaTable.forPath(spark, path).alias("t")
+    merge = table.merge(source.alias("s"), "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll()
+    with configured(spark, {_APP: "app", _VERSION: "4"}), pytest.raises((Py4JJavaError, Exception)) as caught:
+        merge.execute()
+    assert "CONCURRENT_TRANSACTION" in str(caught.value)
+    assert gate.exists()
+    assert sorted(row["id"] for row in spark.read.format("delta").load(path).collect()) == [0, 1, 2, 99]
+
+
+NAMES = [
+    "plain.json",
+    "two words.json",
+    "50%.json",
+    "a%20b.json",
+    "[ab]{c,d}*?.json",
+    "back\\slash.json",
+    "häß é.json",  # composed and decomposed
+    "飛行機\U0001f6eb.json",
+    "a#b&c=d+e;f,g'h\"i|j.json",
+    "~$(x)`y`^.json",
+]
+
+
+def _input(path: Path) -> InputFile:
+    found = path.stat()
+    return InputFile(str(path), found.st_size, found.st_mtime_ns, "", None, None, None)
+
+
+@pytest.mark.parametrize("split", [64, 1 << 20])
+def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSession, tmp_path: Path, split: int) -> None:
+    ends = ["\n", "\r\n", "\r"]
+    expected = {}
+    for at, name in enumerate(NAMES):
+        lines = [f"{name} {n} {'x' * (n * 7 % 40)}" if n % 5 else "" for n in range(1, 60)]
+        (tmp_path / name).write_bytes(ends[at % 3].join(lines).encode() + (b"" if at % 2 else ends[at % 3].encode()))
+        expected |= {(str(tmp_path / name), n): line for n, line in enumerate(lines, 1)}
+    files = [_input(tmp_path / name) for name in NAMES]
+    with configured(spark, {"spark.sql.files.maxPartitionBytes": str(split), "spark.sql.files.openCostInBytes": "1"}):
+        frame = read_text(spark, files).persist()
+        counts = frame.groupBy("_file", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
+        assert (len(counts) > len(NAMES)) == (split == 64)
+        places = offsets([(row["_file"], row["_block"], row["n"], row["least"]) for row in counts])
+        found = number(frame, places).select("file", "position", "value").collect()
+        frame.unpersist()
+    assert {(row["file"], row["position"]): row["value"] for row in found} == expected
+    assert len(found) == len(expected)
+    assert {local_path(row["_file"]) for row in counts} == {file.path for file in files}
+
+
+def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    spark.range(3).write.format("delta").save(path)
+    note = json.dumps({"note": "ü" * 1000})
+    with configured(spark, {"spark.databricks.delta.commitInfo.userMetadata": note}):
+        table = DeltaTable.forPath(spark, path).alias("t")
+        source = spark.range(2, 5).alias("s")
+        table.merge(source, "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll().execute()
+    commit = tables.history(path, 1)[0]
+    done = commit["operationMetrics"]
+    assert commit["userMetadata"] == note
+    assert (done["numTargetRowsInserted"], done["numTargetRowsDeleted"], done["numTargetRowsUpdated"]) == (
+        "2",
+        "1",
+        "0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "provable"),
+    [
+        ("substring(id, 1, 1)", True),
+        ("concat(id, region)", True),
+        ("concat(id, other)", False),
+        ("cast(seq as string)", False),
+    ],
+)
+def test_plan_says_what_a_column_depends_on(spark: SparkSession, expression: str, provable: bool) -> None:
+    given = spark.createDataFrame([], "id string, region string, seq int, other string")
+    made = given.withColumn("p", F.expr(expression))
+    assert depends_only_on(made, "p", {"id", "region"}, given) == provable
+    later = made.withColumn("p", F.upper("p")).select("id", "region", "seq", "p")
+    assert depends_only_on(later, "p", {"id", "region"}, given) == provable
+
+
+def test_keys_that_count_are_those_of_the_result(spark: SparkSession) -> None:
+    """`A` and `a` become one key: what was computed of the old key may differ for the new one."""
+    given = spark.createDataFrame([], "id string")
+    before = given.withColumn("p", F.substring("id", 1, 1)).withColumn("id", F.lower("id"))
+    after = given.withColumn("id", F.lower("id")).withColumn("p", F.substring("id", 1, 1))
+    assert not depends_only_on(before, "p", {"id"}, given)
+    assert depends_only_on(after, "p", {"id"}, given)
+    assert depends_only_on(given, "id", {"id"}, given)

@@ -1,0 +1,334 @@
+"""CSV, Parquet, ORC and text: by header, by file schema, by line; what doesn't fit the contract is refused by row."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+
+from draindown.exits import Exit
+from draindown.spark.reading import split_records
+
+Make = Callable[[Mapping[str, Any]], Any]
+
+CSV = {
+    # name: (content, {position: (reason, field)}, {id: s})
+    "plain.csv": (b"id,s,n\n1,a,1\n2,,\n3,c,\n", {}, {1: "a", 2: None, 3: "c"}),
+    "reordered.csv": (b"n,id,s\n1,11,a\n", {}, {11: "a"}),
+    "missing-column.csv": (b"id\n21\n22\n", {}, {21: None, 22: None}),
+    "extra-column.csv": (b"id,more,s\n31,x,a\n32,,b\n", {}, {31: "a", 32: "b"}),
+    "extra-cells.csv": (b"id,s\n41,a,x,,y\n42,b,\n43,c\n44,,,z\n", {}, {41: "a", 42: "b", 43: "c", 44: None}),
+    "too-few.csv": (b"id,s,n\n51\n52,a\n53,,1\n", {2: ("malformed", None), 3: ("malformed", None)}, {53: None}),
+    "repeated.csv": (b"id,s\n61,a\nid,s\n62,b\n", {}, {61: "a", 62: "b"}),
+    "quotes.csv": (
+        b'id,s,n\n71,"a,b",1\n72,"say ""hi""",2\n73,"",3\n74,"open,4\n75,e,5\n',
+        {5: ("malformed", None)},
+        {71: "a,b", 72: 'say "hi"', 73: None, 75: "e"},
+    ),
+    "newlines.csv": (
+        b'id,s\n81,"two\nlines"\n82,b\n83,"\n\n"\n84,x\n',
+        {},
+        {81: "two\nlines", 82: "b", 83: "\n\n", 84: "x"},
+    ),
+    "folded-bad.csv": (
+        b'id,s,n\r\n91,"two\r\nlines",1\r\nx,b,1\r\n92,"caf\xe9\r\n",2\r\n93,"open,3\r\n94,"a\r\nb",4\r\n',
+        {3: ("type", "id"), 4: ("malformed", None), 5: ("malformed", None)},
+        {91: "two\nlines", 94: "a\nb"},
+    ),
+    "only-header.csv": (b"id,s\n", {}, {}),
+    "blank.csv": (b"\n\n", {}, {}),
+    "empty.csv": (b"", {}, {}),
+    "bom.csv": (b"\xef\xbb\xbfid,s\n101,a\n", {}, {101: "a"}),
+    "zipped.csv.gz": (gzip.compress(b"s,id\na,111\nb,x\n"), {3: ("type", "id")}, {111: "a"}),
+    "folded.csv.gz": (gzip.compress(b'\xef\xbb\xbfs,id\n"a\nb",121\nb,x\n'), {3: ("type", "id")}, {121: "a\nb"}),
+    "no-header.csv": (b"131,a,1\n132,b,2\n", {2: ("malformed", None)}, {}),
+    "twice.csv": (b"id,s,s\n141,a,b\n", {2: ("malformed", None)}, {}),
+    "other-twice.csv": (b"id,x,x\n151,a,b\n", {2: ("malformed", None)}, {}),
+    "extra-name.csv": (b"id,_extra\n161,a,b\n", {}, {161: None}),
+    "unnamed.csv": (b"id,,s,\n171,a,b,c\n", {}, {171: "b"}),
+    "wide.csv": (b"id,s\n181,a" + b",x" * 64 + b"\n182,a" + b",x" * 65 + b"\n", {3: ("malformed", None)}, {181: "a"}),
+    "folded-header.csv": (b'id,"s\nt",s\n191,x,a\n', {}, {191: "a"}),
+    "bad-bytes.csv": (b"id,s,caf\xe9\n201,a,b\n202,\xff,c\n", {3: ("malformed", None)}, {201: "a"}),
+    "numbers.csv": (
+        b'id,n\n211,"1,000"\n212,-\n213,1.5\n214, 7\n',
+        {2: ("type", "n"), 3: ("type", "n"), 4: ("type", "n")},
+        {214: None},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def csv(landing: Make) -> Any:
+    here = landing({"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "string", "n": "int"}})
+    for name, (content, _, _) in CSV.items():
+        here.land(name, content)
+    here.first, here.code = here.drain()
+    assert here.code == Exit.DONE, here.first.error
+    here.table = {row["id"]: row for row in here.rows()}
+    here.quarantined = here.refused()
+    return here
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv(csv: Any, name: str) -> None:
+    _, refused, rows = CSV[name]
+    found = {at: (row["reason"], row["field"]) for (file, at), row in csv.quarantined.items() if file == name}
+    assert found == refused
+    assert {key: csv.table[key]["s"] for key in rows if key in csv.table} == rows
+
+
+def test_csv_holds_nothing_else(csv: Any) -> None:
+    assert set(csv.table) == {key for _, _, rows in CSV.values() for key in rows}
+    csv.sums()
+    report, code = csv.drain()
+    assert (code, report.outcome) == (Exit.DONE, "idle")
+
+
+def test_csv_rescues_what_the_contract_does_not_name(csv: Any) -> None:
+    rescued = {key: json.loads(row["_rescued"]) for key, row in csv.table.items() if row["_rescued"]}
+    assert rescued[31] == {"more": "x"}
+    assert rescued[41] == {"_extra": ["x", None, "y"]}
+    assert rescued[44] == {"_extra": ["z"]} or rescued[44] == {"_extra": [None, "z"]}
+    assert rescued[161] == {"_extra": "a", "_extra_cells": ["b"]}
+    assert rescued[171] == {"_c1": "a", "_c3": "c"}
+    assert rescued[181] == {"_extra": ["x"] * 64}
+    assert rescued[191] == {"s\nt": "x"}
+    assert csv.table[1]["_rescued"] is None
+
+
+def test_csv_keeps_the_record_as_it_came(csv: Any) -> None:
+    assert csv.quarantined["folded-bad.csv", 3]["raw"] == "x,b,1"
+    assert csv.quarantined["folded-bad.csv", 4]["raw_bytes"] == b'92,"caf\xe9\n",2'
+    assert csv.quarantined["folded-bad.csv", 5]["raw"] == '93,"open,3'
+    assert csv.quarantined["quotes.csv", 5]["detail"] == "a quote is not closed"
+    assert csv.quarantined["too-few.csv", 2]["detail"] == "1 cells under a header of 3"
+    assert csv.quarantined["no-header.csv", 2]["detail"] == "the header names no column of the contract"
+    assert csv.quarantined["twice.csv", 2]["detail"] == "the header names a column twice"
+
+
+def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
+    source = {"format": "csv", "header": False, "delimiter": "§"}
+    here = landing({"source": source, "columns": {"id": "int not null", "s": "string"}})
+    here.land("a", '1§a,b\n2§"c\nd"\n3\n4§e§f\n'.encode())
+    here.land("b", b"")
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert {row["id"]: row["s"] for row in here.rows()} == {1: "a,b", 2: "c\nd", 4: "e"}
+    assert [(at, row["reason"]) for (_, at), row in here.refused().items()] == [(3, "malformed")]
+    here.sums()
+
+
+@pytest.mark.parametrize(
+    ("lines", "records"),
+    [
+        (['1,"a', 'b"'], ['1,"a\nb"']),
+        (['1,"a', "b", "2,c"], ['1,"a', "b", "2,c"]),
+        (['1,"a', '2,"b', '3,"c"'], ['1,"a', '2,"b', '3,"c"']),
+        (['1,5" disk', "2,x", '3,"a', 'b"'], ['1,5" disk', "2,x", '3,"a\nb"']),
+        (['1,"a""', '""b"'], ['1,"a""\n""b"']),
+        (['"', '"'], ['"\n"']),
+        (['"a', 'b","c', 'd"', "e"], ['"a\nb","c\nd"', "e"]),
+        ([], []),
+    ],
+)
+def test_a_quote_that_is_not_closed_costs_its_own_line(lines: list[str], records: list[str]) -> None:
+    assert list(split_records(lines)) == records
+
+
+def test_an_open_quote_is_not_followed_for_ever() -> None:
+    lines = ['1,"open', *(f"{n},x" for n in range(100)), '2,"a"']
+    assert list(split_records(lines, limit=50)) == lines
+
+
+MOMENT = datetime(2024, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)
+COLUMNS = {
+    "id": "int not null",
+    "n": "int",
+    "d": "double",
+    "dec": "decimal(10,2)",
+    "s": "string",
+    "day": "date",
+    "at": "timestamp",
+    "plain": "timestamp_ntz",
+    "arr": "array<int>",
+    "st": "struct<x: int, y: string>",
+    "raw": "binary",
+}
+
+
+def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int, dict[str, Any]]]]:
+    """Files by name: content, refused positions, and what the rows that land hold."""
+    ids = pa.array([1, 2], pa.int32())
+    good = {
+        "n": 5,
+        "d": 0.0,
+        "dec": Decimal("1.50"),
+        "s": "x",
+        "day": date(2024, 2, 29),
+        "at": MOMENT,
+        "plain": MOMENT.replace(tzinfo=None),
+        "arr": [1, None],
+        "st": {"x": 1, "y": "z"},
+        "raw": b"\xff\x00",
+    }
+    types = [("n", pa.int32()), ("d", pa.float64()), ("dec", pa.decimal128(10, 2)), ("s", pa.string())]
+    types += [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("plain", pa.timestamp("us"))]
+    types += [("arr", pa.list_(pa.int32())), ("st", pa.struct([("x", pa.int32()), ("y", pa.string())]))]
+    types += [("raw", pa.binary())]
+    whole = {name: pa.array([good[name], None], kind) for name, kind in types}
+    whole["d"] = pa.array([-0.0, None])
+    return {
+        "whole": (pa.table({"id": ids, **whole}), {}, {1: good, 2: dict.fromkeys(good)}),
+        "reordered": (pa.table({"s": ["a"], "id": pa.array([11], pa.int32())}), {}, {11: {"s": "a", "n": None}}),
+        "wider": (
+            pa.table({"id": pa.array([21, 22, 2**40], pa.int64()), "n": pa.array([7, 2**31, 1], pa.int64())}),
+            {2: ("type", "n"), 3: ("type", "id")},
+            {21: {"n": 7}},
+        ),
+        "narrower": (
+            pa.table({"id": pa.array([31], pa.int8()), "d": pa.array([1.5], pa.float32()), "dec": pa.array([7])}),
+            {},
+            {31: {"d": 1.5, "dec": Decimal("7.00")}},
+        ),
+        "other-types": (
+            pa.table(
+                {
+                    "id": ["41", "42", "x", "44"],
+                    "n": [4.0, 4.7, 1.0, float("nan")],
+                    "s": pa.array([1, 2, 3, 4]),
+                    "day": ["2024-02-29"] * 4,
+                }
+            ),
+            {2: ("type", "n"), 3: ("type", "id"), 4: ("type", "n")},
+            {41: {"n": 4, "s": "1", "day": date(2024, 2, 29)}},
+        ),
+        "clashing": (
+            pa.table({"id": [51, 52], "at": pa.array([1_700_000_000, None]), "st": [{"x": 2**40}, {"x": 3}]}),
+            {1: ("type", "at")},
+            {52: {"at": None, "st": {"x": 3, "y": None}}},
+        ),
+        "infinite": (
+            pa.table({"id": [61, 62, 63], "d": [float("inf"), float("nan"), 1.0]}),
+            {1: ("type", "d"), 2: ("type", "d")},
+            {63: {"d": 1.0}},
+        ),
+        "missing-key": (pa.table({"s": ["a", "b"]}), {1: ("missing", "id"), 2: ("missing", "id")}, {}),
+        "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("missing", "id")}, {71: {}}),
+        "unnamed": (
+            pa.table({"id": [81], "more": [1.5], "_id": ["m"], "_file": ["f"], "_metadata": ["x"], "_t0": [1]}),
+            {},
+            {81: {}},
+        ),
+        "binary-text": (
+            pa.table({"id": [91, 92], "s": pa.array([b"ok", b"\xff"])}),
+            {2: ("type", "s")},
+            {91: {"s": "ok"}},
+        ),
+        "no-rows": (pa.table({"id": pa.array([], pa.int32())}), {}, {}),
+        "many": (
+            pa.table({"id": pa.array([None if n == 4_321 else 100_000 + n for n in range(5_000)])}),
+            {4_322: ("missing", "id")},
+            {100_000 + n: {} for n in range(5_000) if n != 4_321},
+        ),
+    }
+
+
+@pytest.fixture(scope="module", params=["parquet", "orc"])
+def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
+    here = landing({"source": {"format": request.param}, "columns": COLUMNS})
+    here.format, here.cases = request.param, _tables()
+    for name, (table, _, _) in here.cases.items():
+        if request.param == "parquet":
+            pq.write_table(table, here.files / name, row_group_size=1_000)
+        else:
+            orc.write_table(table, here.files / name)
+    here.land("zero", b"")
+    whole = (here.files / "many").read_bytes()
+    here.land("half", whole[: len(whole) // 2])
+    here.land("other", b'{"id":1}\n')
+    if request.param == "parquet":
+        _land_old_and_nanos(here)
+    here.first, here.code = here.drain()
+    assert here.code == Exit.DONE, here.first.error
+    here.table = {row["id"]: row for row in here.rows()}
+    here.quarantined = here.refused()
+    return here
+
+
+def _land_old_and_nanos(here: Any) -> None:
+    moments = {"at": pa.array([MOMENT], pa.timestamp("ns", "UTC")), "plain": pa.array([MOMENT], pa.timestamp("ns"))}
+    pq.write_table(pa.table({"id": [201], **moments}), here.files / "nanos")
+    old = pa.table({"id": [202], "at": moments["at"]})
+    pq.write_table(old, here.files / "int96", use_deprecated_int96_timestamps=True)
+    row = {"at": MOMENT}
+    here.cases |= {
+        "nanos": (None, {}, {201: row | {"plain": MOMENT.replace(tzinfo=None)}}),
+        "int96": (None, {}, {202: row}),
+    }
+
+
+def test_columnar_rows_meet_their_fates(columnar: Any) -> None:
+    wanted = {(name, at): why for name, (_, refused, _) in columnar.cases.items() for at, why in refused.items()}
+    assert {place: (row["reason"], row["field"]) for place, row in columnar.quarantined.items()} == wanted
+    rows = {key: row for _, _, held in columnar.cases.values() for key, row in held.items()}
+    assert set(columnar.table) == set(rows)
+    for key, row in rows.items():
+        found = {name: columnar.table[key][name] for name in row}
+        assert found == row, key
+    assert str(columnar.table[1]["d"]) == "0.0"
+    columnar.sums()
+
+
+def test_columnar_rescues_and_parks(columnar: Any) -> None:
+    assert json.loads(columnar.table[81]["_rescued"]) == {
+        "more": 1.5,
+        "_id": "m",
+        "_file": "f",
+        "_metadata": "x",
+        "_t0": 1,
+    }
+    assert columnar.table[1]["_rescued"] is None
+    bad = f"bad-{columnar.format}"
+    assert columnar.parked() == {"half": bad, "other": "wrong-container"}
+
+
+def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
+    assert json.loads(columnar.quarantined["wider", 2]["raw"]) == {"id": 22, "n": 2**31}
+    assert columnar.quarantined["wider", 2]["detail"] == "2147483648 is no int"
+    assert columnar.quarantined["many", 4_322]["raw"] == '{"id":null}'
+    assert Path(columnar.quarantined["many", 4_322]["file"]).name == "many"
+
+
+def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
+    report, code = columnar.drain()
+    assert (code, report.outcome) == (Exit.DONE, "idle")
+
+
+def test_only_empty_columnar_files(landing: Make) -> None:
+    here = landing({"source": {"format": "parquet"}, "columns": {"id": "int"}})
+    here.land("zero", b"")
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert here.sums()["records"] == 0
+
+
+def test_text_is_appended_line_by_line(landing: Make) -> None:
+    here = landing({"source": {"format": "text", "max_record_bytes": "100b"}, "columns": {"value": "string"}})
+    here.land("a.log", b"\xef\xbb\xbfone\n\ntwo\r\n  three \rfour, \xc3\xbc\n\xff\n" + b"x" * 101 + b"\nlast")
+    here.land("b.log.gz", gzip.compress(b"one\n"))
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert sorted(row["value"] for row in here.rows()) == sorted(["one", "one", "two", "  three ", "four, ü", "last"])
+    refused = {at: row["reason"] for (_, at), row in here.refused().items()}
+    assert refused == {6: "malformed", 7: "too_large"}
+    sums = here.sums()
+    assert (sums["lines"], sums["blank"]) == (9, 1)

@@ -1,0 +1,221 @@
+"""A batch is applied once and its numbers add up, or it ends red: any count that is off is noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown import ledger, ledger_table, tables
+from draindown.errors import TerminalError
+from draindown.ledger import BatchRow
+from draindown.report import StepReport
+from draindown.spark import batch as batches
+from draindown.spark import fates, records
+from tests.landing import Landing
+
+Corrupt = Callable[[pytest.MonkeyPatch], None]
+
+_ROW = BatchRow(
+    "p", "f", 1, 0, "r", lines=30, blank=2, records=28, quarantined=3, late=1, superseded=4, duplicate=5,
+    inserted=6, updated=4, deleted=3, remembered=2, reasons={"malformed": 2, "type:a": 1},
+)  # fmt: skip
+_COUNTS = ("lines", "blank", "records", "quarantined", "late", "superseded", "duplicate", "inserted", "updated")
+
+
+def test_row_that_adds_up_closes() -> None:
+    assert ledger.conserve(_ROW) is _ROW
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+@pytest.mark.parametrize("name", [*_COUNTS, "deleted", "remembered"])
+def test_any_count_that_is_off_by_one_is_noticed(name: str, off: int) -> None:
+    with pytest.raises(TerminalError) as caught:
+        ledger.conserve(dataclasses.replace(_ROW, **{name: getattr(_ROW, name) + off}))
+    assert caught.value.code == "ledger-does-not-add-up"
+
+
+def test_reasons_and_fates_are_held_against_each_other() -> None:
+    with pytest.raises(TerminalError) as caught:
+        ledger.conserve(dataclasses.replace(_ROW, reasons={"malformed": 2}))
+    assert caught.value.code == "ledger-does-not-add-up"
+    with pytest.raises(TerminalError) as caught:  # 6 + 4 = 5 + 5: the sums alone would not say it
+        ledger.conserve(_ROW, fates_seen={"inserted": (5, 6), "updated": (5, 4)})
+    assert "inserted: 5 against 6" in str(caught.value.found)
+
+
+def _miscounted(fate: str) -> Corrupt:
+    """The drain counts one row more of a fate than there is."""
+
+    def corrupt(patch: pytest.MonkeyPatch) -> None:
+        right = fates.count
+
+        def count(fated: DataFrame) -> Mapping[str, int]:
+            counts = dict(right(fated))
+            return counts | {fate: counts.get(fate, 0) + 1}
+
+        patch.setattr(fates, "count", count)
+
+    return corrupt
+
+
+def _misreported(metric: str, table: str) -> Corrupt:
+    """A commit says it wrote one row less than it was given."""
+
+    def corrupt(patch: pytest.MonkeyPatch) -> None:
+        right = tables.history
+
+        def history(path: str, limit: int) -> list[dict[str, Any]]:
+            commits = right(path, limit)
+            if Path(path).parent.name == table:
+                done = commits[0]["operationMetrics"]
+                commits[0]["operationMetrics"] = done | {metric: str(int(done[metric]) - 1)}
+            return commits
+
+        patch.setattr(tables, "history", history)
+
+    return corrupt
+
+
+def _lost_line(patch: pytest.MonkeyPatch) -> None:
+    """The reader gives one line less than the file has."""
+    right = records.read
+
+    def read(*given: Any) -> list[records.Records]:
+        return [dataclasses.replace(part, frame=part.frame.where(F.col("_id") > 0)) for part in right(*given)]
+
+    patch.setattr(records, "read", read)
+
+
+_BEFORE: dict[str, tuple[Corrupt, str]] = {
+    "lost line": (_lost_line, "lines-differ"),
+    "quarantine": (_misreported("numOutputRows", "quarantine"), "ledger-does-not-add-up"),
+    "tombstones": (_misreported("numOutputRows", "tombstones"), "ledger-does-not-add-up"),
+    "deletes": (_miscounted("remember"), "ledger-does-not-add-up"),
+}
+"""Noticed before the target is touched: the next attempt is right."""
+
+_AFTER: dict[str, tuple[Corrupt, str]] = {
+    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("superseded", "duplicate", *fates.LOSERS)},
+    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("insert", "update", "delete")},
+    **{
+        metric: (_misreported(metric, "tables"), "ledger-does-not-add-up")
+        for metric in ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+    },
+}
+"""Noticed in the target's commit. What stands in it stays wrong, and so does every later run until someone looked."""
+
+
+def _with_every_fate(landing: Landing, spark: SparkSession) -> None:
+    """A lake with one batch done and one waiting in which every fate occurs."""
+    landing.deliver(*[json.dumps({"id": f"k{n}", "seq": 5, "a": n}) for n in range(6)])
+    landing.drain(spark, run_id="before")
+    rows: list[dict[str, Any]] = [
+        {"id": "new", "seq": 1},
+        {"id": "new", "seq": 0},  # superseded in the batch
+        {"id": "k0", "seq": 6},
+        {"id": "k0", "seq": 6},  # duplicate in the batch
+        {"id": "k1", "seq": 4},  # superseded by the target
+        {"id": "k2", "seq": 5, "a": 2},  # duplicate of the target
+        {"id": "k3", "seq": 7, "op": "d"},
+        {"id": "never", "seq": 1, "op": "d"},
+    ]
+    landing.deliver(*[json.dumps(row) for row in rows], "no json", "")
+
+
+def _attempt(landing: Landing, spark: SparkSession, corrupt: Corrupt, code: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        corrupt(patch)
+        with pytest.raises(TerminalError) as caught:
+            landing.drain(spark)
+    assert caught.value.code == code
+    assert [row["run_id"] for row in landing.ledger()] == ["before"]
+
+
+_WHOLE = {"lines": 10, "blank": 1, "records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
+_WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "files": 1}
+
+
+def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    _with_every_fate(landing, spark)
+    for corrupt, code in _BEFORE.values():
+        _attempt(landing, spark, corrupt, code)
+        assert tables.transaction_version(landing.layout.table, "draindown:p:f:1:source:rows") == 0
+    done = landing.drain(spark)
+    assert _totals(done) == _WHOLE
+    assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
+    assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
+    version = tables.version(landing.layout.table)
+    landing.forget_last_batch()
+    landing.drain(spark, run_id="again")
+    assert tables.version(landing.layout.table) == version
+    assert [row["run_id"] for row in landing.ledger()] == ["before", "r"]
+
+
+def _totals(report: StepReport) -> dict[str, int]:
+    assert report.drain
+    return {name: report.drain.totals[name] for name in _WHOLE}
+
+
+def test_commit_that_does_not_add_up_stays_red(spark: SparkSession, tmp_path: Path) -> None:
+    _stays_red(spark, tmp_path, "superseded")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", [name for name in _AFTER if name != "superseded"])
+def test_any_commit_that_does_not_add_up_is_red(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    _stays_red(spark, tmp_path, name)
+
+
+def _stays_red(spark: SparkSession, home: Path, name: str) -> None:
+    landing = Landing(home)
+    _with_every_fate(landing, spark)
+    corrupt, code = _AFTER[name]
+    _attempt(landing, spark, corrupt, code)
+    if name.startswith("num"):  # the commit itself is right, and says so when it is asked again
+        landing.drain(spark)
+        assert landing.totals()["records"] == _WHOLE["records"] + 6
+        return
+    with pytest.raises(TerminalError) as caught:
+        landing.drain(spark)
+    assert caught.value.code == "ledger-does-not-add-up"
+    assert [row["run_id"] for row in landing.ledger()] == ["before"]
+
+
+def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = Landing(tmp_path)
+    good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, remembered=0)
+    bad = dataclasses.replace(good, batch=1, inserted=14, updated=1)  # an update that inserted: a second row of its key
+    commits = [
+        {
+            "version": row.batch,
+            "timestamp": 1_000_000,
+            "operation": "WRITE",
+            "userMetadata": row.as_metadata(),
+            "operationMetrics": {"numOutputRows": "15"},
+        }
+        for row in (bad, good)
+    ]
+    tables.create(landing.layout.table, ledger_table.SCHEMA)
+    monkeypatch.setattr(tables, "history", lambda path, limit: commits)
+    for _ in range(2):
+        with pytest.raises(TerminalError) as caught:
+            ledger_table.heal(landing.layout)
+        assert caught.value.code == "ledger-does-not-add-up"
+        assert [row["batch"] for row in landing.ledger()] == [0]
+
+
+def test_stamps_only_rise() -> None:
+    from datetime import UTC, datetime
+
+    late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    assert batches.stamp_after(None, early) == early
+    assert batches.stamp_after(early, late) == late
+    assert late < batches.stamp_after(late, early) < batches.stamp_after(batches.stamp_after(late, early), early)

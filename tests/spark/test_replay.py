@@ -1,0 +1,234 @@
+"""Generations and replays: whatever was lost, the documented command brings the table back, and nothing is doubled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from draindown import checkpoint, generations, quarantine, replays
+from draindown.audit import audit
+from draindown.doctor import examine
+from draindown.errors import TerminalError
+from draindown.lease import Lease
+from draindown.report import StepReport
+from draindown.request import Again
+from draindown.spark import ranges
+from draindown.spark.drain import drain
+from draindown.spark.replay import replay as replay_rows
+from tests.landing import Injected, Landing
+
+ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
+APPEND: dict[str, Any] = {}
+
+
+def land(landing: Landing) -> None:
+    """Two files: changes, ties, deletes, refused rows in both."""
+    for batch in (1, 2):
+        rows: list[dict[str, Any]] = [
+            {"id": f"k{n % 7}", "seq": batch + n % 3, "a": n - 1, "b": str(n)} for n in range(20)
+        ]
+        rows += [{"id": f"k{n}", "seq": 2 + batch, "op": "d"} for n in range(batch, 7, 3)]
+        landing.deliver(*[json.dumps(row) for row in rows], "no json", "")
+
+
+def flow(home: Path, **more: Any) -> Landing:
+    landing = Landing(home, source={"max_files_per_trigger": 1}, rules={"sane": "a is null or a >= 0"}, **more)
+    land(landing)
+    return landing
+
+
+def content(landing: Landing) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple((k, v) for k, v in row.items() if k != "_changed_at") for row in landing.rows())
+
+
+def refusals(landing: Landing) -> list[tuple[str, int]]:
+    found = sorted((Path(row["file"]).name, row["position"]) for row in landing.quarantine())
+    assert len(set(found)) == len(found), "a row stands in the quarantine twice"
+    return found
+
+
+def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: str | None = None) -> StepReport:
+    batches = iter(range(100))
+
+    def reached(step: str) -> None:
+        if step == fault and next(batches) == 1:
+            raise Injected(step)
+
+    request = landing.request("again", replay=asked)
+    return ranges.replay(request, spark, progress=lambda line: None, reached=reached)
+
+
+def reset(landing: Landing, *, accept_missing: bool = False) -> generations.ResetPlan:
+    request = landing.request("reset")
+    with Lease(landing.layout, owner="me", run_id="reset"):
+        plan = generations.plan_reset(request)
+        generations.reset(request, plan, by="me", accept_missing=accept_missing)
+    return plan
+
+
+def refused_with(code: str, landing: Landing, spark: SparkSession) -> None:
+    with pytest.raises(TerminalError) as caught:
+        landing.drain(spark)
+    assert caught.value.code == code
+    assert caught.value.next[0] == "draindown reset p --flow f"
+    assert code in {symptom.code for symptom in examine(landing.layout).symptoms if symptom.level == "wrong"}
+
+
+def healthy(landing: Landing) -> None:
+    found = audit(landing.spec, "f", root=landing.home)
+    assert found.clean, str(found)
+    page = examine(landing.layout)
+    assert page.exit == 0, str(page)
+
+
+def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path)
+    landing.drain(spark)
+    before, refused, rows = content(landing), refusals(landing), landing.rows()
+    with pytest.raises(Injected):
+        again(landing, spark, fault="merged")
+    assert "replay-unfinished" in {symptom.code for symptom in examine(landing.layout).symptoms}
+    done = again(landing, spark)
+    assert done.drain is not None
+    assert done.drain.totals["batches"] == 0  # the crash came after the second, and last, commit
+    assert again(landing, spark).outcome == "idle"
+    once_more = again(landing, spark, ALWAYS.model_copy(update={"again": True}))
+    assert once_more.drain is not None
+    assert once_more.drain.totals["batches"] == 2
+    assert once_more.drain.totals["applied"] == 0
+    one = again(landing, spark, Again(files=(str(landing.landing / "001.json"),)))
+    assert one.drain is not None
+    assert one.drain.totals["files"] == 1
+    assert (content(landing), refusals(landing)) == (before, refused)
+    assert landing.rows() == rows  # to the stamp: what is there already is not written again
+    replayed = [row for row in landing.ledger() if row["origin"] == "replay"]
+    assert [row["batch"] for row in replayed] == [0, 1, 2, 3, 4]
+    landing.totals()
+    healthy(landing)
+    landing.deliver(json.dumps({"id": "new", "seq": 1}))
+    landing.drain(spark)
+    assert content(landing) - before
+    (landing.landing / "001.json").unlink()
+    with pytest.raises(TerminalError) as caught:
+        again(landing, spark, ALWAYS.model_copy(update={"again": True}))
+    assert (caught.value.code, "001.json" in caught.value.found) == ("replay-input-gone", True)
+
+
+def test_every_loss_is_named_and_reset_brings_the_table_back(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path)
+    landing.drain(spark)
+    right, refused = content(landing), refusals(landing)
+
+    shutil.rmtree(Path(landing.layout.checkpoint(1)).parent)
+    refused_with("checkpoint-missing", landing, spark)
+    assert reset(landing).generation == 2
+    assert reset(landing).generation == 2  # once more: nothing was begun
+    landing.drain(spark)
+    assert (content(landing), refusals(landing)) == (right, refused)
+    healthy(landing)
+
+    shutil.rmtree(landing.layout.table)
+    refused_with("table-behind-checkpoint", landing, spark)
+    plan = reset(landing)
+    assert (plan.generation, plan.target, plan.holds_previous) == (3, "absent", False)
+    landing.drain(spark)
+    assert (content(landing), refusals(landing)) == (right, refused)
+    found = audit(landing.spec, "f", root=landing.home)
+    assert found.clean, str(found)
+
+    DeltaTable.forPath(spark, landing.layout.table).restoreToVersion(1)
+    refused_with("table-behind-checkpoint", landing, spark)
+    for file in (Path(landing.layout.checkpoint(3)) / "offsets").iterdir():
+        file.write_bytes(b"")
+    reset(landing)
+    landing.drain(spark)
+    assert (content(landing), refusals(landing)) == (right, refused)
+    landing.totals()
+    healthy(landing)
+
+
+def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path)
+    landing.drain(spark)
+    refused = refusals(landing)
+    loose = Landing(tmp_path, source={"max_files_per_trigger": 1})  # without the rule
+    gone = loose.landing / "002.json"
+    kept = gone.read_bytes()
+    gone.unlink()
+    with pytest.raises(TerminalError) as caught:
+        reset(loose)
+    assert (caught.value.code, "002.json" in caught.value.found) == ("reset-input-gone", True)
+    reset(loose, accept_missing=True)
+    with pytest.raises(Injected):
+        loose.drain(spark, fault="quarantined")
+    with Lease(loose.layout, owner="me", run_id="undo"):
+        assert generations.undo(loose.layout, by="me") == 1
+    assert (checkpoint.generation(loose.layout), refusals(loose)) == (1, refused)
+    healthy(loose)
+
+    assert reset(loose, accept_missing=True).generation == 3
+    with pytest.raises(Injected):
+        loose.drain(spark, fault="merged")  # released only by the next start
+    loose.drain(spark)
+    sums = quarantine.counts(loose.layout)
+    assert (refusals(loose), sums.refused, sums.released, sums.open) == (refused, 4, 1, 3)
+    assert [row["files"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
+    healthy(loose)
+    with pytest.raises(TerminalError) as caught:
+        generations.undoable(loose.layout)
+    assert caught.value.code == "generation-has-batches"
+    gone.write_bytes(kept)
+    assert replays.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
+    strict = flow(tmp_path / "strict")
+    del strict
+
+
+def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path, target=APPEND)
+    landing.drain(spark)
+    right = content(landing)
+    loose = Landing(tmp_path, source={"max_files_per_trigger": 1}, target=APPEND)
+    ids = tuple(row["quarantine_id"] for row in quarantine.listed(loose.layout, quarantine.Filter()))
+    replay_rows(loose.request("rows", quarantine_ids=ids), spark)
+    more = content(loose)
+    assert more.total() == right.total() + 2
+    for ask in (lambda: generations.plan_reset(loose.request()), lambda: replays.find(loose.request(replay=ALWAYS))):
+        with pytest.raises(TerminalError) as caught:
+            ask()
+        assert caught.value.code in ("reset-would-double", "replay-would-double")
+    shutil.rmtree(loose.layout.table)
+    reset(landing)
+    drain(landing.request("strict"), spark, progress=lambda line: None)  # refuses again what the replay had let through
+    sums = quarantine.counts(landing.layout)
+    assert (content(landing), sums.released, sums.open) == (right, 0, sums.refused)
+    found = audit(landing.spec, "f", root=landing.home)
+    assert found.clean, str(found)
+    shutil.rmtree(loose.layout.table)
+    reset(loose)
+    drain(loose.request("loose"), spark, progress=lambda line: None)
+    assert (content(loose), quarantine.counts(loose.layout).released) == (more, 2)
+    found = audit(loose.spec, "f", root=loose.home)
+    assert found.clean, str(found)
+
+
+def test_a_range_means_when_files_were_first_seen(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(json.dumps({"id": "a", "seq": 1}))
+    landing.drain(spark)
+    between = datetime.now(UTC)
+    landing.deliver(json.dumps({"id": "b", "seq": 1}))
+    landing.drain(spark)
+    landing.deliver(json.dumps({"id": "c", "seq": 1}))
+    early = Again(since=between - timedelta(days=1), until=between)
+    late = Again(since=between, until=between + timedelta(days=1))
+    for asked, name in ((early, "001.json"), (late, "002.json")):
+        found = replays.find(landing.request(replay=asked))
+        assert [Path(file["path"]).name for part in found.parts for file in part.files] == [name]

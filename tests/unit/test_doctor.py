@@ -1,0 +1,223 @@
+"""Each thing that can be wrong is named by doctor, with the command that helps; what agrees is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from draindown import gate, parked, sparkconf, tables
+from draindown.doctor import Health, examine, examine_setup
+from draindown.generations import app_id
+from draindown.lease import Card, Lease
+from draindown.replays import find, pin
+from draindown.report import write_json
+from draindown.request import Again, Request
+from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore
+
+Damage = Callable[[Request], object]
+
+
+def codes(health: Health, level: str | None = None) -> set[str]:
+    assert all(symptom.next for symptom in health.symptoms)
+    assert all(symptom.code in str(health) for symptom in health.symptoms)
+    return {symptom.code for symptom in health.symptoms if level in (None, symptom.level)}
+
+
+def publish(asked: Request, version: int, *, table_id: str | None = None) -> None:
+    path = asked.layout.table
+    facts = {"version": version, "table_id": table_id or tables.table_id(path), "rows": 1, "changed_at": AT}
+    gate.publish(asked.layout, gate.Published(**facts, at=AT, run_id="r"))
+
+
+def log(table: str, version: int) -> Path:
+    return Path(table) / f"_delta_log/{version:020}.json"
+
+
+def _vacuum_published(asked: Request) -> None:
+    publish(asked, 2)
+    DeltaTable(asked.layout.table).optimize.compact()
+    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def _deletes_without_memory(asked: Request) -> None:
+    commit(asked, 2, deleted=1)
+    checkpoint(asked, 1, offsets=3, commits=3)
+
+
+def _refused_without_quarantine(asked: Request) -> None:
+    commit(asked, 2, quarantined=1, reasons={"malformed": 1})
+    checkpoint(asked, 1, offsets=3, commits=3)
+
+
+def _ledger_twice(asked: Request) -> None:
+    rows = tables.query(asked.layout.ledger, "select * from t where batch = 1")
+    write_deltalake(asked.layout.ledger, rows, mode="append")
+
+
+def _new_intake(asked: Request) -> None:
+    home = Path(asked.layout.checkpoint(1)) / "offsets/1"
+    home.write_text(home.read_text().replace(tables.table_id(asked.layout.intake), "another"))
+
+
+def _unrecorded(asked: Request) -> None:
+    DeltaTable(asked.layout.ledger).delete("batch = 1")
+
+
+def _gap(asked: Request) -> None:
+    DeltaTable(asked.layout.ledger).delete("batch = 0")
+    for version in range(3, 103):
+        tables.append(asked.layout.table, pa.table({"id": ["x"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]}))
+        assert tables.version(asked.layout.table) == version
+
+
+WRONG: dict[str, tuple[Damage, str]] = {
+    "checkpoint lost": (lambda a: shutil.rmtree(a.layout.checkpoint(1)), "checkpoint-missing"),
+    "offsets torn": (lambda a: (Path(a.layout.checkpoint(1)) / "offsets/1").write_bytes(b""), "checkpoint-damaged"),
+    "no metadata": (lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(), "checkpoint-without-metadata"),
+    "generation torn": (lambda a: write_json(a.layout.generation, {}), "generation-damaged"),
+    "table dropped": (lambda a: shutil.rmtree(a.layout.table), "table-behind-checkpoint"),
+    "older copy": (lambda a: log(a.layout.table, 2).unlink(), "table-behind-checkpoint"),
+    "restored": (lambda a: restore(a, 1), "table-behind-checkpoint"),
+    "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "target-unreadable"),
+    "data file gone": (lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(), "table-files-gone"),
+    "foreign rows": (foreign, "foreign-commits"),
+    "intake gone": (lambda a: shutil.rmtree(a.layout.intake), "intake-behind-checkpoint"),
+    "intake replaced": (_new_intake, "intake-replaced"),
+    "ledger ahead": (lambda a: log(a.layout.table, 2).unlink(), "ledger-ahead-of-table"),
+    "ledger doubled": (_ledger_twice, "ledger-double-batch"),
+    "ledger cut": (_gap, "ledger-row-missing"),
+    "no tombstones": (_deletes_without_memory, "tombstones-missing"),
+    "no quarantine": (_refused_without_quarantine, "quarantine-missing"),
+    "published beyond": (lambda a: publish(a, 9), "published-ahead"),
+    "published another": (lambda a: publish(a, 1, table_id="other"), "published-other-table"),
+    "published vacuumed": (_vacuum_published, "published-files-gone"),
+}
+
+
+@pytest.mark.parametrize(("damage", "code"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> None:
+    asked = drained(tmp_path)
+    assert (examine(asked.layout).exit, codes(examine(asked.layout))) == (0, set())
+    damage(asked)
+    health = examine(asked.layout)
+    assert code in codes(health, "wrong")
+    assert health.exit == 1
+    assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
+
+
+def _pending(asked: Request) -> None:
+    content = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q"], "read_again": True}
+    write_json(asked.layout.replaying, content)
+
+
+def _park(asked: Request) -> None:
+    parked.record(asked.layout, [parked.Event("/x", 1, 1, "parked", reason="truncated")], AT)
+
+
+def _begin_replay(asked: Request) -> None:
+    again = asked.model_copy(update={"replay": Again(files=(str(Path(asked.root) / "in/0.json"),))})
+    pin(again.layout, find(again))
+
+
+def _open_row(asked: Request) -> None:
+    rows = pa.table({"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "file": ["x"], "position": [1]})
+    write_deltalake(asked.layout.quarantine, rows)
+
+
+def _stale_card(asked: Request) -> None:
+    write_json(f"{asked.layout.lease}/owner.json", asdict(Card("me", "r", "here", 1, "then")))
+
+
+NOTES: dict[str, tuple[Damage, str]] = {
+    "in flight": (lambda a: checkpoint(a, 1, offsets=3, commits=2), "batch-in-flight"),
+    "older checkpoint": (lambda a: (commit(a, 2), commit(a, 3)), "checkpoint-older"),
+    "unrecorded commit": (_unrecorded, "ledger-lacks-batch"),
+    "parked": (_park, "parked-files"),
+    "open rows": (_open_row, "quarantine-open"),
+    "stale card": (_stale_card, "stale-owner-card"),
+    "unpublished": (lambda a: publish(a, 1), "unpublished"),
+    "half a replay": (_begin_replay, "replay-unfinished"),
+    "unsettled": (_pending, "replay-unsettled"),
+}
+
+
+@pytest.mark.parametrize(("change", "code"), NOTES.values(), ids=NOTES)
+def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: str) -> None:
+    asked = drained(tmp_path)
+    change(asked)
+    health = examine(asked.layout)
+    assert codes(health) == {code}
+    assert (codes(health, "wrong"), health.exit) == (set(), 0)
+
+
+def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:
+    health = examine(request(tmp_path).layout)
+    assert (health.exit, health.symptoms, health.unlooked) == (0, [], [])
+    assert "healthy" in str(health)
+
+
+def test_a_drain_at_work_is_not_taken_for_damage(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    shutil.rmtree(asked.layout.checkpoint(1))
+    with Lease(asked.layout, owner="me", run_id="r"):
+        assert codes(examine(asked.layout)) == {"drain-at-work"}
+
+
+def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError("no")
+
+    asked = drained(tmp_path)
+    monkeypatch.setattr(gate, "published", denied)
+    health = examine(asked.layout)
+    assert (health.exit, health.symptoms, len(health.unlooked)) == (2, [], 1)
+    assert "could not look" in str(health)
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Jars as set-up leaves them, and a class archive of this Java's, as far as doctor can tell."""
+    home = tmp_path / "jars"
+    home.mkdir()
+    java = tmp_path / "java/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'Some VM (17) for somewhere, built on a day'\n")
+    java.chmod(0o755)
+    (tmp_path / "classes.jsa").write_bytes(b"\x00\x01Some VM (17) for somewhere, built on a day\x00")
+    lines = []
+    for name in ("delta-spark_4.1_2.13", "delta-storage"):
+        (home / f"{name}-4.4.0.jar").write_bytes(b"")
+        empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        lines.append(f"io.delta:{name}:4.4.0 {empty} 0")
+    (home / "jars.lock").write_text("# locked\n" + "\n".join(lines) + "\n")
+    monkeypatch.setenv("DRAINDOWN_JARS", str(home))
+    monkeypatch.setenv("DRAINDOWN_CLASS_ARCHIVE", str(tmp_path / "classes.jsa"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    assert sparkconf.jar_dir() == home
+    return home
+
+
+def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (examine_setup().exit, codes(examine_setup())) == (0, set())
+    archive = Path(os.environ["DRAINDOWN_CLASS_ARCHIVE"])
+    archive.write_bytes(b"Another VM")
+    assert codes(examine_setup(), "note") == {"class-archive-foreign"}
+    archive.unlink()
+    assert (examine_setup().exit, codes(examine_setup())) == (0, {"class-archive-missing"})
+    (jars / "delta-storage-4.4.0.jar").write_bytes(b"other")
+    assert codes(examine_setup(), "wrong") == {"jar-hash-mismatch"}
+    (jars / "jars.lock").unlink()
+    assert codes(examine_setup(), "wrong") == {"jars-unverified"}
+    (jars / "delta-storage-4.4.0.jar").unlink()
+    assert codes(examine_setup(), "wrong") == {"jars-missing"}
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    archive.write_bytes(b"x")
+    assert "java-missing" in codes(examine_setup(), "wrong")

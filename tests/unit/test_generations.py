@@ -1,0 +1,204 @@
+"""What is lost is refused, and a reset begins a generation that nothing was ever written under."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from draindown import backlog, checkpoint, generations, known, replays
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.report import write_json
+from draindown.request import Again, Request
+from tests.flowfiles import AT, commit, drained, foreign, request, restore
+from tests.flowfiles import checkpoint as write_checkpoint
+
+ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
+
+
+def reset(asked: Request, *, accept_missing: bool = False) -> generations.ResetPlan:
+    plan = generations.plan_reset(asked)
+    generations.reset(asked, plan, by="me", accept_missing=accept_missing)
+    return plan
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(TerminalError) as caught:
+        act()
+    assert caught.value.next
+    return caught.value.code
+
+
+def _older_copy(asked: Request) -> None:
+    (Path(asked.layout.table) / f"_delta_log/{2:020}.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (lambda asked: shutil.rmtree(asked.layout.table), "is gone"),
+        (_older_copy, "ends at batch 0"),
+        (lambda asked: restore(asked, 1), "restored version 1"),
+    ],
+)
+def test_a_table_behind_its_checkpoint_is_refused(tmp_path: Path, lose: Callable[[Request], None], words: str) -> None:
+    asked = drained(tmp_path)
+    assert generations.resume(asked.layout) == 1
+    lose(asked)
+    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert caught.value.code == "table-behind-checkpoint"
+        assert words in caught.value.found
+        assert caught.value.next[0] == "draindown reset p --flow f"
+    reset(asked)
+    assert generations.resume(asked.layout) == 2
+
+
+def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    foreign(asked)
+    restore(asked, 2)
+    assert generations.resume(asked.layout) == 1
+    commit(asked, 2, recorded=False)
+    restore(asked, 4)  # the batch that it takes back is not in the ledger yet
+    assert generations.behind(asked.layout, 1)
+
+
+def test_reset_and_undo(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    plan = reset(asked)
+    assert (plan.previous, plan.generation, plan.cuts, plan.files, plan.target) == (1, 2, 2, 2, "filled")
+    assert (plan.missing, plan.holds_previous) == ((), True)
+    assert checkpoint.generation(asked.layout) == 2
+    assert backlog.backlog(asked, AT).files == 2
+    assert reset(asked).generation == 2
+    assert generations.undo(asked.layout, by="me") == 1
+    assert checkpoint.generation(asked.layout) == 1
+    assert reset(asked).generation == 3  # never the same again
+    write_checkpoint(asked, 3, offsets=1, commits=0)
+    assert generations.undoable(asked.layout) == 1
+    commit(asked, 0, generation=3)
+    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "generation-has-batches"
+    assert reset(asked).generation == 4
+
+
+def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
+    assert code_of(lambda: generations.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"generation": "x"}', None])
+def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: str | None) -> None:
+    asked = drained(tmp_path)
+    reset(asked)
+    write_checkpoint(asked, 2, offsets=0, commits=0)
+    Path(asked.layout.generation).unlink()
+    if content is not None:
+        Path(asked.layout.generation).write_text(content)
+    assert code_of(lambda: checkpoint.generation(asked.layout)) == "generation-damaged"
+    plan = reset(asked)
+    assert (plan.previous, plan.generation) == (None, 3)
+    assert checkpoint.generation(asked.layout) == 3
+    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "nothing-to-undo"
+
+
+def test_a_new_generation_is_one_the_table_never_saw(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    commit(asked, 0, generation=2, recorded=False)  # all but the table forgot it
+    assert generations.plan_reset(asked).generation == 3
+
+
+def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    (tmp_path / "in/0.json").unlink()
+    (tmp_path / "in/1.json").write_text("other bytes")
+    with pytest.raises(TerminalError) as caught:
+        reset(asked)
+    assert caught.value.code == "reset-input-gone"
+    assert "2 files" in caught.value.found
+    assert "0.json" in caught.value.found
+    assert checkpoint.generation(asked.layout) == 1
+    reset(asked, accept_missing=True)
+    assert {Path(path).name for path in generations.without(asked.layout, 2)} == {"0.json", "1.json"}
+    assert generations.without(asked.layout, 1) == frozenset()
+
+
+def test_an_append_table_with_rows_is_not_reset(tmp_path: Path) -> None:
+    asked = drained(tmp_path, keyed=False)
+    assert code_of(lambda: generations.plan_reset(asked)) == "reset-would-double"
+    shutil.rmtree(asked.layout.table)
+    assert generations.plan_reset(asked).target == "absent"
+
+
+def test_a_flow_that_never_ran_has_nothing_to_reset(tmp_path: Path) -> None:
+    assert code_of(lambda: generations.plan_reset(request(tmp_path))) == "nothing-to-reset"
+
+
+def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Path) -> None:
+    asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
+    found = replays.find(asked)
+    assert ([part.batch for part in found.parts], found.begun, found.done) == ([0, 1], False, 0)
+    assert not Path(asked.layout.replays).exists()
+    replays.pin(asked.layout, found)
+    (tmp_path / "in/late.json").write_text('{"id": "x", "n": 1}\n')
+    pinned = replays.find(asked)
+    assert (pinned.id, pinned.begun, pinned.parts) == (found.id, True, found.parts)
+    assert [replay.id for replay in replays.unfinished(asked.layout)] == [found.id]
+    other = asked.model_copy(update={"replay": Again(files=(str(tmp_path / "in/1.json"),))})
+    one = replays.find(other)
+    assert ([part.batch for part in one.parts], one.parts[0].cut) == ([2], 2)  # a number that no other replay has
+    assert one.id != found.id
+    reset(asked)
+    assert replays.unfinished(asked.layout) == []
+    assert replays.find(asked).waiting == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (Again(), "bad-range"),
+        (Again(since=AT), "bad-range"),
+        (Again(since=AT, until=AT), "bad-range"),
+        (Again(since=AT, until=datetime(2027, 1, 1, tzinfo=UTC), files=("x",)), "bad-range"),
+        (Again(files=("in/never.json",)), "not-taken-in"),
+    ],
+)
+def test_a_replay_of_nothing_is_refused(tmp_path: Path, asked: Again, code: str) -> None:
+    request = drained(tmp_path).model_copy(update={"replay": asked})
+    assert code_of(lambda: replays.find(request)) == code
+
+
+def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:
+    (tmp_path / "keyed").mkdir()
+    (tmp_path / "append").mkdir()
+    appending = drained(tmp_path / "append", keyed=False).model_copy(update={"replay": ALWAYS})
+    assert code_of(lambda: replays.find(appending)) == "replay-would-double"
+    asked = drained(tmp_path / "keyed").model_copy(update={"replay": ALWAYS})
+    (tmp_path / "keyed/in/1.json").write_text("{}")
+    found = replays.find(asked)
+    with pytest.raises(TerminalError) as caught:
+        replays.refuse_gone(asked.layout, found.left)
+    assert (caught.value.code, "1.json" in caught.value.found) == ("replay-input-gone", True)
+
+
+def test_only_drained_files_are_replayed(tmp_path: Path) -> None:
+    asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
+    write_checkpoint(asked, 1, offsets=2, commits=1)
+    (Path(asked.layout.checkpoint(1)) / "commits/1").unlink()
+    found = replays.find(asked)
+    assert (found.files, found.waiting) == (1, 1)
+    assert known.last_cut(asked.layout) == 2
+
+
+def test_cards_survive_as_json(tmp_path: Path) -> None:
+    layout = FlowLayout(str(tmp_path), "p", "f", "f")
+    card = {"generation": 2, "previous": 1, "at": "2026-01-01T00:00:00+00:00", "by": "me", "without": ["x"]}
+    write_json(layout.generation, {"generation": 2, "cards": {"2": card}})
+    assert generations.card(layout, 2) == generations.Card(2, 1, card["at"], "me", ("x",))  # type: ignore[arg-type]
+    assert generations.card(layout, 1) is None
+    assert json.loads(Path(layout.generation).read_text())["generation"] == 2
