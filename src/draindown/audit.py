@@ -181,7 +181,7 @@ def _ledger_against_commits(desk: Desk) -> None:
     aged = [batch for batch in desk.batches if batch.table_version < oldest]
     if aged:
         desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
-    projected = {batch.table_version: batch for batch in desk.batches}
+    projected = {batch.table_version: batch for batch in [*desk.lost, *desk.batches]}
     for version, commit in commits.items():
         written = ledger.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):

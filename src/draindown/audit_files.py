@@ -79,7 +79,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues)
-    file = TextFile(path, quoted_newlines=multiline)
+    file = TextFile(path, source=flow.source if multiline else None)
     for record in file:
         row = refused.pop(record.position, None)
         if not record.raw.strip() or record.raw == header:
@@ -112,7 +112,7 @@ def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     if flow.source.format != "csv" or not flow.source.header:
         return None
     # whatever the intake says: the audit reads for itself
-    return next((r.raw for r in TextFile(path, quoted_newlines=multiline) if r.raw.strip()), None)
+    return next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
 
 
 def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any], multiline: bool) -> Iterator[Residue]:

@@ -12,6 +12,8 @@ import gzip
 import hashlib
 import json
 import lzma
+import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,17 +69,18 @@ def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
 class TextFile:
     """The records of a text file, blank ones too; after one pass, `lines` and `blank` count its physical lines.
 
-    With `quoted_newlines` a line end inside double quotes belongs to the record.
+    With a `source` a line end inside a quoted cell belongs to the record.
     """
 
-    def __init__(self, path: str, *, quoted_newlines: bool = False) -> None:
+    def __init__(self, path: str, *, source: FilesSource | None = None) -> None:
         self.lines = self.blank = 0
-        self._path, self._quoted_newlines = path, quoted_newlines
+        self._path = path
+        self._quotes = _Quotes(source.delimiter, source.max_record_bytes) if source else None
 
     def __iter__(self) -> Iterator[RawRecord]:
         with open_raw(self._path) as stream:
             physical = self._counted(lines(stream))
-            for position, raw in enumerate(_spanning(physical) if self._quoted_newlines else physical, 1):
+            for position, raw in enumerate(self._quotes.records(physical) if self._quotes else physical, 1):
                 yield RawRecord(position, raw)
 
     def _counted(self, physical: Iterator[bytes]) -> Iterator[bytes]:
@@ -87,17 +90,36 @@ class TextFile:
             yield line
 
 
-def _spanning(physical: Iterator[bytes]) -> Iterator[bytes]:
-    held: list[bytes] = []
-    inside = False
-    for line in physical:
-        held.append(line)
-        inside ^= bool(line.count(b'"') % 2)
-        if not inside:
-            yield b"\n".join(held)
-            held = []
-    # a quote that nothing closes: its lines count one by one
-    yield from held
+class _Quotes:
+    """Finds the records that span lines: those in which a quote opens a cell, and closes at the end of one."""
+
+    def __init__(self, delimiter: str, limit: int) -> None:
+        mark = re.escape(delimiter.encode())
+        cell = rb'(?:"(?:[^"]|"")*+"|(?!")[^' + mark + rb"\n]*+)"
+        self._whole = re.compile(cell + rb"(?:" + mark + cell + rb")*+")
+        self._limit = limit
+
+    def records(self, physical: Iterator[bytes]) -> Iterator[bytes]:
+        """Lines joined to records; a quote that doesn't close as it should, within the limit, costs its own line."""
+        ahead: deque[bytes] = deque()
+        while (line := ahead.popleft() if ahead else next(physical, None)) is not None:
+            taken = 0 if self._whole.fullmatch(line) or line.count(b'"') % 2 == 0 else self._span(line, ahead, physical)
+            yield b"\n".join([line, *(ahead.popleft() for _ in range(taken))])
+
+    def _span(self, line: bytes, ahead: deque[bytes], physical: Iterator[bytes]) -> int:
+        """How many of the lines after `line` belong to its record; `ahead` keeps what was read to find out."""
+        text, at = line, 0
+        while len(text) <= self._limit:
+            if at == len(ahead):
+                more = next(physical, None)
+                if more is None:
+                    return 0
+                ahead.append(more)
+            text += b"\n" + ahead[at]
+            at += 1
+            if b'"' in ahead[at - 1] and self._whole.fullmatch(text):
+                return at
+        return 0
 
 
 class FieldReader:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 from draindown.errors import TerminalError
 
 Origin = Literal["source", "quarantine", "replay"]
+FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 
@@ -118,7 +120,8 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
 def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
     """The ledger row held by one commit of a target's history, or None if draindown didn't write it.
 
-    `commit` is an entry of the Delta history: `version`, `timestamp` (ms), `userMetadata`, `operation`, `operationMetrics`.
+    `commit` is an entry of the Delta history: `version`, `timestamp` (ms), `userMetadata`, `operation` and
+    `operationMetrics`.
     """
     try:
         known = json.loads(commit.get("userMetadata") or "")[_KEY]
@@ -159,7 +162,4 @@ def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:
     """Sums over batches of every counted column, and `batches`."""
     rows = list(rows)
-    names = (
-        "files bytes lines blank records quarantined late superseded duplicate inserted updated deleted remembered applied"
-    ).split()
-    return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in names}
+    return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in COUNTED}

@@ -154,7 +154,7 @@ def write_json(path: str, content: Any) -> None:
             json.dump(content, out, indent=1, default=str)
             out.flush()
             os.fsync(out.fileno())
-        os.replace(temporary, target)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

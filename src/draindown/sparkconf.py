@@ -28,6 +28,7 @@ _LEAN = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
     "spark.log.level": "WARN",
 }

@@ -56,9 +56,7 @@ class FilesSource(_Model):
         description="A file changed less than this ago is left for the next run. For writers that don't rename.",
         examples=["30 seconds"],
     )
-    max_record_bytes: Size = Field(
-        default=8 * 1024**2, description="A longer record is refused.", examples=["8mb"]
-    )
+    max_record_bytes: Size = Field(default=8 * 1024**2, description="A longer record is refused.", examples=["8mb"])
     header: bool = Field(default=True, description="csv: the first line of each file names its columns.")
     delimiter: str = Field(
         default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
@@ -128,7 +126,7 @@ class Target(_Model):
     )
     partition_by: list[ColumnName] = Field(
         default_factory=list,
-        description="Columns the table is partitioned by. Computed from the keys alone, they keep a batch to its partitions.",
+        description="Columns the table is partitioned by; best computed from the keys alone.",
         examples=[["flight_month"]],
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from draindown import checkpoint, generations, quarantine, replays
@@ -59,7 +60,7 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
     batches = iter(range(100))
 
     def reached(step: str) -> None:
-        if step == fault and next(batches) == 1:
+        if step == fault and next(batches) == 0:
             raise Injected(step)
 
     request = landing.request("again", replay=asked)
@@ -98,24 +99,19 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     assert "replay-unfinished" in {symptom.code for symptom in examine(landing.layout).symptoms}
     done = again(landing, spark)
     assert done.drain is not None
-    assert done.drain.totals["batches"] == 0  # the crash came after the second, and last, commit
+    assert (done.drain.totals["batches"], done.drain.totals["applied"]) == (1, 0)  # the crash came after a commit
     assert again(landing, spark).outcome == "idle"
-    once_more = again(landing, spark, ALWAYS.model_copy(update={"again": True}))
+    one = Again(files=(str(landing.landing / "001.json"),))
+    again(landing, spark, one)
+    once_more = again(landing, spark, one.model_copy(update={"again": True}))
     assert once_more.drain is not None
-    assert once_more.drain.totals["batches"] == 2
-    assert once_more.drain.totals["applied"] == 0
-    one = again(landing, spark, Again(files=(str(landing.landing / "001.json"),)))
-    assert one.drain is not None
-    assert one.drain.totals["files"] == 1
+    assert (once_more.drain.totals["files"], once_more.drain.totals["applied"]) == (1, 0)
     assert (content(landing), refusals(landing)) == (before, refused)
     assert landing.rows() == rows  # to the stamp: what is there already is not written again
     replayed = [row for row in landing.ledger() if row["origin"] == "replay"]
-    assert [row["batch"] for row in replayed] == [0, 1, 2, 3, 4]
+    assert [row["batch"] for row in replayed] == [0, 1, 2, 3]
     landing.totals()
     healthy(landing)
-    landing.deliver(json.dumps({"id": "new", "seq": 1}))
-    landing.drain(spark)
-    assert content(landing) - before
     (landing.landing / "001.json").unlink()
     with pytest.raises(TerminalError) as caught:
         again(landing, spark, ALWAYS.model_copy(update={"again": True}))
@@ -167,7 +163,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
         reset(loose)
     assert (caught.value.code, "002.json" in caught.value.found) == ("reset-input-gone", True)
     reset(loose, accept_missing=True)
-    with pytest.raises(Injected):
+    with pytest.raises(StreamingQueryException):
         loose.drain(spark, fault="quarantined")
     with Lease(loose.layout, owner="me", run_id="undo"):
         assert generations.undo(loose.layout, by="me") == 1
@@ -175,7 +171,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     healthy(loose)
 
     assert reset(loose, accept_missing=True).generation == 3
-    with pytest.raises(Injected):
+    with pytest.raises(StreamingQueryException):
         loose.drain(spark, fault="merged")  # released only by the next start
     loose.drain(spark)
     sums = quarantine.counts(loose.layout)
@@ -187,8 +183,6 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
     assert replays.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
-    strict = flow(tmp_path / "strict")
-    del strict
 
 
 def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalEr
 
 
 def _bad_suite(root: Path, spec: PipelineSpec) -> TerminalError | None:
-    from draindown.project import suite
     from draindown.errors import TerminalError
+    from draindown.project import suite
 
     try:
         for flow in spec.flows.values():

@@ -36,8 +36,8 @@ class Setting:
 
     def spec(self, pipeline: str) -> PipelineSpec:
         """The pipeline an argument means, its lake found from the project root."""
-        from draindown.project import rooted
         from draindown.loader import find, load
+        from draindown.project import rooted
 
         return rooted(load(find(pipeline, self.root), self.environ), self.root)
 

@@ -24,14 +24,16 @@ from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
-from draindown.spark.session import configured
+from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.spark.transforms import Transform
 
 _MAX_PRUNING_VALUES = 200
+_LITTLE = 50_000
+"""Lines below which a batch is interpreted rather than compiled."""
 
 Reached = Callable[[str], None]
-"""Told the name of each step as it is done (read, quarantined, remembered, merged, recorded): where a fault may strike."""
+"""Told each step as it is done: read, quarantined, remembered, merged, recorded. Where a fault may strike."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Batch:
     """What one batch is made of: files, or for a replay `lines`.
 
     `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `was_read`: called when
-    everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the `_id`
-    of every line that a replay refuses again, before anything is written.
+    everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
+    `_id` of every line that a replay refuses again, before anything is written.
     """
 
     writer: Writer
@@ -52,9 +54,9 @@ class Batch:
     files: Sequence[InputFile] = ()
     lines: Sequence[tuple[DataFrame, str | None]] = ()
     transform: Transform | None = None
-    reached: Reached = lambda step: None
+    reached: Reached = lambda _: None
     was_read: Callable[[], None] = lambda: None
-    keep_open: Callable[[Sequence[int]], None] = lambda refused: None
+    keep_open: Callable[[Sequence[int]], None] = lambda _: None
 
     @property
     def origin(self) -> Origin:
@@ -65,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the one pass over a parsed batch found. `groups` are rows of (PLACE, blank, reason, field, n, smallest id)."""
+    """What the one pass over a parsed batch found. `groups`: rows of PLACE, blank, reason, field, n, smallest id."""
 
     groups: Sequence[Row]
     pruning: Mapping[str, Sequence[str | None]]
@@ -104,7 +106,7 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     if batch.writer.is_done():
         ledger_table.heal(batch.writer.layout)
         return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
-    with configured(spark, SETTINGS | {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}):
+    with configured(spark, _settings(batch)):
         parsed, frame = _parsed(spark, batch)
         with _persisted(frame):
             counted = _count(parsed, frame, batch)
@@ -119,6 +121,12 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
                 _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
             )
     return row
+
+
+def _settings(batch: Batch) -> dict[str, str]:
+    little = sum(file.counted for file in batch.files) < _LITTLE
+    zone = {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}
+    return SETTINGS | zone | (INTERPRETED if little else {})
 
 
 def _parsed(spark: SparkSession, batch: Batch) -> tuple[DataFrame, DataFrame]:
@@ -229,7 +237,7 @@ def _lines_agree(batch: Batch, counted: Counted) -> None:
 
 
 def _begin(batch: Batch, counted: Counted) -> BatchRow:
-    lines, blank = counted.rows(lambda group: True), counted.rows(lambda group: group["_blank"])
+    lines, blank = counted.rows(lambda _: True), counted.rows(lambda group: group["_blank"])
     return BatchRow(
         pipeline=batch.writer.layout.pipeline,
         flow=batch.writer.layout.flow,

@@ -115,7 +115,7 @@ def drain(
     *,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = lambda step: None,
+    reached: Reached = lambda _: None,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
@@ -205,7 +205,7 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
 def _python_errors(state: _Drain) -> Iterator[None]:
     try:
         yield
-    except (StreamingQueryException, Py4JJavaError) as error:
+    except (StreamingQueryException, Py4JJavaError):
         if isinstance(state.failure, _Stopped):
             return
         if isinstance(state.failure, DraindownError):

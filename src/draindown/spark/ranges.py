@@ -31,7 +31,7 @@ def replay(
     spark: SparkSession,
     *,
     progress: Callable[[str], None] = print,
-    reached: Reached = lambda step: None,
+    reached: Reached = lambda _: None,
 ) -> StepReport:
     """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
 

@@ -99,7 +99,8 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
         raise TerminalError(
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
-            found=f"{len(cut)} of them are longer than quarantine keeps, the first at {cut[0]['file']}:{cut[0]['position']}",
+            found=f"{len(cut)} of them are longer than quarantine keeps, "
+            f"the first at {cut[0]['file']}:{cut[0]['position']}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows

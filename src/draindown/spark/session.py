@@ -13,6 +13,13 @@ from draindown import sparkconf
 
 DEFAULT_MASTER = "local[*]"
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For little data: generating and compiling code for a plan takes longer than interpreting it (docs/performance.md)."""
+
 
 def session(app: str, *, master: str | None = None, short: bool = False) -> SparkSession:
     """A classic session with Delta, ready for a job.
