@@ -9,7 +9,9 @@ PY := $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 PYTEST := $(PY) -m pytest
-TIERS := unit spark airflow e2e faults
+# Without a JVM tests run side by side; a Spark session takes both cores by itself.
+PARALLEL := -n auto -q
+SERIAL := spark airflow e2e faults
 LINTED := src tests scripts jobs dags plugins benchmarks
 
 .PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench lock clean
@@ -32,10 +34,11 @@ down: ## Stop it
 
 # One process per tier: Spark's session and Airflow's environment are set once per process.
 test: setup ## All tests but the long fault campaign
-	@set -e; for tier in $(TIERS); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
+	@set -e; echo "== tests/unit"; $(PYTEST) $(PARALLEL) tests/unit
+	@set -e; for tier in $(SERIAL); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
 
 unit: setup ## Tests without a JVM
-	@$(PYTEST) tests/unit
+	@$(PYTEST) $(PARALLEL) tests/unit
 
 test-spark: setup ## Tests with one Spark session
 	@$(PYTEST) tests/spark

@@ -181,7 +181,9 @@ def _ledger_against_commits(desk: Desk) -> None:
     aged = [batch for batch in desk.batches if batch.table_version < oldest]
     if aged:
         desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
-    projected = {batch.table_version: batch for batch in [*desk.lost, *desk.batches]}
+    # what a RESTORE took back is in the log all the same; what went with another table is not
+    taken_back = [batch for batch in desk.lost if _is_commit_of(commits.get(batch.table_version), batch)]
+    projected = {batch.table_version: batch for batch in [*taken_back, *desk.batches]}
     for version, commit in commits.items():
         written = ledger.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):

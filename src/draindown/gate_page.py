@@ -98,9 +98,10 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { padding: .5rem .8rem .5rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; } th.n { text-align: right; }
-td.name { overflow-wrap: anywhere; min-width: 16rem; } td b { white-space: nowrap; }
-.detail { color: var(--soft); overflow-wrap: anywhere; }
+td.n, td.scope { white-space: nowrap; } .n { text-align: right; font-variant-numeric: tabular-nums; }
+th:last-child, td:last-child { padding-right: 0; }
+td.name { width: 100%; overflow-wrap: anywhere; min-width: 16rem; } td b { white-space: nowrap; }
+.detail { color: var(--soft); overflow-wrap: anywhere; } .sample { margin-top: .35rem; }
 code { font: .86em/1.5 ui-monospace, monospace; background: var(--band); padding: .05em .35em; border-radius: 3px;
   overflow-wrap: anywhere; } pre { background: var(--band); padding: .8rem; overflow-x: auto; }
 ul { margin: 0; padding: 0; list-style: none; } summary { cursor: pointer; }
@@ -114,34 +115,34 @@ ul { margin: 0; padding: 0; list-style: none; } summary { cursor: pointer; }
 Version {{ version }} was not published;
 {{ "version %d stays published." % published_before if published_before is not none else "nothing was before." }}
 {% else %}
-Version {{ version }} may be published.
+Version {{ version }} passed: this run publishes it.
 {% endif %}
 </p>
 <dl>
 <dt>pipeline</dt><dd>{{ pipeline }}</dd>
 <dt>table</dt><dd>{{ table }}</dd>
-<dt>rows not yet published</dt><dd>{{ "{:,}".format(changed_rows) }}</dd>
+<dt>changed rows judged</dt><dd>{{ "{:,}".format(changed_rows) }}</dd>
 <dt>run</dt><dd>{{ run_id }}</dd>
 <dt>judged at</dt><dd>{{ at }}</dd>
 </dl>
 {% if expectations %}
 <div class="wide"><table>
 <thead><tr><th>verdict</th><th>expectation</th><th>scope</th><th class="n">judged</th>
-<th class="n">unexpected</th><th>sample</th></tr></thead>
+<th class="n">unexpected</th></tr></thead>
 <tbody>
 {% for e in expectations %}
 <tr>
 <td><b class="{{ state(e) }}">{{ state(e) }}</b></td>
-<td class="name">{{ e.name }}{% if e.detail %}<div class="detail">{{ e.detail }}</div>{% endif %}</td>
-<td>{{ "changed rows" if e.scope == "changed" else "whole table" }}</td>
-<td class="n">{{ "{:,}".format(e.judged) if e.judged else "" }}</td>
-<td class="n">{{ "{:,}".format(e.unexpected) if e.judged else "" }}</td>
-<td>{% if e.sample %}<ul>
+<td class="name">{{ e.name }}{% if e.detail %}<div class="detail">{{ e.detail }}</div>{% endif %}
+{% if e.sample %}<ul class="sample">
 {% for value in e.sample[:5] %}<li><code>{{ value | shown }}</code></li>
 {% endfor %}</ul>
 {% if e.sample | length > 5 %}<details><summary>{{ e.sample | length - 5 }} more</summary><ul>
 {% for value in e.sample[5:] %}<li><code>{{ value | shown }}</code></li>
 {% endfor %}</ul></details>{% endif %}{% endif %}</td>
+<td class="scope">{{ "changed rows" if e.scope == "changed" else "whole table" }}</td>
+<td class="n">{{ "{:,}".format(e.judged) if e.judged else "" }}</td>
+<td class="n">{{ "{:,}".format(e.unexpected) if e.judged else "" }}</td>
 </tr>
 {% endfor %}
 </tbody></table></div>
@@ -150,10 +151,9 @@ Version {{ version }} may be published.
 {% endif %}
 {% if verdict == "failed" %}
 <h2>What now</h2>
-<p>Fix the rows at their source and deliver them again, put them into quarantine, or waive an expectation by name.
-Until then every run of this gate fails.</p>
-<pre>draindown gate show {{ pipeline }}
-draindown gate waive {{ pipeline }} EXPECTATION --reason TEXT</pre>
+<p>Correct the rows at their source and deliver them again, or waive an expectation by name. Until then every run of this gate fails.</p>
+<pre>draindown gate show {{ pipeline }} --flow {{ flow }}
+draindown gate waive {{ pipeline }} EXPECTATION --flow {{ flow }} --reason TEXT</pre>
 {% endif %}
 </body>
 </html>

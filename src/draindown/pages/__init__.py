@@ -37,6 +37,11 @@ class RunView:
     card: str
     batches: list[dict[str, object]] = field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether someone should look at it."""
+        return self.headline.startswith("FAILED")
+
 
 @dataclass(frozen=True)
 class FlowView:
