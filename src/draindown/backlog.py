@@ -15,7 +15,7 @@ from draindown.intake import Sorted
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
 from draindown.listing import Listing, SourceFile, list_source
-from draindown.report import Backlog, Finding, PlanPart
+from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
 from draindown.request import Request
 from draindown.spec import FilesSource
 from draindown.verify import Verified
@@ -82,6 +82,16 @@ def look(request: Request, now: datetime) -> Look:
 def backlog(request: Request, now: datetime) -> Backlog:
     """What is not yet processed: new at the source, or in a cut that no batch is done with. Raises like `look`."""
     return look(request, now).backlog(now)
+
+
+def planned(request: Request) -> StepReport:
+    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`."""
+    started = report.now()
+    part, findings = plan(request, started)
+    outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
+    done = report.of(request, started, outcome, findings=findings, plan=part)
+    report.write(request.layout, done)
+    return done
 
 
 def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[PlanPart, list[Finding]]:

@@ -151,7 +151,8 @@ Version {{ version }} passed: this run publishes it.
 {% endif %}
 {% if verdict == "failed" %}
 <h2>What now</h2>
-<p>Correct the rows at their source and deliver them again, or waive an expectation by name. Until then every run of this gate fails.</p>
+<p>Correct the rows at their source and deliver them again, or waive an expectation by name. Until then
+every run of this gate fails.</p>
 <pre>draindown gate show {{ pipeline }} --flow {{ flow }}
 draindown gate waive {{ pipeline }} EXPECTATION --flow {{ flow }} --reason TEXT</pre>
 {% endif %}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from draindown.layout import FlowLayout, safe_name
-from draindown.request import Step
+from draindown.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
 
@@ -120,6 +120,20 @@ class StepReport(_Frozen):
     def seconds(self) -> float:
         """Wall time of the step."""
         return (self.finished_at - self.started_at).total_seconds()
+
+
+def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> StepReport:
+    """The report of the step that `request` asked for, ended now. `more`: findings, error, and the step's part."""
+    return StepReport(
+        pipeline=request.spec.pipeline,
+        flow=request.flow,
+        run_id=request.run_id,
+        step=request.step,
+        outcome=outcome,
+        started_at=started,
+        finished_at=now(),
+        **more,
+    )
 
 
 def write(layout: FlowLayout, report: StepReport) -> str:

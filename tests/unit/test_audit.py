@@ -19,9 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown import known, ledger_table
 from draindown.audit import audit
-from draindown.audit_keys import made_by
-from draindown.audit_model import Audit
-from draindown.audit_raw import lines
+from draindown.audit.keys import made_by
+from draindown.audit.model import Audit
+from draindown.audit.raw import lines
 from draindown.errors import TerminalError, TransientError
 from draindown.lease import Lease
 from draindown.ledger import BatchRow

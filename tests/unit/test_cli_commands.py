@@ -196,7 +196,7 @@ def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFix
 def test_audit_exits_with_findings(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clean: bool, code: int
 ) -> None:
-    from draindown.audit_model import Audit, Residue
+    from draindown.audit.model import Audit, Residue
 
     found = Audit("orders", "orders", [] if clean else [Residue("lost-key", "id=1", "1", "2")])
     monkeypatch.setattr("draindown.audit.audit", lambda *args, **more: found)

@@ -45,27 +45,15 @@ class PlanOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the plan as a flat dict for the tasks that follow."""
         # deltalake is heavy: needed by the task that runs, never by the parser
-        from draindown.backlog import plan
+        from draindown.backlog import planned
 
-        started = reports.now()
         try:
-            request = _request(self.spec, self.flow, "plan", context)
-            part, findings = plan(request, started)
+            report = planned(_request(self.spec, self.flow, "plan", context))
         except DraindownError as error:
             fail(error)
-        done = StepReport(
-            pipeline=self.spec.pipeline,
-            flow=self.flow,
-            run_id=request.run_id,
-            step="plan",
-            outcome="done" if part.drain or part.check or part.compact else "idle",
-            started_at=started,
-            finished_at=reports.now(),
-            findings=findings,
-            plan=part,
-        )
-        reports.write(request.layout, done)
-        _log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in findings])
+        part = report.plan
+        assert part is not None, "a plan that can't be made is an error"
+        _log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
         found: dict[str, Any] = part.model_dump(mode="json")
         return found
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.looking import planned
 from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.exits import Exit
 from draindown.output import Output
@@ -101,25 +100,12 @@ def _seconds(deadline: str | None) -> float | None:
 
 
 def _plan(this: _Run, flow: str) -> PlanPart:
-    from draindown.report import StepReport, now, write
+    from draindown.backlog import planned
 
-    started = now()
-    part, findings = planned(this.here, this.spec, flow, **this.bounds)
-    busy = part.drain or part.check or part.compact
-    report = StepReport(
-        pipeline=this.spec.pipeline,
-        flow=flow,
-        run_id=this.run_id,
-        step="plan",
-        outcome="done" if busy else "idle",
-        started_at=started,
-        finished_at=now(),
-        findings=findings,
-        plan=part,
-    )
+    report = planned(this.request(flow, "plan"))
+    assert report.plan is not None, "a plan that can't be made is an error"
     this.reports.append(report)
-    write(this.spec.layout(flow), report)
-    return part
+    return report.plan
 
 
 @contextmanager

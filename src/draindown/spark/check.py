@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown import gate, gate_page
+from draindown import gate, gate_page, report
 from draindown.gate import Published, Unpublished
-from draindown.report import CheckPart, Expectation, Outcome, StepReport, now
+from draindown.report import CheckPart, Expectation, StepReport, now
 from draindown.request import Request
 from draindown.spark.target import CHANGED_AT
 
@@ -34,17 +34,17 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     started = now()
     state = gate.unpublished(request.layout)
     if state is None:
-        return _report(request, started, "idle", None)
+        return report.of(request, started, "idle")
     rows = _rows(spark, request.layout.table, state) if state.pending else None
     if rows is None or not _anything(rows, state):
-        return _report(request, started, "idle", _carried(request, state))
+        return report.of(request, started, "idle", check=_carried(request, state))
     expectations = _expectations(request, rows)
     part = _part(request, state, rows.changed_rows, expectations)
     gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise gate.refusal(request.layout, part)
     gate.publish(request.layout, _pointer(request, state, rows))
-    return _report(request, started, "done", part.model_copy(update={"published_after": state.version}))
+    return report.of(request, started, "done", check=part.model_copy(update={"published_after": state.version}))
 
 
 def _rows(spark: SparkSession, path: str, state: Unpublished) -> _Rows:
@@ -107,17 +107,4 @@ def _pointer(request: Request, state: Unpublished, rows: _Rows) -> Published:
         at=now(),
         run_id=request.run_id,
         rows=rows.table.count(),
-    )
-
-
-def _report(request: Request, started: datetime, outcome: Outcome, part: CheckPart | None) -> StepReport:
-    return StepReport(
-        pipeline=request.spec.pipeline,
-        flow=request.flow,
-        run_id=request.run_id,
-        step="check",
-        outcome=outcome,
-        started_at=started,
-        finished_at=now(),
-        check=part,
     )

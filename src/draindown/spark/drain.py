@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import backlog, generations, intake, ledger, ledger_table, wording
+from draindown import backlog, generations, intake, ledger, ledger_table, report, wording
 from draindown.errors import DraindownError, TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
@@ -154,17 +154,8 @@ def drain(
         totals=ledger.total(state.rows),
     )
     _refuse_changed(request, taken.findings)
-    return StepReport(
-        pipeline=layout.pipeline,
-        flow=layout.flow,
-        run_id=request.run_id,
-        step="drain",
-        outcome=_outcome(before, bounded),
-        started_at=started,
-        finished_at=now(),
-        findings=list(taken.findings),
-        drain=part,
-    )
+    findings = list(taken.findings)
+    return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:

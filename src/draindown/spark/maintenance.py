@@ -14,11 +14,11 @@ from deltalake import DeltaTable as Log
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from draindown import evidence, gate
+from draindown import evidence, gate, report
 from draindown.errors import TerminalError
 from draindown.evidence import Partition, Table
 from draindown.lease import Lease
-from draindown.report import CompactPart, Outcome, StepReport, now, read_json, write_json
+from draindown.report import CompactPart, StepReport, now, read_json, write_json
 from draindown.request import Request
 from draindown.spark.session import configured
 from draindown.spec import RETAIN_FLOOR
@@ -77,7 +77,7 @@ def _compact(request: Request, spark: SparkSession) -> StepReport:
         bytes_rewritten=done.bytes,
         vacuumed_files=vacuumed,
     )
-    return _report(request, started, "done" if found else "idle", part)
+    return report.of(request, started, "done" if found else "idle", compact=part)
 
 
 def _each(table: Table) -> list[Partition]:
@@ -234,16 +234,3 @@ def _duration(interval: str | None, default: int) -> int:
 
 def _table(path: str) -> str:
     return f"delta.`{path.replace('`', '``')}`"
-
-
-def _report(request: Request, started: datetime, outcome: Outcome, part: CompactPart) -> StepReport:
-    return StepReport(
-        pipeline=request.spec.pipeline,
-        flow=request.flow,
-        run_id=request.run_id,
-        step="compact",
-        outcome=outcome,
-        started_at=started,
-        finished_at=now(),
-        compact=part,
-    )

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from draindown import generations, ledger, ledger_table, replays
+from draindown import generations, ledger, ledger_table, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.replays import Part, Replay
@@ -93,13 +93,4 @@ def _report(request: Request, wanted: Replay, rows: list[BatchRow], started: dat
         batches=[row.as_dict() for row in rows],
         totals=ledger.total(rows),
     )
-    return StepReport(
-        pipeline=request.spec.pipeline,
-        flow=request.flow,
-        run_id=request.run_id,
-        step="drain",
-        outcome="done" if rows else "idle",
-        started_at=started,
-        finished_at=now(),
-        drain=part,
-    )
+    return report.of(request, started, "done" if rows else "idle", drain=part)

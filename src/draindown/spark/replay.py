@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import checkpoint, known, ledger, ledger_table, quarantine, tables
+from draindown import checkpoint, known, ledger, ledger_table, quarantine, report, tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
@@ -53,16 +53,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         batches=[row.as_dict() for row in done],
         totals=ledger.total(done),
     )
-    return StepReport(
-        pipeline=layout.pipeline,
-        flow=layout.flow,
-        run_id=request.run_id,
-        step="drain",
-        outcome="done" if rows else "idle",
-        started_at=started,
-        finished_at=now(),
-        drain=part,
-    )
+    return report.of(request, started, "done" if rows else "idle", drain=part)
 
 
 def settle(layout: FlowLayout, *, by: str) -> int:

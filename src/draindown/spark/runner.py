@@ -61,14 +61,10 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
 
 def failed(request: Request, error: Exception, started: datetime) -> StepReport:
     """The report of a step that ended in an error: what the error says, and for a drain what was done before it."""
-    return StepReport(
-        pipeline=request.spec.pipeline,
-        flow=request.flow,
-        run_id=request.run_id,
-        step=request.step,
-        outcome="failed",
-        started_at=started,
-        finished_at=now(),
+    return report.of(
+        request,
+        started,
+        "failed",
         error=error.as_dict() if isinstance(error, DraindownError) else _crash(error, request),
         drain=_done_so_far(request) if request.step == "drain" else None,
         check=error.part if isinstance(error, Refused) else None,

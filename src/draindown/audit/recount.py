@@ -19,11 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from draindown import checkpoint, lease, ledger, tables
-from draindown.audit_desk import Desk, Progress, of_source, origin_of, where_of
-from draindown.audit_files import FileFacts, Refusals, recount
-from draindown.audit_generations import generations_of, left_out, made_up_for, refused_before
-from draindown.audit_keys import KeyRecount, unusable
-from draindown.audit_model import Audit
+from draindown.audit.desk import Desk, Progress, of_source, origin_of, where_of
+from draindown.audit.files import FileFacts, Refusals, recount
+from draindown.audit.generations import generations_of, left_out, made_up_for, refused_before
+from draindown.audit.keys import KeyRecount, unusable
+from draindown.audit.model import Audit
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError, TransientError
 from draindown.layout import FlowLayout

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from draindown.audit_model import Residue
+from draindown.audit.model import Residue
 from draindown.spec import FlowSpec
 from draindown.wording import count
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from draindown.audit_model import Residue
+from draindown.audit.model import Residue
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow
 from draindown.spec import FlowSpec

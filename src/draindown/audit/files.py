@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
-from draindown.audit_keys import MOST, KeyRecount
-from draindown.audit_model import Residue
-from draindown.audit_raw import FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.audit.keys import MOST, KeyRecount
+from draindown.audit.model import Residue
+from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec import FlowSpec
 
 _ROWS = 100_000

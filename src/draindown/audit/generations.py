@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draindown import ledger, tables
-from draindown.audit_desk import Desk, of_source, origin_of
+from draindown.audit.desk import Desk, of_source, origin_of
 from draindown.ledger import BatchRow
 from draindown.report import read_json
 from draindown.wording import count
