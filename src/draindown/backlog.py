@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown import gate, intake, known, report, tables
+from draindown import evidence, gate, intake, known, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
-from draindown.generations import refuse_behind
+from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
@@ -25,7 +25,6 @@ _GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
 _COLUMNAR_RATIO = 3.0
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
-_COMPACT_FROM = 8  # small files of one partition
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,13 @@ class Look:
 def look(request: Request, now: datetime) -> Look:
     """List the source against intake and checkpoint.
 
-    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`.
+    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
+    `intake-behind-checkpoint`, `intake-replaced`.
     """
-    layout = request.layout
-    checkpoint = Checkpoint(layout.checkpoint(generation(layout)))
+    layout, number = request.layout, generation(request.layout)
+    checkpoint = Checkpoint(layout.checkpoint(number))
     checkpoint.verify()
+    refuse_other_intake(layout, number)
     listing = list_source(request.flow_spec.source, Path(request.root), now)
     waiting = known.waiting(layout, checkpoint.consumed_before)
     return Look(listing, intake.sort_out(layout, listing), waiting, checkpoint)
@@ -127,7 +128,7 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
 _IDLE = {
     "drain": "nothing new at the source, nothing in flight",
     "check": "nothing unpublished",
-    "compact": "no partition has enough small files",
+    "compact": "no partition has enough small files or deleted rows, no old files are due",
 }
 
 
@@ -170,9 +171,8 @@ def _why_compact(request: Request, drain: bool) -> str:
         return "asked for"
     if drain:
         return "evidence is weighed after the drain"
-    small = tables.small_files(request.layout.table, request.flow_spec.maintenance.target_file_size)
-    many = [count for count in small.values() if count >= _COMPACT_FROM]
-    return f"{len(many)} partitions hold {sum(many)} small files" if many else ""
+    due = evidence.work(request.layout, request.flow_spec.maintenance)
+    return str(due) if due else ""
 
 
 def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:

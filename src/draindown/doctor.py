@@ -156,7 +156,7 @@ def _lease(desk: _Desk) -> None:
 def _generation(desk: _Desk) -> None:
     desk.generation = checkpoint.generation(desk.layout)
     card = generations.card(desk.layout, desk.generation)
-    begun = f", begun {card.at} by {card.by}" if card else ""
+    begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
     left_out = f", without {count(len(card.without), 'file')}" if card and card.without else ""
     desk.say("generation", f"{desk.generation}{begun}{left_out}")
 
@@ -193,15 +193,8 @@ def _intake(desk: _Desk) -> None:
     if waiting:
         list_ = f"draindown quarantine list {desk.layout.pipeline} --files"
         desk.note("parked-files", "intake", f"{count(len(waiting), 'file')} can't be read or changed", list_)
-    found = Checkpoint(desk.layout.checkpoint(desk.generation))
-    if desk.at_work or found.last_offset is None:
-        return
-    if found.consumed_before - 1 > last:
-        text = f"the checkpoint is done with cuts below {found.consumed_before}, the intake ends at cut {last}"
-        desk.wrong("intake-behind-checkpoint", "intake", text, desk.command("reset"))
-    elif found.intake_id is not None and found.intake_id != tables.table_id(desk.layout.intake):
-        text = "it is another table than the one the checkpoint reads: it was made anew"
-        desk.wrong("intake-replaced", "intake", text, desk.command("reset"))
+    if not desk.at_work:
+        generations.refuse_other_intake(desk.layout, desk.generation)
 
 
 def _target(desk: _Desk) -> None:

@@ -128,7 +128,8 @@ def assess(label: str, path: str, target_file_size: int, *, force: bool = False)
 
 def partitions(table: DeltaTable, target_file_size: int) -> list[Partition]:
     """All partitions of a table with what their files look like."""
-    adds = pa.table(table.get_add_actions(flatten=True))
+    # not pa.table(...): it imports pandas, which a plan must not wait for
+    adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     deleted = _deleted_rows(table)
     groups: dict[tuple[tuple[str, Any], ...], Counter[str]] = {}

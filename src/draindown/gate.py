@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from deltalake import DeltaTable
@@ -91,9 +92,18 @@ def published(layout: FlowLayout) -> Published | None:
     return None if content is None else Published.model_validate(content)
 
 
-def publish(layout: FlowLayout, pointer: Published) -> None:
-    """Move the published pointer, whole or not at all."""
+def publish(layout: FlowLayout, pointer: Published) -> Published:
+    """Move the published pointer, whole or not at all, and never back to an older version of the same table.
+
+    Returns the pointer as it stands then: a slow check may end after one of a newer version.
+    """
+    newest = published(layout)
+    later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
+    # beyond the table's own end a pointer names nothing: the table was put back from a copy
+    if newest is not None and later and DeltaTable(layout.table).version() >= newest.version:
+        return newest
     write_json(layout.published, pointer.model_dump(mode="json"))
+    return pointer
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
@@ -135,9 +145,7 @@ def carry(layout: FlowLayout) -> Published | None:
         return None
     if state.pending or state.version == state.published.version:
         return state.published
-    moved = state.published.model_copy(update={"version": state.version})
-    publish(layout, moved)
-    return moved
+    return publish(layout, state.published.model_copy(update={"version": state.version}))
 
 
 def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
@@ -173,19 +181,20 @@ def waive(
     Raises TerminalError `waiver-without-reason` or `unknown-expectation`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
+    again = f"draindown gate waive {layout.pipeline} {shlex.quote(expectation)} --flow {layout.flow}"
     if not reason.strip():
         raise TerminalError(
             "waiver-without-reason",
             tried=tried,
             found="no reason; whoever reads the waiver later needs one",
-            next=f"draindown gate waive {layout.pipeline} {expectation} --reason TEXT",
+            next=f"{again} --reason TEXT",
         )
     if known is not None and expectation not in known:
         raise TerminalError(
             "unknown-expectation",
             tried=tried,
             found=f"the suite has {', '.join(sorted(known)) or 'no expectation'}",
-            next=f"draindown gate show {layout.pipeline}",
+            next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
         )
     waiver = Waiver(
         expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
@@ -202,7 +211,7 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
             "unknown-waiver",
             tried=f"take back the waiver of {expectation} for flow {layout.flow}",
             found=f"waived are: {', '.join(sorted(current)) or 'none'}",
-            next=f"draindown gate show {layout.pipeline}",
+            next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
         )
     removed = current.pop(expectation)
     _write_waivers(layout, current)
@@ -226,12 +235,14 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
     `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`); the second
     of a kind gets `#2`.
     """
-    seen: dict[str, int] = {}
-    found = []
-    for config in expectations_of(suite):
-        name = _name(config)
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    wanted = [_name(config) for config in expectations_of(suite)]
+    taken, found = set(wanted), list[str]()
+    for name in wanted:
+        # a name that someone gave stays with who has it, even where it looks like a numbered one
+        numbered = (f"{name}#{n}" for n in count(2))
+        chosen = name if name not in found else next(n for n in numbered if n not in taken)
+        taken.add(chosen)
+        found.append(chosen)
     return found
 
 
@@ -262,6 +273,7 @@ def refusal(layout: FlowLayout, part: CheckPart) -> Refused:
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
+    waive = f"draindown gate waive {layout.pipeline}"
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
     error = Refused(
         "gate-failed",
@@ -269,8 +281,8 @@ def refusal(layout: FlowLayout, part: CheckPart) -> Refused:
         found="; ".join(shown),
         changed=f"nothing was published ({before}); results: {part.page or layout.validations('RUN')}",
         next=[
-            f"draindown gate show {layout.pipeline}",
-            *(f"draindown gate waive {layout.pipeline} {shlex.quote(e.name)} --reason TEXT" for e in failed[:1]),
+            f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in failed[:1]),
         ],
     )
     error.part = part

@@ -8,10 +8,11 @@ has never seen, so that Delta can't take its batches for batches that are done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from draindown import checkpoint, intake, known, ledger_table, quarantine, tables
+from draindown import checkpoint, intake, known, ledger_table, parked, quarantine, tables
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -32,7 +33,10 @@ def app_id(layout: FlowLayout, generation: int, purpose: str, origin: str = "sou
 
 @dataclass(frozen=True)
 class Card:
-    """How a generation began. `without`: files of the intake that it leaves out, because they are gone or changed."""
+    """How a generation began. `without`: files of the intake that it leaves out, because they are gone or changed.
+
+    The first has a card only once someone discarded a file that it had taken in and not read.
+    """
 
     generation: int
     previous: int | None
@@ -83,7 +87,7 @@ def card(layout: FlowLayout, generation: int) -> Card | None:
 
 
 def without(layout: FlowLayout, generation: int) -> frozenset[str]:
-    """Files that a generation leaves out, as someone accepted when it began."""
+    """Files that a generation leaves out, as someone accepted when it began, or before it read them."""
     found = card(layout, generation)
     return frozenset(found.without if found else ())
 
@@ -91,8 +95,9 @@ def without(layout: FlowLayout, generation: int) -> frozenset[str]:
 def resume(layout: FlowLayout) -> int:
     """The live generation, once it is proven that its next batch may follow the last; heals the ledger.
 
-    Call it under the lease. Raises TerminalError `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
-    `checkpoint-without-metadata`, `table-behind-checkpoint`.
+    Call it under the lease, before anything is taken in: that would make a lost intake anew. Raises TerminalError
+    `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
+    `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
     generation = checkpoint.generation(layout)
     Checkpoint(layout.checkpoint(generation)).verify()
@@ -100,6 +105,7 @@ def resume(layout: FlowLayout) -> int:
         layout, generation, tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
     )
     refuse_behind(layout, generation)
+    refuse_other_intake(layout, generation)
     ledger_table.heal(layout)
     return generation
 
@@ -120,6 +126,34 @@ def refuse_behind(layout: FlowLayout, generation: int) -> None:
                 f"or put {layout.table} back as it was, as a whole",
             ],
         )
+
+
+def refuse_other_intake(layout: FlowLayout, generation: int) -> None:
+    """Refuse to go on over another intake than the checkpoint reads: its cuts would count as done, unread.
+
+    Raises TerminalError `intake-behind-checkpoint`, `intake-replaced`.
+    """
+    read = Checkpoint(layout.checkpoint(generation))
+    planned, reads = read.last_offset, read.intake_id
+    if planned is None:
+        return
+    last = known.last_cut(layout)  # after the checkpoint: a drain at work writes the intake first
+    replaced = reads is not None and tables.exists(layout.intake) and tables.table_id(layout.intake) != reads
+    if not replaced and planned.next_version - 1 <= last:
+        return
+    found = f"{layout.intake} is another table than the one the checkpoint reads: it was made anew"
+    if not replaced:
+        ends = f"ends at cut {last}" if tables.exists(layout.intake) else "is gone"
+        found = f"the checkpoint has planned the cuts below {planned.next_version}, the intake {layout.intake} {ends}"
+    raise TerminalError(
+        "intake-replaced" if replaced else "intake-behind-checkpoint",
+        tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
+        found=found,
+        next=[
+            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"or put {layout.intake} back as it was, as a whole",
+        ],
+    )
 
 
 def behind(layout: FlowLayout, generation: int) -> str | None:
@@ -166,6 +200,42 @@ def restored_to(commit: Mapping[str, Any]) -> int:
     """The version that a RESTORE restored; 0 where it was named by time."""
     version = (commit.get("operationParameters") or {}).get("version")
     return int(version) if version is not None else 0
+
+
+def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: str, at: datetime) -> None:
+    """Keep files out for good: parked ones, and ones in a cut that no batch of the live generation has read.
+
+    Call it under the lease. Idempotent. Raises TerminalError `not-parked`, before anything is changed.
+    """
+    wanted, number = list(dict.fromkeys(paths)), checkpoint.generation(layout)
+    unread = _unread(layout, number, wanted)
+    parked.discard(layout, [path for path in wanted if path not in unread], by=by, note=note, now=at)
+    if not unread:
+        return
+    # one that was changed is parked with the size it has now: that must stay the newest that is known of it
+    shut = [event.path for event in parked.open_files(layout) if event.path in unread]
+    parked.discard(layout, shut, by=by, note=note, now=at)
+    done = {path for path, event in parked.latest(layout).items() if event.state == "discarded"}
+    detail = f"generation {number} leaves it out, unread"
+    fresh = [file for path, file in unread.items() if path not in done]
+    parked.record(layout, (_left_out(file, detail, by, note) for file in fresh), at)
+    own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
+    own = replace(own, without=tuple(sorted({*own.without, *unread})))
+    write_json(layout.generation, {"generation": number, "cards": _cards(layout) | {str(number): asdict(own)}})
+
+
+def _left_out(file: known.KnownFile, detail: str, by: str, note: str) -> parked.Event:
+    return parked.Event(
+        file.path, file.size, file.mtime_ns, "discarded", reason="left-out", detail=detail, by=by, note=note
+    )
+
+
+def _unread(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[str, known.KnownFile]:
+    """Those of `paths` that lie in cuts which the generation is not done with."""
+    newest = tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
+    # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
+    first = max(Checkpoint(layout.checkpoint(generation)).consumed_before, 0 if newest is None else newest + 2)
+    return {path: file for path, file in known.find(layout, paths).items() if file.cut >= first}
 
 
 def plan_reset(request: Request) -> ResetPlan:
@@ -258,7 +328,7 @@ def undoable(layout: FlowLayout) -> int:
     tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
     run = f"draindown run {layout.pipeline} --flow {layout.flow}"
     if found is None or found.previous is None:
-        why = "no reset began it" if found is None else "what was live before it could not be told"
+        why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
         raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
     if _knows(layout, live):
         raise TerminalError(
@@ -311,7 +381,7 @@ def _last_in_ledger(layout: FlowLayout) -> int:
 
 def _is_fresh(layout: FlowLayout, live: int) -> bool:
     begun = Checkpoint(layout.checkpoint(live)).started or _knows(layout, live)
-    return card(layout, live) is not None and not begun
+    return live > 1 and card(layout, live) is not None and not begun
 
 
 def _knows(layout: FlowLayout, generation: int) -> bool:

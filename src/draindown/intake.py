@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from draindown import known, parked
+from draindown import known, parked, wording
 from draindown.known import KnownFile
 from draindown.layout import FlowLayout
 from draindown.listing import Listing, SourceFile, list_source, shown
@@ -93,7 +93,7 @@ def bound_for(source: FilesSource, heap_bytes: int) -> Bound:
         size = source.max_bytes_per_trigger
         return Bound(size, FILES_PER_CUT, f"max_bytes_per_trigger: {show_size(size)}")
     size = min(max(heap_bytes // _HEAP_SHARE, _FLOOR), _CEILING)
-    memory = f"sized to memory: {show_size(size)} (heap {show_size(heap_bytes)} / {_HEAP_SHARE})"
+    memory = f"sized to memory: {wording.size(size)} (heap {wording.size(heap_bytes)} / {_HEAP_SHARE})"
     if source.max_files_per_trigger is not None:
         files = min(source.max_files_per_trigger, FILES_PER_CUT)
         return Bound(size, files, f"max_files_per_trigger: {files}, {memory}")
@@ -125,7 +125,9 @@ def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
     new, differing = [], []
     for file in listing.files:
         event, taken = events.get(file.path), have.get(file.path)
-        if _same(taken, file) or (event and event.state != "retried" and _same(event, file)):
+        # that a file was only touched says nothing once the intake that had it is lost
+        settled = event and event.state != "retried" and (taken or event.state != "touched")
+        if _same(taken, file) or (settled and _same(event, file)):
             continue
         if taken:
             differing.append((file, taken))

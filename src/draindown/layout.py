@@ -6,7 +6,11 @@ _draindown/<pipeline>/<flow>/                                              for d
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+
+_LONGEST = 250
+"""Characters of a path segment; file systems take 255, Airflow's run ids have 250 at most."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,11 @@ class FlowLayout:
 
 
 def safe_name(text: str) -> str:
-    """A run id as one path segment: everything but letters, digits, `.`, `_`, `+`, `=` and `-` becomes `_`."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)
-    return kept if kept.strip(".") else f"_{kept}"
+    """A run id as one path segment: everything but letters, digits, `.`, `_`, `+`, `=` and `-` becomes `_`.
+
+    What had to change gets a hash of the id at its end, so that two ids stay two. A safe name is its own safe name.
+    """
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)[:_LONGEST]
+    if kept == text and kept.strip("."):
+        return kept
+    return f"{kept[: _LONGEST - 9]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"

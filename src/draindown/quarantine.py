@@ -113,11 +113,12 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The rows of these ids for a replay: quarantine_id, file, position, first_seen, and `value`, the record's bytes.
+    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, and `value`, the bytes.
 
     `value` is None where the record was longer than quarantine keeps.
     """
-    wanted = set(ids)
+    # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
+    wanted = set(ids) - _decisions(layout).keys()
     names = ("quarantine_id", "file", "position", "first_seen", "raw", "raw_bytes", "raw_length")
     rows = [row for row in _rows(layout, names, Filter(state=None)) if row["quarantine_id"] in wanted]
     return [row | {"value": _record(row)} for row in rows]
@@ -131,6 +132,11 @@ def _record(row: Mapping[str, Any]) -> bytes | None:
 def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
     """Record that the open rows `ids` are given up; returns how many. The rows themselves stay where they are."""
     return resolve(layout, ids, "discarded", by=by, note=note)
+
+
+def release(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
+    """Record that a run let the open rows `ids` through; returns how many."""
+    return resolve(layout, ids, "released", by=by, run_id=run_id)
 
 
 def resolve(

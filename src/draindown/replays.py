@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from draindown import checkpoint, intake, known, tables
+from draindown import checkpoint, intake, known, ledger_table, quarantine, tables
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.generations import Taken, app_id, shown, without
@@ -108,6 +108,25 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
     live = checkpoint.generation(layout)
     return [replay for replay in found if replay.left and replay.generation == live]
+
+
+def settle(layout: FlowLayout, *, by: str) -> int:
+    """Record as released what a batch applied of rows that were refused before, also one that died before it could.
+
+    Call it under the lease, before the next such batch and before anybody decides about rows; returns how many rows.
+    """
+    pending = read_json(layout.replaying)
+    if pending is None:
+        return 0
+    applied = tables.transaction_version(layout.table, pending["app"])
+    if applied is None or applied < pending["batch"]:
+        return 0
+    ledger_table.heal(layout)
+    release = quarantine.read_again if pending.get("read_again") else quarantine.release
+    settled = release(layout, pending["ids"], by=by, run_id=pending["run_id"])
+    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
+    Path(layout.replaying).unlink(missing_ok=True)
+    return settled
 
 
 def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:

@@ -32,7 +32,7 @@ class Backlog(_Frozen):
 class Finding(_Frozen):
     """Something a person should know that did not stop the run: a parked, changed, vanished or ignored file."""
 
-    kind: Literal["parked", "changed", "vanished", "ignored", "unsettled", "lost-pruning"]
+    kind: Literal["parked", "changed", "vanished", "ignored", "unsettled"]
     subject: str
     detail: str
     next: str = ""

@@ -6,17 +6,12 @@ queries that an idle plan runs ask for numbers instead (`to_unixtime`).
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 
-Partition = tuple[tuple[str, str | None], ...]
-"""Column and value, per partition column; empty for a table without partitions."""
-
-_SMALL = 0.75  # of the target size: what OPTIMIZE could still merge to some effect
 _CONFIGURATION: dict[str, str | None] = {
     # a stream that starts again from version 1 needs every version
     "delta.enableExpiredLogCleanup": "false",
@@ -79,18 +74,12 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
     DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
 
 
-def append(
-    path: str,
-    table: pa.Table,
-    *,
-    app: tuple[str, int] | None = None,
-    create_schema: pa.Schema | None = None,
-) -> bool:
+def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) -> bool:
     """Append in one commit; creates the table in a commit of its own where there is none.
 
     `app` makes it idempotent: an app's version that the table already holds is skipped. Returns whether it wrote.
     """
-    create(path, create_schema or table.schema)
+    create(path, table.schema)
     target = _open(path)
     if app is None:
         write_deltalake(target, table, mode="append")
@@ -114,27 +103,6 @@ def files_missing(path: str, version: int) -> list[str]:
     """Data files of one version of a table that are not there. Raises what reading that version raises."""
     uris = DeltaTable(_plain(path), version=version).file_uris()
     return [uri for uri in uris if not Path(_plain(uri)).is_file()]
-
-
-def small_files(path: str, target_file_size: int) -> dict[Partition, int]:
-    """How many files below three quarters of `target_file_size` each partition holds, where there are at least two.
-
-    Read from the log alone. Empty where there is no table.
-    """
-    if not exists(path):
-        return {}
-    counts: Counter[Partition] = Counter()
-    # not pa.table(...): it imports pandas
-    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
-    columns = [name for name in adds.column_names if name.startswith("partition.")]
-    for row in adds.select(["size_bytes", *columns]).to_pylist():
-        if row["size_bytes"] < target_file_size * _SMALL:
-            counts[tuple((name.removeprefix("partition."), _text(row[name])) for name in columns)] += 1
-    return {partition: count for partition, count in counts.items() if count > 1}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _plain(path: str) -> str:

@@ -45,14 +45,6 @@ def show_size(size: int) -> str:
     return f"{size // _SIZES[unit]}{unit}"
 
 
-def show_duration(seconds: int) -> str:
-    """The shortest exact spelling, which `parse_duration` reads back to the same number."""
-    fitting = [u for u in _DURATIONS if seconds % _DURATIONS[u] == 0] if seconds else ["second"]
-    unit = max(fitting, key=_DURATIONS.__getitem__)
-    number = seconds // _DURATIONS[unit]
-    return f"{number} {unit}{'' if number == 1 else 's'}"
-
-
 def _split(value: object, expected: str) -> tuple[int, str]:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value, ""

@@ -1,7 +1,7 @@
 """Stands in for spark-submit: keeps its command line, writes the step's report, ends with the code it is told.
 
 `FAKE_SUBMIT` names a directory: `<flow>.<step>.code` holds the exit code, `<flow>.<step>.error` the error's code,
-`<flow>.<step>.sleep` makes it hang with a child of its own.
+`<flow>.<step>.outcome` its outcome, `<flow>.<step>.sleep` makes it hang with a child of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
         flow=request.flow,
         run_id=request.run_id,
         step=request.step,
-        outcome="failed" if code else "done",
+        outcome="failed" if code else _told(home, name, "outcome") or "done",
         started_at=at,
         finished_at=now(),
         error={"code": error, "found": "f", "tried": "t", "changed": "c", "next": ["draindown x"]} if error else None,

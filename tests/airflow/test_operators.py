@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
+from draindown import backlog
 from draindown.airflow.operators import StepOperator
-from draindown.report import Backlog, PlanPart
+from draindown.layout import FlowLayout
+from draindown.report import Backlog, PlanPart, now
 from draindown.request import Request
 
 Plans = dict[str, PlanPart]
@@ -43,9 +44,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> Path
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     """What the planner finds for each flow."""
     found: Plans = {"first": ALL, "second": ALL}
-    planner = ModuleType("draindown.backlog")
-    planner.plan = lambda request, now: (found[request.flow], [])  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "draindown.backlog", planner)
+    monkeypatch.setattr(backlog, "plan", lambda request, now: (found[request.flow], []))
     return found
 
 
@@ -162,6 +161,41 @@ def test_check_tells_the_asset_what_was_published(told: Path, plans: Plans, run:
     with create_session() as session:
         extra = session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra
     assert (extra["version"], extra["rows"]) == (3, 7)
+
+
+def events() -> int:
+    """How many asset events there are by now."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return int(session.query(AssetEvent).count())
+
+
+def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, run: Run) -> None:
+    for flow in ("first", "second"):
+        (told / f"{flow}.check.outcome").write_text("idle")
+    before = events()
+    state, tasks = run({"force_compact": True})
+    assert state == "success"
+    assert {tasks["first.check"], tasks["second.check"]} == {"skipped"}
+    assert (tasks["second.drain"], tasks["second.compact"]) == ("success", "success")
+    assert events() == before
+
+
+def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, run: Run, monkeypatch: Any) -> None:
+    from draindown import gate
+
+    def pointer(layout: FlowLayout) -> gate.Published:
+        of_this_run = Request.decode(json.loads((told / "first.check.argv").read_text())[-1]).run_id
+        return gate.Published(version=3, table_id="t", changed_at=None, at=now(), run_id=of_this_run, rows=7)
+
+    plans["second"] = IDLE
+    (told / "first.check.outcome").write_text("idle")
+    monkeypatch.setattr(gate, "published", pointer)
+    before = events()
+    assert run()[1]["first.check"] == "success"
+    assert events() == before + 1
 
 
 def operator(**more: Any) -> StepOperator:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def leave_report(project: Path) -> None:
+def leave_report(project: Path, run_id: str = "manual__1") -> None:
     """One drain of flow `first`, with a finding that would like to be a script."""
     at = now()
     report.write(
@@ -29,7 +29,7 @@ def leave_report(project: Path) -> None:
         StepReport(
             pipeline="good",
             flow="first",
-            run_id="manual__1",
+            run_id=run_id,
             step="drain",
             outcome="done",
             started_at=at,
@@ -57,6 +57,20 @@ def test_the_page_shows_flows_runs_and_ledger_and_escapes(project: Path) -> None
         assert shown in html
     assert "<script" not in html
     assert "&lt;script&gt;" in html
+
+
+def test_only_the_pipelines_asked_for_are_shown(project: Path) -> None:
+    place = project / "dags" / "pipelines"
+    assert pages.flows(place, project, set()) == []
+    assert [view.flow for view in pages.flows(place, project, {"good", "x"})] == ["first", "second"]
+    assert pages.broken(place, {"good"}) == []
+    assert len(pages.broken(place, {"bro_ken"})) == 1
+
+
+def test_a_run_is_called_by_its_own_id(project: Path) -> None:
+    leave_report(project, "scheduled__2026-01-01T00:00:00+00:00")
+    first = pages.flows(project / "dags" / "pipelines", project)[0]
+    assert [run.run_id for run in first.runs] == ["scheduled__2026-01-01T00:00:00+00:00"]
 
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
@@ -101,10 +115,39 @@ def test_nobody_sees_the_page_without_login(client: TestClient) -> None:
         assert client.get(path).status_code == 404
 
 
-def test_who_is_logged_in_sees_it(client: TestClient) -> None:
+def logged_in(client: TestClient) -> dict[str, str]:
+    """The headers of who has logged in."""
+    answer = client.post("/auth/token", json={"username": "admin", "password": "secret-of-the-test"})
+    return {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+
+@pytest.mark.parametrize("readable", [set(), {"good"}, {"bro_ken"}])
+@pytest.mark.parametrize("query", ["", "?dag_id=mine", "?dag_id=good", "?dag_id=~"])
+def test_each_sees_what_he_may_read_whatever_the_query_names(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, readable: set[str], query: str
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
     with client:
-        answer = client.post("/auth/token", json={"username": "admin", "password": "secret-of-the-test"})
-        headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        headers = logged_in(client)
+        manager = get_auth_manager()
+        monkeypatch.setattr(manager, "get_authorized_dag_ids", lambda **_: readable)
+        monkeypatch.setattr(manager, "is_authorized_dag", lambda **k: k["details"].id in {"mine", *readable})
+        page = client.get(f"/draindown/{query}", headers=headers)
+        assert page.status_code == 200
+        assert ("second" in page.text) == ("good" in readable)
+        assert ("bro ken.yaml" in page.text) == ("bro_ken" in readable)
+        one = client.get(f"/draindown/dag/good{query}", headers=headers)
+        assert one.status_code == (200 if "good" in readable else 403)
+
+
+def test_who_may_read_everything_sees_it(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    with client:
+        headers = logged_in(client)
+        # no scheduler has written the DAGs into the database of this test
+        monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "bro_ken"})
         for path in ("/draindown/", "/draindown/dag/good"):
             page = client.get(path, headers=headers)
             assert page.status_code == 200

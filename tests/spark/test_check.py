@@ -30,6 +30,14 @@ UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"
 AT_LEAST_TWO = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 2}}
 
 
+def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
+    kwargs = {"column": "c", "regex": r"^\d+$", "max_value": 250000, "min_value": 2013, "value_set": ["a", 1]}
+    item = quality._Item("e", "table", {"kwargs": kwargs})
+    detail = quality._detail(item, 336074)
+    assert detail == r"wants regex='^\d+$', max_value=250,000, min_value=2013, value_set=['a', 1]; observed 336,074"
+    assert quality._detail(item, 0.5).endswith("observed 0.5")
+
+
 class Flow:
     """A flow's target that tests write batches to, and its gate."""
 
@@ -178,8 +186,8 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     with pytest.raises(GateFailed) as caught:
         flow.check(KNOWN)
     assert caught.value.next == (
-        "draindown gate show flights",
-        "draindown gate waive flights expect_column_values_to_be_in_set:status --reason TEXT",
+        "draindown gate show flights --flow flights",
+        "draindown gate waive flights expect_column_values_to_be_in_set:status --flow flights --reason TEXT",
     )
     directory = Path(flow.layout.validations("run 1"))
     assert str(directory / "index.html") in caught.value.changed

@@ -381,6 +381,19 @@ def test_a_replay_that_released_another_number_of_rows(world: World) -> None:
     assert (found["released-count"].expected, found["released-count"].found) == ("0", "1")
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_file_that_was_given_up_unread_is_not_missed(tmp_path: Path, keyed: bool) -> None:
+    world = World(tmp_path, keyed=keyed)
+    world.committed[1] = BatchRow("p", "f", 1, 1, "r", cut=2)
+    world.target, world.tombstones = ([("a", 1), ("b", 1)], []) if keyed else ([("a", 1), ("b", 1), ("a", 1)], [])
+    Path(world.path(1)).unlink()
+    without = {"generation": 1, "previous": None, "at": "then", "by": "me", "without": [world.path(1)]}
+    write_json(world.spec.layout("f").generation, {"generation": 1, "cards": {"1": without}})
+    audit = world.audit()
+    assert audit.residues == []
+    assert any("1 raw file no longer there" in text for text in audit.unlooked)
+
+
 def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])

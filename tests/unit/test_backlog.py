@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction
 
-from draindown import gate, report, tables
+from draindown import evidence, gate, known, report, tables
 from draindown.backlog import backlog, plan
 from draindown.errors import TerminalError
 from draindown.generations import app_id
@@ -25,6 +26,7 @@ from draindown.ledger_table import record
 from draindown.report import DrainPart, StepReport
 from draindown.request import Request
 from draindown.spec import PipelineSpec
+from draindown.verify import Verified
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -49,7 +51,9 @@ def take(asked: Request, minutes: int = 0) -> None:
 
 
 def drained(asked: Request, *, offsets: int, commits: int) -> None:
-    """A checkpoint as Spark leaves it."""
+    """A checkpoint as Spark leaves it, and an intake that has what it read."""
+    while known.last_cut(asked.layout) < offsets:
+        known.append_cut(asked.layout, [Verified(f"/read/{known.last_cut(asked.layout)}", 8, 1)], NOW)
     home = Path(asked.layout.checkpoint(1))
     for kind in ("offsets", "commits"):
         (home / kind).mkdir(parents=True, exist_ok=True)
@@ -59,9 +63,9 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")
-    known = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
+    done = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
     # before anything is published or recorded: an empty commit that says which batches the target holds
-    nothing, held = pa.table({"a": pa.array([], pa.int64())}), CommitProperties(app_transactions=[known])
+    nothing, held = pa.table({"a": pa.array([], pa.int64())}), CommitProperties(app_transactions=[done])
     write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=held)
 
 
@@ -188,6 +192,30 @@ def test_many_small_files_want_compaction(tmp_path: Path) -> None:
     assert (part.drain, part.check, part.compact) == (False, False, True)
     assert "9 small files" in part.reasons["compact"]
     assert plan(request(tmp_path).model_copy(update={"force": True}), NOW)[0].reasons["compact"] == "asked for"
+
+
+def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    drained(asked, offsets=1, commits=1)
+    limit = asked.flow_spec.maintenance.target_file_size
+    at = DeltaTable(asked.layout.table)
+    # above half of what is aimed at: a rewrite would save next to nothing
+    actions = [AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}') for n in range(9)]
+    at.create_write_transaction(actions, mode="append", schema=at.schema(), partition_by=[])
+    assert not evidence.work(asked.layout, asked.flow_spec.maintenance)
+    assert plan(asked, NOW)[0].compact is False
+
+
+def test_deleted_rows_and_old_files_want_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(tmp_path)
+    drained(asked, offsets=1, commits=1)
+    purge = evidence.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
+    found = evidence.Work((evidence.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),))
+    monkeypatch.setattr(evidence, "work", lambda *_: found)
+    part, _ = plan(asked, NOW)
+    assert part.compact
+    assert "50% deleted rows" in part.reasons["compact"]
+    assert "old files to remove in ledger" in part.reasons["compact"]
 
 
 def test_a_lost_checkpoint_stops_the_plan(tmp_path: Path) -> None:

@@ -187,6 +187,22 @@ def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: 
     assert code == 78 and "no-report" in err and "first, second" in err
 
 
+def test_report_takes_the_id_of_a_run_and_the_name_of_its_directory(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00"]
+    for run in ids:
+        _left_report(spec, run)
+    listed = json.loads(typed(capsys, "report", "orders", "--list", "--json")[1])
+    assert {row["run_id"] for row in listed} == set(ids)
+    found = []
+    for name in [*ids, *report.runs(spec.layout("orders"))]:
+        code, out, _ = typed(capsys, "report", "orders", "--run", name, "--json")
+        assert code == 0
+        found += [step["run_id"] for step in json.loads(out)]
+    assert sorted(found) == sorted(ids * 2)
+
+
 def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = typed(capsys, "audit", "orders")
     assert (code, out) == (78, "") and "nothing-to-audit" in err

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from draindown import checkpoint
+from draindown import checkpoint, generations, quarantine, replays
 from draindown.cli import main
+from draindown.generations import app_id
+from draindown.intake import take_in
+from draindown.report import write_json
 from draindown.request import Request
-from tests.flowfiles import drained, restore
+from tests.flowfiles import AT, drained, restore
 
 
 @pytest.fixture
@@ -76,3 +81,51 @@ def test_replay_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.C
     (Path(asked.root) / "in/0.json").unlink()
     assert run(asked, "replay", "p", *times, "--yes") == 78
     assert "replay-input-gone" in capsys.readouterr().err
+
+
+def _refused(asked: Request) -> None:
+    """Two refused rows, of which a replay applied the first and died before it could say so."""
+    rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
+    place = {"file": ["x"] * 2, "position": [1, 2], "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
+    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "run_id": ["r"] * 2}
+    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2}
+    write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
+    pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
+    write_json(asked.layout.replaying, pending)
+
+
+def test_discard_settles_what_a_replay_applied(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+    _refused(asked)
+    assert run(asked, "quarantine", "discard", "p", "--yes") == 0
+    assert "discarded 1 rows" in capsys.readouterr().out
+    sums = quarantine.counts(asked.layout)
+    assert (sums.released, sums.discarded, sums.open) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_what_is_settled_is_not_looked_at_again(asked: Request, read_again: bool) -> None:
+    _refused(asked)
+    note = Path(asked.layout.replaying)
+    pending = json.loads(note.read_text()) | {"read_again": read_again}
+    write_json(str(note), pending | {"batch": 7})  # not applied yet
+    assert replays.settle(asked.layout, by="me") == 0
+    assert note.exists()
+    for settled in (1, 0):  # a crash before the note went away repeats it
+        write_json(str(note), pending)
+        assert replays.settle(asked.layout, by="me") == settled
+        assert not note.exists()
+    assert quarantine.counts(asked.layout).released == 1
+
+
+def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = Path(asked.root) / "in/2.json"
+    lost.write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    lost.unlink()
+    discard = ("quarantine", "discard", "p", "--flow", "f", "--files", "--path", str(lost))
+    assert run(asked, *discard) == 2
+    assert run(asked, *discard, "--yes") == 0
+    assert generations.without(asked.layout, 1) == {str(lost)}
+    assert run(asked, "doctor", "p") in (0, 1)
+    assert "begun" not in capsys.readouterr().out
+    assert run(asked, "quarantine", "retry", "p", "--path", str(lost), "--yes") == 78

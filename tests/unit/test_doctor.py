@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from draindown import gate, parked, sparkconf, tables
 from draindown.doctor import Health, examine, examine_setup
 from draindown.generations import app_id
+from draindown.intake import take_in
 from draindown.lease import Card, Lease
 from draindown.replays import find, pin
 from draindown.report import write_json
@@ -136,8 +137,14 @@ def _stale_card(asked: Request) -> None:
     write_json(f"{asked.layout.lease}/owner.json", asdict(Card("me", "r", "here", 1, "then")))
 
 
+def _in_flight(asked: Request) -> None:
+    (Path(asked.root) / "in/2.json").write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    checkpoint(asked, 1, offsets=3, commits=2)
+
+
 NOTES: dict[str, tuple[Damage, str]] = {
-    "in flight": (lambda a: checkpoint(a, 1, offsets=3, commits=2), "batch-in-flight"),
+    "in flight": (_in_flight, "batch-in-flight"),
     "older checkpoint": (lambda a: (commit(a, 2), commit(a, 3)), "checkpoint-older"),
     "unrecorded commit": (_unrecorded, "ledger-lacks-batch"),
     "parked": (_park, "parked-files"),

@@ -133,13 +133,44 @@ def test_names_are_unique_and_say_the_column() -> None:
     assert gate.names(None) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (["x", "x", "x#2"], ["x", "x#3", "x#2"]),
+        (["x#2", "x", "x"], ["x#2", "x", "x#3"]),
+        (["x", "x", "x", "x#2", "x#2"], ["x", "x#3", "x#4", "x#2", "x#2#2"]),
+    ],
+)
+def test_names_stay_unique_beside_given_ones_that_look_numbered(given: list[str], found: list[str]) -> None:
+    suite = {"expectations": [{"type": "t", "meta": {"draindown": {"name": name}}} for name in given]}
+    assert gate.names(suite) == found
+
+
+def test_the_pointer_never_moves_back(layout: FlowLayout) -> None:
+    for batch in range(4):
+        write(layout, batch=batch)
+    newest, slow = pointer(layout, 3), pointer(layout, 1)
+    assert gate.publish(layout, newest) == newest
+    assert gate.publish(layout, slow) == newest
+    assert gate.published(layout) == newest
+
+
+@pytest.mark.parametrize(("version", "table_id"), [(9, None), (9, "another")])
+def test_a_pointer_that_names_nothing_gives_way(layout: FlowLayout, version: int, table_id: str | None) -> None:
+    write(layout, batch=0)
+    gate.publish(layout, pointer(layout, version, table_id=table_id))
+    found = pointer(layout, 0)
+    assert gate.publish(layout, found) == found
+    assert gate.published(layout) == found
+
+
 def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
     judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
     error = gate.refusal(layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"))
     assert error.code == "gate-failed"
     assert "2 of 9 rows" in error.found
     assert "w:" not in error.found
-    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --reason TEXT"
+    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --flow flights --reason TEXT"
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from draindown import backlog, checkpoint, generations, known, replays
+from draindown import backlog, checkpoint, generations, known, parked, replays
 from draindown.errors import TerminalError
+from draindown.intake import take_in
 from draindown.layout import FlowLayout
 from draindown.report import write_json
 from draindown.request import Again, Request
@@ -58,6 +60,78 @@ def test_a_table_behind_its_checkpoint_is_refused(tmp_path: Path, lose: Callable
         assert caught.value.next[0] == "draindown reset p --flow f"
     reset(asked)
     assert generations.resume(asked.layout) == 2
+
+
+def _intake_without_its_last_cut(asked: Request) -> None:
+    (Path(asked.layout.intake) / f"_delta_log/{2:020}.json").unlink()
+
+
+def _new_intake(asked: Request) -> None:
+    shutil.rmtree(asked.layout.intake)
+    take_in(asked, heap_bytes=1024**3, now=AT)
+
+
+@pytest.mark.parametrize(
+    ("lose", "code"),
+    [
+        (lambda asked: shutil.rmtree(asked.layout.intake), "intake-behind-checkpoint"),
+        (_intake_without_its_last_cut, "intake-behind-checkpoint"),
+        (_new_intake, "intake-replaced"),
+    ],
+)
+def test_another_intake_than_the_checkpoint_reads_is_refused(
+    tmp_path: Path, lose: Callable[[Request], None], code: str
+) -> None:
+    asked = drained(tmp_path)
+    lose(asked)
+    (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
+    for act in (
+        lambda: generations.resume(asked.layout),
+        lambda: backlog.plan(asked, AT),
+        lambda: backlog.backlog(asked, AT),
+    ):
+        assert code_of(act) == code
+    reset(asked)
+    assert generations.resume(asked.layout) == 2
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert backlog.backlog(asked, AT).files == 3  # all of them, and the new one
+
+
+def test_a_cut_that_is_planned_and_lost_is_refused(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    write_checkpoint(asked, 1, offsets=3, commits=2)
+    assert code_of(lambda: generations.resume(asked.layout)) == "intake-behind-checkpoint"
+
+
+def test_a_touched_file_is_read_again_once_its_intake_is_lost(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    os.utime(tmp_path / "in/0.json", (1, 1))
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert [event.state for event in parked.events(asked.layout)] == ["touched"]
+    shutil.rmtree(asked.layout.intake)
+    assert take_in(asked, heap_bytes=1024**3, now=AT).files == 2
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_text("changed, and longer than before")])
+def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Callable[[Path], object]) -> None:
+    asked = drained(tmp_path, keyed=False)
+    lost = tmp_path / "in/2.json"
+    lost.write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    lose(lost)
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    give_up = generations.discard_files
+    for _ in range(2):
+        give_up(asked.layout, [str(lost)], by="me", note="lost by the sender", at=AT)
+    assert generations.without(asked.layout, 1) == {str(lost)}
+    newest = parked.latest(asked.layout)[str(lost)]
+    assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
+    assert (take_in(asked, heap_bytes=1024**3, now=AT).parked, generations.resume(asked.layout)) == (0, 1)
+    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "nothing-to-undo"
+    read = str(tmp_path / "in/1.json")
+    assert code_of(lambda: give_up(asked.layout, [str(lost), read], by="me", note="", at=AT)) == "not-parked"
+    commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
+    assert code_of(lambda: give_up(asked.layout, [str(lost)], by="me", note="", at=AT)) == "not-parked"
 
 
 def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:

@@ -81,6 +81,12 @@ def test_a_bound_is_never_missing_and_gives_its_reason(source: dict[str, Any], h
     assert bound.reason
 
 
+def test_a_bound_is_spelled_for_people() -> None:
+    heap = int(1.94 * 1024 * MB)
+    reason = bound_for(FilesSource(files="x", format="json"), heap).reason
+    assert reason == "sized to memory: 248 MB (heap 1.9 GB / 8)"
+
+
 def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None:
     asked = request(tmp_path, max_files_per_trigger=2)
     put(tmp_path, "a.json", "b.json.gz", "c.json", data=b'{"a":1}\n\n')

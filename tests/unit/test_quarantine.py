@@ -121,6 +121,12 @@ def test_states(layout: FlowLayout) -> None:
     assert len(quarantine.listed(layout, Filter(state=None), limit=2)) == 2
 
 
+def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowLayout) -> None:
+    quarantine.resolve(layout, ["aa1"], "released", by="me", run_id="r2")
+    quarantine.discard(layout, ["bb3"], by="me")
+    assert ids(quarantine.whole(layout, ["aa1", "aa2", "bb3"])) == ["aa2"]
+
+
 @pytest.mark.parametrize("wanted", ["aa", "zz"])
 def test_an_ambiguous_or_unknown_id_is_refused(layout: FlowLayout, wanted: str) -> None:
     with pytest.raises(TerminalError) as caught:

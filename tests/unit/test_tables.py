@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from draindown import tables
 
@@ -24,7 +23,6 @@ def path(tmp_path: Path) -> str:
 def test_what_is_not_there_is_not_a_table(path: str) -> None:
     assert not tables.exists(path)
     assert tables.transaction_version(path, "app") is None
-    assert tables.small_files(path, 1024) == {}
     Path(path).mkdir(parents=True)
     assert not tables.exists(path)
 
@@ -86,20 +84,6 @@ def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
     log = Path(path, "_delta_log", f"{1:020}.json").read_text()
     assert "numRecords" in log
     assert r"\"name\"" not in log
-
-
-def test_small_files_are_counted_per_partition(path: str) -> None:
-    for month in ("2026-01", "2026-01", "2026-01", "2026-02"):
-        write_deltalake(path, pa.table({"month": [month], "id": [1]}), mode="append", partition_by=["month"])
-    assert tables.small_files(path, 1024**2) == {(("month", "2026-01"),): 3}
-    assert tables.small_files(path, 10) == {}
-
-
-def test_small_files_of_a_table_without_partitions(path: str) -> None:
-    tables.append(path, TABLE)
-    assert tables.small_files(path, 1024**2) == {}
-    tables.append(path, TABLE)
-    assert tables.small_files(path, 1024**2) == {(): 2}
 
 
 def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:

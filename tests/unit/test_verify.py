@@ -175,6 +175,69 @@ def test_broken_columnar_files_are_unreadable(tmp_path: Path, format: str, damag
     assert result.reason == ("wrong-container" if damage == "text" else f"bad-{format}")
 
 
+NOON = pa.array([0], pa.time64("us"))
+REFUSED: dict[str, tuple[pa.Array, str]] = {
+    "time in us": (NOON, "x"),
+    "time in ns": (pa.array([0], pa.time64("ns")), "x"),
+    "time in ms": (pa.array([0], pa.time32("ms")), "x"),
+    "half": (pa.array([1.0], pa.float16()), "x"),
+    "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16))), "x"),
+    "long decimal": (pa.array([1], pa.decimal256(39, 0)), "x"),
+    "half in list in struct": (pa.array([{"a": [1.0]}], pa.struct({"a": pa.list_(pa.float16())})), "x.a"),
+    "time as key": (pa.MapArray.from_arrays([0, 1], NOON, pa.array(["v"])), "x.key_value.key"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_type_that_only_other_readers_know_parks_the_file(tmp_path: Path, case: str) -> None:
+    values, column = REFUSED[case]
+    pyarrow.parquet.write_table(pa.table({"id": [1], "x": values}), tmp_path / "a.parquet")
+    result = judge(tmp_path / "a.parquet", None, "parquet")
+    assert isinstance(result, Unreadable)
+    assert result.reason == "unsupported-type"
+    assert f"column {column}" in result.detail
+
+
+def test_an_orc_union_parks_the_file(tmp_path: Path) -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
+    pyarrow.orc.write_table(pa.table({"x": union}), tmp_path / "a.orc")
+    result = judge(tmp_path / "a.orc", None, "orc")
+    assert isinstance(result, Unreadable)
+    assert (result.reason, "column x " in result.detail) == ("unsupported-type", True)
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize("names", [("id", "id"), ("id", "ID")])
+@pytest.mark.parametrize("nested", [False, True])
+def test_two_columns_of_one_name_park_the_file(
+    tmp_path: Path, format: str, names: tuple[str, str], nested: bool
+) -> None:
+    columns = [pa.array([1]), pa.array([2])]
+    if nested:
+        table = pa.table({"x": pa.StructArray.from_arrays(columns, names=list(names))})
+    else:
+        table = pa.Table.from_arrays(columns, names=list(names))
+    path = tmp_path / f"a.{format}"
+    (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(table, path)
+    result = judge(path, None, format)
+    assert isinstance(result, Unreadable)
+    assert result.reason == "duplicate-column"
+    assert ("x." if nested else "") + names[1] in result.detail
+
+
+def test_columns_of_many_types_are_read(tmp_path: Path) -> None:
+    kinds = [
+        *(pa.uint64(), pa.uint8(), pa.decimal128(38, 9), pa.decimal256(38, 0), pa.timestamp("ns"), pa.date32()),
+        *(pa.large_string(), pa.binary(5), pa.duration("us"), pa.dictionary(pa.int8(), pa.string())),
+        pa.list_(pa.struct({"id": pa.int8()})),
+    ]
+    table = pa.table({"id": pa.nulls(3, pa.int8())} | {f"c{at}": pa.nulls(3, kind) for at, kind in enumerate(kinds)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    result = judge(tmp_path / "a.parquet", None, "parquet")
+    assert isinstance(result, Verified), result
+    assert result.records == 3
+
+
 def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     path.write_bytes(GZ[:100])

@@ -99,7 +99,7 @@ class StepOperator(SparkSubmitOperator):
             verdict(exit_code, report)
         except LeaseHeld as held:
             wait_or_fail(held, context["ti"].get_first_reschedule_date(context), reports.now())
-        return self._done(report, context)
+        return self._done(report, request, context)
 
     def prepare(self, request: Request, *, short: bool) -> None:
         """Set what depends on the machine that runs the task: program, class path, Python, the encoded request.
@@ -185,10 +185,13 @@ class StepOperator(SparkSubmitOperator):
             for line in card(shown).splitlines():
                 self.log.info("%s", line)
 
-    def _done(self, report: StepReport | None, context: Context) -> dict[str, Any]:
+    def _done(self, report: StepReport | None, request: Request, context: Context) -> dict[str, Any]:
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
+            if report.outcome == "idle" and not _published_by(request):
+                # any success would tell the asset's consumers that something was published
+                raise AirflowSkipException("nothing new to publish")
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 
@@ -209,6 +212,14 @@ def summary(report: StepReport) -> dict[str, Any]:
 def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
     root = project_root(str(context["dag"].fileloc))
     return request_for(spec, flow, step, root, context)
+
+
+def _published_by(request: Request) -> bool:
+    """Whether this run moved the published pointer: an earlier try may have, and died before it could tell."""
+    from draindown.gate import published
+
+    pointer = published(request.layout)
+    return pointer is not None and pointer.run_id == request.run_id
 
 
 def _has_connection(conn_id: str) -> bool:

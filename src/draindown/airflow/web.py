@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.configuration import conf
 from fastapi import Depends, FastAPI
 from fastapi.responses import HTMLResponse
@@ -27,19 +28,22 @@ _HEADERS = {
 
 
 def app() -> FastAPI:
-    """The routes: all flows, and those of one DAG. Both need the right to read the DAGs they show."""
+    """The routes: the flows of all DAGs that the user may read, and those of one DAG, if the user may read it."""
     found = FastAPI(title="draindown", docs_url=None, redoc_url=None, openapi_url=None)
-    may_read = [Depends(requires_access_dag(method="GET"))]
 
-    @found.get("/", dependencies=may_read, response_class=HTMLResponse)
-    def every_flow() -> HTMLResponse:
+    # no requires_access_dag here: without a DAG in the path it asks about the one that the query string names
+    @found.get("/", response_class=HTMLResponse)
+    def every_flow(user: GetUserDep) -> HTMLResponse:
         place, root = _places()
-        return HTMLResponse(pages.render(pages.flows(place, root), pages.broken(place)), headers=_HEADERS)
+        readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+        return HTMLResponse(
+            pages.render(pages.flows(place, root, readable), pages.broken(place, readable)), headers=_HEADERS
+        )
 
-    @found.get("/dag/{dag_id}", dependencies=may_read, response_class=HTMLResponse)
+    @found.get("/dag/{dag_id}", dependencies=[Depends(requires_access_dag(method="GET"))], response_class=HTMLResponse)
     def flows_of_dag(dag_id: str) -> HTMLResponse:
         place, root = _places()
-        return HTMLResponse(pages.render(pages.flows(place, root, dag_id)), headers=_HEADERS)
+        return HTMLResponse(pages.render(pages.flows(place, root, {dag_id})), headers=_HEADERS)
 
     return found
 

@@ -154,7 +154,7 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up refused rows, or parked files with --files. They stay where they are, marked as discarded."""
+    """Give up refused rows, or with --files parked files and files taken in that no batch has read yet."""
     out, spec = Output(as_json), setting(ctx).spec(pipeline)
     layout = spec.layout(one_flow(spec, flow))
     if files:
@@ -162,13 +162,16 @@ def discard(
         return
     from draindown import quarantine as rows_of
     from draindown.lease import Lease
+    from draindown.replays import settle
 
+    done = 0
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
         with Lease(layout, owner=person(), run_id=new_run_id()):
-            rows_of.discard(layout, chosen, by=person(), note=note)
-    out.result({"discarded": len(chosen)}, f"discarded {len(chosen)} rows")
+            settle(layout, by=person())  # what a replay that died has applied is not for anyone to give up
+            done = rows_of.discard(layout, chosen, by=person(), note=note)
+    out.result({"discarded": done}, f"discarded {done} rows")
 
 
 @quarantine.command()
@@ -245,19 +248,21 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
 
 
 def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str) -> None:
-    from draindown import parked
+    from draindown import generations, parked
     from draindown.lease import Lease
     from draindown.report import now
     from draindown.wording import printable
 
     wanted = paths or [event.path for event in parked.open_files(layout)]
-    out.note(f"{verb} {len(wanted)} parked files of {layout.pipeline}/{layout.flow}")
+    out.note(f"{verb} {len(wanted)} files of {layout.pipeline}/{layout.flow}")
     for path in wanted[:10]:
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        act = parked.retry if verb == "retry" else parked.discard
         with Lease(layout, owner=person(), run_id=new_run_id()):
-            act(layout, wanted, by=person(), note=note, now=now())
+            if verb == "retry":
+                parked.retry(layout, wanted, by=person(), note=note, now=now())
+            else:
+                generations.discard_files(layout, wanted, by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{len(wanted)} files {done}")

@@ -5,7 +5,7 @@ No Airflow and no Spark here: the Airflow side mounts it, anything else could.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -62,16 +62,17 @@ class FlowView:
         return [row for run in self.runs for row in reversed(run.batches)][:_LEDGER]
 
 
-def flows(pipelines: Path, root: Path, only: str | None = None) -> list[FlowView]:
-    """Every flow of every pipeline that can be read, or of the pipeline named `only`."""
+def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
+    """Every flow of every pipeline that can be read; with `only`, of the pipelines so named."""
     found = (one for one in load_all(pipelines) if not isinstance(one, BrokenPipeline))
-    wanted = [rooted(one, root) for one in found if only is None or one.pipeline == only]
+    wanted = [rooted(one, root) for one in found if only is None or one.pipeline in only]
     return [_flow(spec, name) for spec in wanted for name in spec.flows]
 
 
-def broken(pipelines: Path) -> list[str]:
-    """What is wrong with the pipeline files that can't be read."""
-    return [str(one.error) for one in load_all(pipelines) if isinstance(one, BrokenPipeline)]
+def broken(pipelines: Path, only: Collection[str] | None = None) -> list[str]:
+    """What is wrong with the pipeline files that can't be read; with `only`, of those whose DAGs are so named."""
+    found = (one for one in load_all(pipelines) if isinstance(one, BrokenPipeline))
+    return [str(one.error) for one in found if only is None or one.name in only]
 
 
 def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
@@ -109,4 +110,5 @@ def _waiting(layout: FlowLayout) -> str:
 def _run(layout: FlowLayout, run_id: str) -> RunView:
     steps = [found for step in get_args(Step) if (found := report.read(layout, run_id, step))]
     batches = [row for step in steps if step.drain for row in step.drain.batches]
-    return RunView(run_id, verdict(steps) if steps else "no reports", card(steps), batches)
+    own_id = steps[0].run_id if steps else run_id
+    return RunView(own_id, verdict(steps) if steps else "no reports", card(steps), batches)

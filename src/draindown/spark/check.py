@@ -43,8 +43,8 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise gate.refusal(request.layout, part)
-    gate.publish(request.layout, _pointer(request, state, rows))
-    return report.of(request, started, "done", check=part.model_copy(update={"published_after": state.version}))
+    after = gate.publish(request.layout, _pointer(request, state, rows)).version
+    return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
 
 
 def _rows(spark: SparkSession, path: str, state: Unpublished) -> _Rows:
@@ -93,10 +93,10 @@ def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[
 
 def _carried(request: Request, state: Unpublished) -> CheckPart:
     """Nothing to judge: the commits since the published version changed no row, so the pointer follows them."""
-    before = state.published.version if state.published else None
+    before = after = state.published.version if state.published else None
     if state.published is not None and before != state.version:
-        gate.publish(request.layout, state.published.model_copy(update={"version": state.version}))
-    return CheckPart(version=state.version, published_before=before, published_after=state.version)
+        after = gate.publish(request.layout, state.published.model_copy(update={"version": state.version})).version
+    return CheckPart(version=state.version, published_before=before, published_after=after)
 
 
 def _pointer(request: Request, state: Unpublished, rows: _Rows) -> Published:

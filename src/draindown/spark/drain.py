@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,12 @@ from draindown.errors import DraindownError, TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
+from draindown.replays import settle
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import again, session, transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
 from draindown.spark.reading import InputFile
-from draindown.spark.replay import settle
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
 
@@ -207,6 +208,7 @@ def _python_errors(state: _Drain) -> Iterator[None]:
 def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
     found = intake.pinned(files)
     if found:
+        gone = " ".join(f"--path {shlex.quote(finding.subject)}" for finding in found[:5])
         raise TerminalError(
             "input-changed",
             tried=f"read {wording.count(len(files), 'file')} of flow {request.flow} as they were taken in",
@@ -214,7 +216,8 @@ def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
             changed="nothing of this batch is in the table",
             next=[
                 "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
-                f"draindown audit {request.spec.pipeline}",
+                f"draindown quarantine discard {request.spec.pipeline} --flow {request.flow} --files {gone} --yes   "
+                "(it is never read)",
             ],
         )
 

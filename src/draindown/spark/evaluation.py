@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -29,8 +29,3 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Text as a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def columns_of(frame: DataFrame, names: list[str]) -> list[Column]:
-    """The named columns, quoted."""
-    return [frame[quoted(name)] for name in names]

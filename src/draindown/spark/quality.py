@@ -39,6 +39,7 @@ SAMPLE = 20
 
 _VALUE_LENGTH = 200
 _DETAIL_LENGTH = 600
+_LONG_NUMBER = 10_000  # a year is no such number
 _MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
 # They judge a row by other rows although GX doesn't mark their condition as one over a window.
 _BY_OTHER_ROWS = ("z_score", "outliers", "compound_columns.unique")
@@ -190,10 +191,21 @@ def _broken(item: _Item, why: str = "") -> Expectation:
 def _detail(item: _Item, observed: object) -> str:
     ignored = {*_NOT_THE_SUITES, "column", "column_A", "column_B", "column_list"}
     wanted = {k: v for k, v in (item.config.get("kwargs") or {}).items() if k not in ignored}
-    parts = [f"wants {', '.join(f'{k}={v!r}' for k, v in wanted.items())}"] if wanted else []
+    parts = [f"wants {', '.join(f'{k}={_spelled(v)}' for k, v in wanted.items())}"] if wanted else []
     if observed is not None:
-        parts.append(f"observed {observed}")
+        parts.append(f"observed {_spelled(observed, quote='')}")
     return _brief("; ".join(parts))
+
+
+def _spelled(value: object, quote: str = "'") -> str:
+    """As its author would write it: a regular expression with single backslashes, a big number with separators."""
+    if isinstance(value, str):
+        return f"{quote}{value}{quote}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= _LONG_NUMBER:
+        return f"{value:,}"
+    return str(value)
 
 
 def _exception(result: ExpectationValidationResult | None) -> str:

@@ -14,13 +14,12 @@ from pyspark.sql import SparkSession
 from draindown import generations, ledger, ledger_table, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
-from draindown.replays import Part, Replay
+from draindown.replays import Part, Replay, settle
 from draindown.report import Backlog, DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
 from draindown.spark.reading import InputFile
-from draindown.spark.replay import settle
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
 from draindown.wording import count

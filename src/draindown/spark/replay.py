@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown import checkpoint, known, ledger, ledger_table, quarantine, report, tables
 from draindown.errors import TerminalError
-from draindown.layout import FlowLayout
 from draindown.lease import Lease
-from draindown.report import Backlog, DrainPart, StepReport, now, read_json, write_json
+from draindown.replays import settle
+from draindown.report import Backlog, DrainPart, StepReport, now, write_json
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, process, stamp_after
@@ -54,23 +54,6 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         totals=ledger.total(done),
     )
     return report.of(request, started, "done" if rows else "idle", drain=part)
-
-
-def settle(layout: FlowLayout, *, by: str) -> int:
-    """Record as released what a batch applied of rows that were refused before, also one that died before it could.
-
-    Call it under the lease, before the next such batch; returns how many rows.
-    """
-    pending = read_json(layout.replaying)
-    if pending is None:
-        return 0
-    applied = tables.transaction_version(layout.table, pending["app"])
-    if applied is None or applied < pending["batch"]:
-        return 0
-    ledger_table.heal(layout)
-    if pending.get("read_again"):
-        return quarantine.read_again(layout, pending["ids"], by=by, run_id=pending["run_id"])
-    return quarantine.resolve(layout, pending["ids"], "released", by=by, run_id=pending["run_id"])
 
 
 def _chosen(request: Request) -> list[dict[str, Any]]:

@@ -7,7 +7,9 @@ many rows there are and break the accounting; expressions that give another answ
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +24,14 @@ from draindown.spark.parsing import KEPT
 
 _ROW = "_row"
 _ALLOWED = {"Project", "SubqueryAlias", "View"}
-_UNSTABLE = ("current_timestamp(", "current_date(", "localtimestamp(", "now(", "rand(", "randn(", "uuid(", "random(")
+# Spark marks some of them as deterministic: fixed within one query, or (`aes_encrypt`) random by its default only
+_UNSTABLE = re.compile(
+    r"(?<![a-z0-9_])("
+    r"current_(?:timestamp|date|time|user)|session_user|user|localtimestamp|now|curdate"
+    r"|rand|randn|random|randstr|uniform|uuid|shuffle|(?:try_)?aes_encrypt"
+    r"|monotonically_increasing_id|spark_partition_id|input_file_(?:name|block_start|block_length)|version"
+    r")\("
+)
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -71,6 +80,7 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     if not isinstance(result, DataFrame) or _ROW not in result.columns:
         raise _not_columns(name, f"it must return a DataFrame that still has `{_ROW}`: keep it in your select")
     _hold_to_columns(result, packed, name)
+    _hold_to_names(result.columns, name)
     own = [F.col(quoted(c)) for c in result.columns if c != _ROW]
     return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT])
 
@@ -81,8 +91,9 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
         kind = node.getClass().getSimpleName()
         if kind not in _ALLOWED:
             raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
-        text = node.simpleString(10_000).lower()
-        unstable = [word for word in _UNSTABLE if word in text]
+        if node.subqueries().size():
+            raise _not_columns(name, "it asks another table in a subquery; a replay would find other rows there")
+        unstable = sorted({f"{word}()" for word in _UNSTABLE.findall(node.simpleString(10_000).lower())})
         if unstable or not all(e.deterministic() for e in _items(node.expressions())):
             raise TerminalError(
                 "transform-unstable",
@@ -90,6 +101,20 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
                 found=f"it gives another answer on a replay: {', '.join(unstable) or 'a non-deterministic function'}",
                 next="let the row alone decide, then: draindown validate",
             )
+
+
+def _hold_to_names(columns: list[str], name: str) -> None:
+    twice = sorted(column for column, times in Counter(map(str.casefold, columns)).items() if times > 1)
+    reserved = [column for column in columns if column.startswith("_") and column != _ROW]
+    found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
+    found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
+    if found:
+        raise TerminalError(
+            "transform-bad-names",
+            tried=f"apply transform {name}",
+            found="; ".join(found),
+            next="rename or drop them in the transform, then: draindown validate",
+        )
 
 
 def _above(node: Any, bottom: Any) -> Iterator[Any]:

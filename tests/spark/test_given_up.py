@@ -1,0 +1,38 @@
+"""A file that was taken in and lost before it was read is given up; its batch goes on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from draindown import generations
+from draindown.audit import audit
+from draindown.exits import Exit
+from draindown.report import now
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any], keyed: bool) -> None:
+    target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
+    columns = {"id": "string not null", "n": "int not null"}
+    source = {"format": "json", "max_files_per_trigger": 1}
+    flow = landing({"source": source, "columns": columns, "target": target})
+    flow.land("0.json", b'{"id": "a", "n": 1}\n')
+    lost = flow.land("1.json", b'{"id": "b", "n": 1}\n')
+    flow.land("2.json", b'{"id": "c", "n": 1}\n')
+
+    def lose(step: str) -> None:
+        if step == "recorded":
+            lost.unlink(missing_ok=True)
+
+    report, code = flow.drain(reached=lose)
+    assert (code, report.error.code) == (Exit.NEEDS_PERSON, "input-changed")
+    assert f"--path {lost}" in report.error.next[1]
+    generations.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
+    report, code = flow.drain()
+    assert code == Exit.DONE
+    assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]
+    assert [row["files"] for row in report.drain.batches] == [0, 1]
+    assert audit(flow.spec.flows["f"], flow.layout, flow.root).residues == []

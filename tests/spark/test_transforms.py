@@ -1,0 +1,101 @@
+"""A transform is held to columns of its own row, to answers that a replay gives again, and to names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.errors import TerminalError
+from draindown.spark.parsing import KEPT
+from draindown.spark.transforms import apply
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@pytest.fixture(scope="module")
+def given(spark: SparkSession) -> DataFrame:
+    """Parsed rows as a transform gets them, and beside them a view `other` to ask."""
+    spark.range(3).createOrReplaceTempView("other")
+    return spark.createDataFrame([], "id string, n int").select("*", *(F.lit("").alias(name) for name in KEPT))
+
+
+def refusal(given: DataFrame, transform: Transform) -> TerminalError:
+    with pytest.raises(TerminalError) as caught:
+        apply(given, transform, "m.f")
+    return caught.value
+
+
+def test_columns_may_be_added_renamed_and_computed(given: DataFrame) -> None:
+    made = apply(given, lambda d: d.withColumn("m", d.n + 1).withColumnRenamed("n", "k"), "m.f")
+    assert set(made.columns) == {"id", "k", "m", *KEPT}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(select max(id) from other)",
+        "n + (select max(o.id) from other o where o.id = n)",
+        "exists (select 1 from other)",
+        "n in (select id from other)",
+    ],
+)
+def test_asking_another_table_is_refused(given: DataFrame, expression: str) -> None:
+    error = refusal(given, lambda d: d.withColumn("m", F.expr(expression)))
+    assert error.code == "transform-not-columns"
+    assert "subquery" in error.found
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "aes_encrypt(id, '0000111122223333')",
+        "reflect('java.util.UUID', 'randomUUID')",
+        "shuffle(array(n, 2))",
+        "monotonically_increasing_id()",
+        "spark_partition_id()",
+        "input_file_name()",
+        "current_user()",
+        "session_user()",
+        "user()",
+        "version()",
+        "now()",
+        "current_date()",
+        "current_timestamp()",
+        "localtimestamp()",
+        "uuid()",
+        "rand()",
+        "random(7)",
+        "uniform(1, 10)",
+        "randstr(3)",
+    ],
+)
+def test_what_a_replay_answers_otherwise_is_refused(given: DataFrame, expression: str) -> None:
+    error = refusal(given, lambda d: d.withColumn("m", F.expr(expression)))
+    assert error.code == "transform-unstable"
+
+
+def test_names_that_only_look_like_theirs_are_not(given: DataFrame) -> None:
+    def conversion(value: str) -> str:
+        return value
+
+    made = apply(given, lambda d: d.withColumn("m", F.udf(conversion)("id")), "m.f")
+    assert "m" in made.columns
+
+
+@pytest.mark.parametrize(
+    ("transform", "named"),
+    [
+        (lambda d: d.withColumn("_file", F.lit("x")), "_file"),
+        (lambda d: d.withColumn("_changed_at", F.lit("x")), "_changed_at"),
+        (lambda d: d.select("*", F.lit(1).alias("n")), "n"),
+        (lambda d: d.select("*", F.lit(1).alias("ID")), "id"),
+        (lambda d: d.select("*", F.lit(1).alias("_ROW")), "_row"),
+    ],
+)
+def test_names_that_are_taken_are_refused(given: DataFrame, transform: Transform, named: str) -> None:
+    error = refusal(given, transform)
+    assert error.code == "transform-bad-names"
+    assert f"column {named} " in error.found

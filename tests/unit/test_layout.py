@@ -1,0 +1,45 @@
+"""Paths of runs: every run has its own, whatever its id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from draindown import report
+from draindown.layout import FlowLayout, safe_name
+from draindown.report import StepReport, now
+
+
+@pytest.mark.parametrize("run_id", ["manual__1", "20130101T000000-ab12", "a.b+c=d-e", "x" * 250])
+def test_a_safe_id_is_its_own_name(run_id: str) -> None:
+    assert safe_name(run_id) == run_id
+
+
+@pytest.mark.parametrize("run_id", ["a:b", "a/b", "../../x", "..", ".", "", "é" * 250, "a:" + "x" * 300, "\udcff"])
+def test_any_other_id_becomes_a_name_that_stays(run_id: str) -> None:
+    name = safe_name(run_id)
+    assert name != run_id
+    assert name.isascii()
+    assert name.strip(".")
+    assert len(name) <= 255
+    assert "/" not in name
+    assert safe_name(name) == name
+
+
+def test_ids_that_differ_in_unsafe_characters_alone_get_two_names() -> None:
+    ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00", "..", "_.."]
+    ids += ["é" * 250, "é" * 249 + "è"]
+    assert len({safe_name(run_id) for run_id in ids}) == len(ids)
+
+
+def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> None:
+    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    at = now()
+    ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00"]
+    for run_id in ids:
+        facts = {"pipeline": "p", "flow": "f", "step": "drain", "outcome": "done", "started_at": at, "finished_at": at}
+        report.write(layout, StepReport.model_validate({**facts, "run_id": run_id}))
+    listed = [report.read(layout, name, "drain") for name in report.runs(layout)]
+    assert {found.run_id for found in listed if found} == set(ids)
+    assert [found.run_id for run_id in ids if (found := report.read(layout, run_id, "drain"))] == ids
