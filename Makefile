@@ -11,6 +11,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 PYTEST := $(PY) -m pytest
 # Without a JVM tests run side by side; a Spark session takes both cores by itself.
 PARALLEL := -n auto -q
+SIDE_BY_SIDE := unit tables
 SERIAL := spark airflow e2e faults
 LINTED := src tests scripts jobs dags plugins benchmarks
 
@@ -34,7 +35,7 @@ down: ## Stop it
 
 # One process per tier: Spark's session and Airflow's environment are set once per process.
 test: setup ## All tests but the long fault campaign
-	@set -e; echo "== tests/unit"; $(PYTEST) $(PARALLEL) tests/unit
+	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
 	@set -e; for tier in $(SERIAL); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
 
 unit: setup ## Tests without a JVM
