@@ -28,11 +28,11 @@ def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any
             lost.unlink(missing_ok=True)
 
     report, code = flow.drain(reached=lose)
-    assert (code, report.error.code) == (Exit.NEEDS_PERSON, "input-changed")
-    assert f"--path {lost}" in report.error.next[1]
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
+    assert f"--path {lost}" in report.error["next"][1]
     generations.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
     report, code = flow.drain()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]
     assert [row["files"] for row in report.drain.batches] == [0, 1]
-    assert audit(flow.spec.flows["f"], flow.layout, flow.root).residues == []
+    assert list(audit(flow.spec, "f", root=flow.root).residues) == []

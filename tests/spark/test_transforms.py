@@ -78,7 +78,7 @@ def test_what_a_replay_answers_otherwise_is_refused(given: DataFrame, expression
 
 
 def test_names_that_only_look_like_theirs_are_not(given: DataFrame) -> None:
-    def conversion(value: str) -> str:
+    def conversion(value):  # without types, from which Spark would infer another kind of function
         return value
 
     made = apply(given, lambda d: d.withColumn("m", F.udf(conversion)("id")), "m.f")
