@@ -82,16 +82,18 @@ def test_second_writer_of_a_transaction_fences_the_first(spark: SparkSession, tm
     gate = tmp_path / "gate"
 
     def overtake(rows: object) -> None:
-        if not gate.exists():
-            gate.touch()
-            import deltalake
-            import pyarrow as pa
+        try:
+            gate.touch(exist_ok=False)  # once, whichever task comes first
+        except FileExistsError:
+            return
+        import deltalake
+        import pyarrow as pa
 
-            properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 4)])
-            deltalake.write_deltalake(path, pa.table({"id": [99]}), mode="append", commit_properties=properties)
+        properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 4)])
+        deltalake.write_deltalake(path, pa.table({"id": [99]}), mode="append", commit_properties=properties)
 
     slow = F.udf(lambda value: overtake(value) or value, "long")
-    source = spark.range(2, 5).select(slow("id").alias("id"))
+    source = spark.range(2, 5, numPartitions=1).select(slow("id").alias("id"))
     table = DeltaTable.forPath(spark, path).alias("t")
     merge = table.merge(source.alias("s"), "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll()
     with configured(spark, {_APP: "app", _VERSION: "4"}), pytest.raises((Py4JJavaError, Exception)) as caught:
