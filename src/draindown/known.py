@@ -100,8 +100,8 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
 
 def sha256(layout: FlowLayout, file: KnownFile) -> str:
     """The hash of a file's bytes when it was taken in."""
-    path = file.path.replace("'", "''")
-    rows = tables.query(layout.intake, f"select sha256 from t where cut = {file.cut} and path = '{path}'").to_pylist()
+    where = f"cut = {file.cut} and path = {tables.literal(file.path)}"
+    rows = tables.query(layout.intake, f"select sha256 from t where {where}").to_pylist()
     return str(rows[0]["sha256"])
 
 

@@ -79,7 +79,7 @@ def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
     """The history of one path, or of all, oldest first, without heads."""
     if not tables.exists(layout.parked):
         return []
-    where = "" if path is None else f" where path = '{_quoted(path)}'"
+    where = "" if path is None else f" where path = {tables.literal(path)}"
     found = tables.query(layout.parked, f"select {_BRIEF}, at from t{where} order by at")
     return [Event(**row) for row in found.to_pylist()]
 
@@ -88,7 +88,7 @@ def head_of(layout: FlowLayout, path: str) -> bytes | None:
     """How the file began when it was last parked: up to 64 KiB."""
     if not tables.exists(layout.parked):
         return None
-    sql = f"select head from t where path = '{_quoted(path)}' and head is not null order by at desc limit 1"
+    sql = f"select head from t where path = {tables.literal(path)} and head is not null order by at desc limit 1"
     rows = tables.query(layout.parked, sql).to_pylist()
     return rows[0]["head"] if rows else None
 
@@ -145,7 +145,3 @@ def _close(
 def _follow(event: Event, state: State, by: str, note: str) -> Event:
     kept = ("path", "size", "mtime_ns", "reason", "sha256")
     return Event(**{name: getattr(event, name) for name in kept}, state=state, by=by, note=note)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

@@ -214,20 +214,16 @@ def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[
         return []
     tests = []
     if which.reason:
-        tests.append(f"reason = {_literal(which.reason)}")
+        tests.append(f"reason = {tables.literal(which.reason)}")
     if which.run_id:
-        tests.append(f"run_id = {_literal(which.run_id)}")
+        tests.append(f"run_id = {tables.literal(which.run_id)}")
     if which.ids:
-        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {_literal(i)})" for i in which.ids) + ")")
+        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {tables.literal(i)})" for i in which.ids) + ")")
     chosen = f"select {', '.join(names)} from t" + (f" where {' and '.join(tests)}" if tests else "")
     found: list[dict[str, Any]] = tables.query(
         layout.quarantine, f"{chosen} order by refused_at, file, position, quarantine_id"
     ).to_pylist()
     return found
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _base64(value: bytes | None) -> str | None:

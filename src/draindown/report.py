@@ -42,8 +42,8 @@ class DrainPart(_Frozen):
     """What a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them."""
 
     generation: int
-    before: Backlog
-    after: Backlog
+    before: Backlog = Backlog()
+    after: Backlog = Backlog()
     new_files: int = 0
     parked_files: int = 0
     bound: str = ""

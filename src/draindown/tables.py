@@ -49,6 +49,11 @@ def query(path: str, sql: str) -> pa.Table:
     return _run(_open(path), sql)
 
 
+def literal(text: str) -> str:
+    """The text as a string literal of `query`'s SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def transaction_version(path: str, app: str) -> int | None:
     """The newest transaction the table holds of `app`, or None (also where there is no table)."""
     return _open(path).transaction_version(app) if exists(path) else None

@@ -15,7 +15,7 @@ from draindown import generations, ledger, ledger_table, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.replays import Part, Replay, settle
-from draindown.report import Backlog, DrainPart, StepReport, now
+from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
@@ -82,12 +82,9 @@ def _run(
 
 
 def _report(request: Request, wanted: Replay, rows: list[BatchRow], started: datetime) -> StepReport:
-    unknown = Backlog()
     before = f", {count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
     part = DrainPart(
         generation=wanted.generation,
-        before=unknown,
-        after=unknown,
         bound=f"replay {wanted.id} of {wanted.asked}{before}",
         batches=[row.as_dict() for row in rows],
         totals=ledger.total(rows),

@@ -18,7 +18,7 @@ from draindown import checkpoint, known, ledger, ledger_table, quarantine, repor
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.replays import settle
-from draindown.report import Backlog, DrainPart, StepReport, now, write_json
+from draindown.report import DrainPart, StepReport, now, write_json
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, process, stamp_after
@@ -44,11 +44,8 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
             batch = _batch(request, spark, generation, rows, started)
             done = [process(spark, batch)]
             settle(layout, by=request.owner)
-    unknown = Backlog()
     part = DrainPart(
         generation=generation,
-        before=unknown,
-        after=unknown,
         bound="quarantined rows, as chosen",
         batches=[row.as_dict() for row in done],
         totals=ledger.total(done),

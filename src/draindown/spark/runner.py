@@ -17,7 +17,7 @@ from draindown import ledger, ledger_table, report
 from draindown.errors import DraindownError
 from draindown.exits import Exit, exit_for
 from draindown.gate import Refused
-from draindown.report import Backlog, DrainPart, StepReport, now
+from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request, Step
 from draindown.spark.drain import Stop
 from draindown.spark.session import session
@@ -77,9 +77,8 @@ def _done_so_far(request: Request) -> DrainPart | None:
     except Exception:  # the report of the error matters more than its embellishment
         return None
     batches = [row.as_dict() for row in rows]
-    unknown = Backlog()
     generation = rows[-1].generation if rows else 0
-    return DrainPart(generation=generation, before=unknown, after=unknown, batches=batches, totals=ledger.total(rows))
+    return DrainPart(generation=generation, batches=batches, totals=ledger.total(rows))
 
 
 def _crash(error: Exception, request: Request) -> dict[str, object]:
