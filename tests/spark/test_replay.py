@@ -21,9 +21,9 @@ from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.report import StepReport
 from draindown.request import Again
-from draindown.spark import ranges
+from draindown.spark import replay_input
 from draindown.spark.drain import drain
-from draindown.spark.replay import replay as replay_rows
+from draindown.spark.replay_rows import replay as replay_rows
 from tests.landing import Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
@@ -64,7 +64,7 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
             raise Injected(step)
 
     request = landing.request("again", replay=asked)
-    return ranges.replay(request, spark, progress=lambda line: None, reached=reached)
+    return replay_input.replay(request, spark, progress=lambda line: None, reached=reached)
 
 
 def reset(landing: Landing, *, accept_missing: bool = False) -> generations.ResetPlan:

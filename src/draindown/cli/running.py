@@ -149,7 +149,7 @@ def _work(request: Request, spark: SparkSession, stop: Stop, out: Output) -> Ste
 
 def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ...], out: Output) -> None:
     """Replay refused rows as a batch of their own; prints its card and ends with its exit code."""
-    from draindown.spark.replay import replay
+    from draindown.spark.replay_rows import replay
     from draindown.spark.runner import attempt
 
     this = _Run(here, spec, out, {"quarantine_ids": ids})
@@ -162,7 +162,7 @@ def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ..
 
 def replay_input(here: Setting, spec: PipelineSpec, flow: str, asked: Again, out: Output) -> None:
     """Read input again, beside the checkpoint; prints its card and ends with its exit code."""
-    from draindown.spark.ranges import replay
+    from draindown.spark.replay_input import replay
     from draindown.spark.runner import attempt
 
     this = _Run(here, spec, out, {"replay": asked})

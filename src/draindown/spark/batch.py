@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from draindown import ledger, ledger_table, tables
 from draindown.errors import TerminalError
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import again, fates, records, refused, target, transforms
+from draindown.spark import fates, records, refused, requarantine, target, transforms
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
@@ -262,10 +262,12 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
 def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
     if batch.origin == "quarantine":  # refused again: its row in the quarantine stays open
         batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
-    elif again.concerns(batch.writer):
+    elif requarantine.concerns(batch.writer):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
         files = [file.path for file in batch.files]
-        fresh = again.quarantine(batch.writer, bad, offsets(counted.blocks), files, batch.run_id, batch.first_seen)
+        fresh = requarantine.quarantine(
+            batch.writer, bad, offsets(counted.blocks), files, batch.run_id, batch.first_seen
+        )
         if fresh is not None:
             _written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):

@@ -20,7 +20,7 @@ from draindown.ledger import BatchRow
 from draindown.replays import settle
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
-from draindown.spark import again, session, transforms
+from draindown.spark import requarantine, session, transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
 from draindown.spark.reading import InputFile
 from draindown.spark.target import Writer
@@ -104,7 +104,7 @@ class _Drain:
             was_read=lambda: _refuse_other_bytes(self.request, files),
         )
         row = process(references.sparkSession, batch)
-        if again.concerns(writer):
+        if requarantine.concerns(writer):
             settle(self.request.layout, by=self.request.owner)
         self.rows.append(row)
         self.progress(_line(row))
