@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
 from draindown import ledger
@@ -97,12 +99,15 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
 
     Returns the pointer as it stands then: a slow check may end after one of a newer version.
     """
-    newest = published(layout)
-    later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
-    # beyond the table's own end a pointer names nothing: the table was put back from a copy
-    if newest is not None and later and DeltaTable(layout.table).version() >= newest.version:
-        return newest
-    write_json(layout.published, pointer.model_dump(mode="json"))
+    Path(layout.home).mkdir(parents=True, exist_ok=True)
+    # a check holds no lease: two of them may end at once
+    with FileLock(f"{layout.published}.lock", mode=0o600):
+        newest = published(layout)
+        later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
+        # beyond the table's own end a pointer names nothing: the table was put back from a copy
+        if newest is not None and later and DeltaTable(layout.table).version() >= newest.version:
+            return newest
+        write_json(layout.published, pointer.model_dump(mode="json"))
     return pointer
 
 

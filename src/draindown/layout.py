@@ -104,13 +104,23 @@ class FlowLayout:
         """Directory of the lease's lock files and its owner's card."""
         return f"{self.home}/lease"
 
+    @property
+    def reports(self) -> str:
+        """Directory with one directory of reports per run."""
+        return f"{self.home}/reports"
+
     def report(self, run_id: str, step: str) -> str:
         """JSON report of one step (plan, drain, check, compact) of a run."""
-        return f"{self.home}/reports/{safe_name(run_id)}/{step}.json"
+        return f"{self.reports}/{safe_name(run_id)}/{step}.json"
+
+    @property
+    def all_validations(self) -> str:
+        """Directory with one directory of gate results per run."""
+        return f"{self.home}/validations"
 
     def validations(self, run_id: str) -> str:
         """Directory for a run's gate results: `result.json` and `index.html`."""
-        return f"{self.home}/validations/{safe_name(run_id)}"
+        return f"{self.all_validations}/{safe_name(run_id)}"
 
 
 def safe_name(text: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +17,10 @@ from draindown.layout import FlowLayout, safe_name
 from draindown.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
+
+KEPT_RUNS = 1000
+KEPT_AGE = timedelta(days=90)
+"""A run's reports stay while the run is among the newest, or young."""
 
 
 class _Frozen(BaseModel):
@@ -151,11 +157,30 @@ def read(layout: FlowLayout, run_id: str, step: Step) -> StepReport | None:
 
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
-    home = Path(layout.report("x", "plan")).parent.parent
-    if not home.is_dir():
+    return [name for name in _newest_first(layout.reports)[:limit] if name == safe_name(name)]
+
+
+def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
+    """Remove reports and gate results of runs that are neither young nor among the newest; returns how many.
+
+    The ledger keeps every batch for good: what goes is how single runs told of it.
+    """
+    gone = 0
+    for home in (layout.reports, layout.all_validations):
+        for name in _newest_first(home)[keep:]:
+            directory = Path(home, name)
+            if time.time() - directory.stat().st_mtime > age.total_seconds():
+                shutil.rmtree(directory, ignore_errors=True)
+                gone += 1
+    return gone
+
+
+def _newest_first(home: str) -> list[str]:
+    if not Path(home).is_dir():
         return []
-    found = sorted(home.iterdir(), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    return [p.name for p in found[:limit] if p.name == safe_name(p.name)]
+    with os.scandir(home) as entries:
+        found = sorted(((entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.is_dir()), reverse=True)
+    return [name for _, name in found]
 
 
 def write_json(path: str, content: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -43,3 +46,15 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
     listed = [report.read(layout, name, "drain") for name in report.runs(layout)]
     assert {found.run_id for found in listed if found} == set(ids)
     assert [found.run_id for run_id in ids if (found := report.read(layout, run_id, "drain"))] == ids
+
+
+def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
+    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    for day in range(6):
+        for home in (Path(layout.report(f"r{day}", "plan")).parent, Path(layout.validations(f"r{day}"))):
+            home.mkdir(parents=True)
+            os.utime(home, (day * 86400, day * 86400))
+    young = time.time() - 2.5 * 86400
+    assert report.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 2 * 3
+    assert report.runs(layout) == ["r5", "r4", "r3"]
+    assert report.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 0

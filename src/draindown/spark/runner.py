@@ -56,6 +56,7 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
     finally:
         restore()
     report.write(request.layout, result)
+    report.forget_old(request.layout)
     return result, code
 
 
