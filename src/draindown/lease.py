@@ -14,6 +14,7 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,7 +128,7 @@ class Lease:
 def holder(layout: FlowLayout) -> Card | None:
     """Who holds the lease, or None if it is free. Takes nothing away from anyone."""
     home = Path(layout.lease)
-    if not _someone_flocks(home / "driver.lock") and _is_free(home / "jvm.lock"):
+    if _is_free(home / "driver.lock", fcntl.flock) and _is_free(home / "jvm.lock", fcntl.lockf):
         return None
     return _card(layout) or Card("", "unknown", "unknown", 0, "unknown")
 
@@ -140,29 +141,15 @@ def _card(layout: FlowLayout) -> Card | None:
         return None
 
 
-def _someone_flocks(path: Path) -> bool:
+def _is_free(path: Path, lock: Callable[[int, int], None]) -> bool:
+    """Whether no other process holds the kind of lock that `lock` takes: `flock` is Python's, `lockf` a JVM's."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return False
+        return True
     try:
         # shared: two that look don't see each other
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
-def _is_free(path: Path) -> bool:
-    """Whether no process holds a POSIX lock on `path`: the kind a Java FileChannel takes."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False
     finally:
@@ -172,7 +159,7 @@ def _is_free(path: Path) -> bool:
 
 def _becomes_free(path: Path) -> bool:
     until = time.monotonic() + _LOOKERS
-    while not _is_free(path):
+    while not _is_free(path, fcntl.lockf):
         if time.monotonic() > until:
             return False
         time.sleep(_POLL)

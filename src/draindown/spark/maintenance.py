@@ -20,6 +20,7 @@ from draindown.evidence import Partition, Table
 from draindown.lease import Lease
 from draindown.report import CompactPart, StepReport, now, read_json, write_json
 from draindown.request import Request
+from draindown.spark.evaluation import quoted
 from draindown.spark.session import configured
 from draindown.spec import RETAIN_FLOOR
 
@@ -136,8 +137,7 @@ def _all_of(partition: Partition) -> str:
 
 
 def _equal(column: str, value: object) -> str:
-    name = f"`{column.replace('`', '``')}`"
-    return f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
+    return f"{quoted(column)} IS NULL" if value is None else f"{quoted(column)} = {_literal(value)}"
 
 
 def _literal(value: object) -> str:
@@ -233,4 +233,4 @@ def _duration(interval: str | None, default: int) -> int:
 
 
 def _table(path: str) -> str:
-    return f"delta.`{path.replace('`', '``')}`"
+    return f"delta.{quoted(path)}"
