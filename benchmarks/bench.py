@@ -1,237 +1,189 @@
 """Measure draindown beside the job one would write by hand: same files, same machine, turn by turn.
 
     python benchmarks/bench.py drain [--fraction 0.1] [--repeat 3] [--only hand-written,draindown]
+    python benchmarks/bench.py small [--fraction 0.1] [--repeat 20]
+    python benchmarks/bench.py tiny  [--fraction 0.1] [--files 1000]
 
-Every run starts from nothing in a directory of its own and is timed as a whole process: start-up, work and exit, with
-the CPU time of every process it started. The oracle then says how many rows each result has wrong. Numbers go to
-`benchmarks/results/` as JSON and as a table into `docs/performance.md`.
+Every run is timed as a whole process: start-up, work and exit, with the CPU time of every process it started. The
+oracle then says how many rows each result has wrong. Numbers go to `benchmarks/results/` as JSON and as a table into
+`docs/performance.md`.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import gzip
 import json
 import os
 import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from draindown import sparkconf
+from contenders import BASELINE, CONTENDERS, ROOT, Contender, Place, environment
+from measure import Cost, adopt_orphans, apart, measured
+
 from draindown.demo import events, oracle
 
-ROOT = Path(__file__).resolve().parent.parent
-HAND_WRITTEN = ROOT / "benchmarks" / "hand_written.py"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
-BASELINE = "hand-written"
-
-Result = TypeVar("Result")
-
-_SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
-_LINGER = 30.0  # seconds an orphan may take to end
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one run reads and writes."""
-
-    landing: Path
-    lake: Path
-    home: Path
-    """Scratch of this run: working directory and output."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One way to fill the table."""
-
-    name: str
-    note: str
-    command: Callable[[Place], list[str]]
-    keeps_refused: bool = False
-    """Whether it has a quarantine and `_rescued`, so that the oracle asks for them."""
-    cwd: Path | None = None
+_IDLE_RUNS = 3
+_ENDS = 5  # runs at either end of a series that are compared
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One run, measured."""
+    """One run, measured. `kind`: which of the benchmark's kinds of run; what the oracle says stands in the last one."""
 
     contender: str
-    wall_s: float
-    cpu_s: float
-    rss_mb: int
-    """Peak of its largest process."""
-    exit_code: int
-    wrong_rows: int
-    quarantined: int
-    verdict: str
+    kind: str
+    cost: Cost
+    wrong_rows: int = 0
+    quarantined: int = 0
+    verdict: str = ""
 
 
-def _bin(name: str) -> str:
-    program = Path(sys.prefix) / "bin" / name
-    if not program.exists():
-        sys.exit(f"{program} is not there; run `make setup`, then this again")
-    return str(program)
-
-
-def _submit(place: Place, conf: Mapping[str, str], *flags: str) -> list[str]:
-    confs = {"spark.driver.extraClassPath": sparkconf.class_path(), **conf}
-    options = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
-    where = ["--landing", str(place.landing), "--lake", str(place.lake)]
-    return [_bin("spark-submit"), *options, str(HAND_WRITTEN), *where, *flags]
-
-
-CONTENDERS = (
-    Contender(BASELINE, "benchmarks/hand_written.py, default settings, 10 files per trigger", lambda p: _submit(p, {})),
-    Contender(
-        "hand-written, tuned",
-        "the same, 2 shuffle partitions, no UI, serial collector, 2 GB heap, 50 files per trigger",
-        lambda p: _submit(
-            p,
-            {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": sparkconf.DEFAULT_HEAP},
-            "--tuned",
-            "--files=50",
-        ),
-    ),
-    Contender(
-        "draindown, drain",
-        "draindown run --no-check --no-compact: plan, and the drain with quarantine, tombstones and ledger",
-        lambda p: [_bin("draindown"), "run", "flights", "--no-check", "--no-compact", "--json"],
-        keeps_refused=True,
-        cwd=ROOT,
-    ),
-    Contender(
-        "draindown, all",
-        "draindown run: the same, then check and compact",
-        lambda p: [_bin("draindown"), "run", "flights", "--json"],
-        keeps_refused=True,
-        cwd=ROOT,
-    ),
-)
-
-
-def _apart(work: Callable[..., Result], *args: object, **more: object) -> Result:
-    """Do it in a process of its own: what this one once held would count as memory of every contender it forks."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(work, *args, **more).result()
-
-
-def run(contender: Contender, place: Place) -> Sample:
-    """Run a contender to its end, count what it cost, and ask the oracle about its table."""
-    place.home.mkdir(parents=True)
-    code, wall, cpu, rss = _measured(contender.command(place), _environment(place), place.home, contender.cwd)
-    kept = contender.keeps_refused
-    judged = _apart(oracle.compare, place.lake, place.landing, quarantine=kept, rescued=kept)
-    (place.home / "oracle.json").write_text(json.dumps(judged.as_dict(), indent=2))
-    verdict = judged.problem or ("exact" if judged.ok else judged.as_text().splitlines()[0])
-    return Sample(
-        contender.name, round(wall, 2), round(cpu, 2), rss, code, judged.wrong_rows, judged.quarantined_found, verdict
-    )
-
-
-def _environment(place: Place) -> dict[str, str]:
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return {**os.environ, **python, "DRAINDOWN_LAKE": str(place.lake), "DRAINDOWN_LANDING": str(place.landing)}
-
-
-def _measured(command: list[str], env: dict[str, str], home: Path, cwd: Path | None) -> tuple[int, float, float, int]:
-    """Exit code, wall and CPU seconds, and the largest process in MB, orphans included."""
-    with (home / "out.txt").open("wb") as out, (home / "err.txt").open("wb") as err:
-        started = time.monotonic()
-        main = subprocess.Popen(command, env=env, cwd=cwd or home, stdout=out, stderr=err)
-        _, status, spent = os.wait4(main.pid, 0)
-        wall = time.monotonic() - started
-    main.returncode = os.waitstatus_to_exitcode(status)
-    cpu, rss = spent.ru_utime + spent.ru_stime, spent.ru_maxrss
-    until = time.monotonic() + _LINGER
-    while time.monotonic() < until:
-        try:
-            pid, _, spent = os.wait4(-1, os.WNOHANG)
-        except ChildProcessError:
-            break
-        if pid:
-            cpu, rss = cpu + spent.ru_utime + spent.ru_stime, max(rss, spent.ru_maxrss)
-        else:
-            time.sleep(0.05)
-    return main.returncode, wall, cpu, rss // 1024
-
-
-def _adopt_orphans() -> None:
-    """Make orphaned grandchildren ours: a JVM whose parent left without waiting must not be missing from the bill."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-
-
-def drain(fraction: float, repeat: int, contenders: tuple[Contender, ...], work: Path) -> list[Sample]:
+def drain(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sample]:
     """Drain the demo's year from nothing, contender after contender, `repeat` times."""
-    landing = work / f"landing-{fraction:g}"
-    made = _apart(events.generate, landing, fraction)
-    _say(
-        f"{made.events:,} events in {len(made.files)} files; {repeat} rounds of {', '.join(c.name for c in contenders)}"
-    )
+    landing = _events(asked)
     samples = []
-    for turn in range(repeat):
+    for turn in range(asked.repeat):
         for contender in contenders:
-            home = work / "runs" / f"{turn}-{contender.name.replace(', ', '-')}"
-            shutil.rmtree(home, ignore_errors=True)
-            sample = run(contender, Place(landing, home / "lake", home))
-            samples.append(sample)
-            _say(f"  {turn + 1}/{repeat} {sample.contender}: {sample.wall_s:.1f} s, {sample.cpu_s:.1f} CPU s, "
-                 f"{sample.rss_mb} MB, exit {sample.exit_code}, {sample.verdict}")  # fmt: skip
+            place = _place(asked, f"{turn}-{contender.name}", landing)
+            samples.append(_judged(contender, place, _run(contender, place, "drain")))
+            _tell(samples[-1], f"{turn + 1}/{asked.repeat}")
     return samples
 
 
-def summary(samples: list[Sample]) -> list[dict[str, object]]:
-    """One row per contender: medians of its good runs, and their ratios to the baseline of the same measurement."""
+def small(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sample]:
+    """Most of the demo's files in one run, the last `repeat` files one by one, then runs with nothing new."""
+    files = sorted((_events(asked) / "flights").iterdir())
+    before, after = files[: -asked.repeat], files[-asked.repeat :]
+    places = {c.name: _place(asked, f"small-{c.name}") for c in contenders}
+    for contender in contenders:
+        _deliver(places[contender.name], before)
+        _tell(_run(contender, places[contender.name], "first"), f"{len(before)} files")
+    samples = []
+    for turn, file in enumerate([[one] for one in after] + [[]] * _IDLE_RUNS):
+        for contender in contenders:
+            place = places[contender.name]
+            _deliver(place, file)
+            samples.append(_run(contender, place, "small" if file else "idle"))
+            _tell(samples[-1], f"{turn + 1}/{asked.repeat + _IDLE_RUNS}")
+    return samples + [_judged(c, places[c.name], _run(c, places[c.name], "end")) for c in contenders]
+
+
+def tiny(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sample]:
+    """The demo's events in many files of a few lines each, from nothing."""
+    landing = asked.work / f"tiny-{asked.fraction:g}-{asked.files}"
+    if not landing.exists():
+        apart(_split, _events(asked) / "flights", landing, asked.files)
+    samples = []
+    for contender in contenders:
+        place = _place(asked, f"tiny-{contender.name}", landing)
+        samples.append(_judged(contender, place, _run(contender, place, "drain")))
+        _tell(samples[-1], f"{asked.files:,} files")
+    return samples
+
+
+def _events(asked: argparse.Namespace) -> Path:
+    landing = asked.work / f"landing-{asked.fraction:g}"
+    made = apart(events.generate, landing, asked.fraction)
+    _say(f"{made.events:,} events in {len(made.files)} files")
+    return landing
+
+
+def _split(source: Path, landing: Path, number: int) -> None:
+    lines = [line for file in sorted(source.iterdir()) for line in gzip.decompress(file.read_bytes()).splitlines(True)]
+    temporary = landing.with_name(f"{landing.name}.part")
+    (temporary / "flights").mkdir(parents=True, exist_ok=True)
+    for at in range(number):
+        part = lines[at * len(lines) // number : (at + 1) * len(lines) // number]
+        file = temporary / "flights" / f"events-{at:05}.json.gz"
+        file.write_bytes(gzip.compress(b"".join(part), mtime=0))
+        os.utime(file, (at, at))
+    temporary.rename(landing)
+
+
+def _place(asked: argparse.Namespace, name: str, landing: Path | None = None) -> Place:
+    home = asked.work / "runs" / name.replace(", ", "-")
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    return Place(landing or home / "landing", home / "lake", home)
+
+
+def _deliver(place: Place, files: Iterable[Path]) -> None:
+    (place.landing / "flights").mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, place.landing / "flights")
+
+
+def _run(contender: Contender, place: Place, kind: str) -> Sample:
+    cost = measured(contender.command(place), environment(place), place.home, contender.cwd)
+    return Sample(contender.name, kind, cost)
+
+
+def _judged(contender: Contender, place: Place, sample: Sample) -> Sample:
+    """The sample with what the oracle says of the table."""
+    kept = contender.keeps_refused
+    found = apart(oracle.compare, place.lake, place.landing, quarantine=kept, rescued=kept)
+    (place.home / "oracle.json").write_text(json.dumps(found.as_dict(), indent=2))
+    verdict = found.problem or ("exact" if found.ok else found.as_text().splitlines()[0])
+    return replace(sample, wrong_rows=found.wrong_rows, quarantined=found.quarantined_found, verdict=verdict)
+
+
+def _tell(sample: Sample, progress: str) -> None:
+    cost = sample.cost
+    _say(
+        f"  {progress} {sample.contender}, {sample.kind}: {cost.wall_s:.1f} s, {cost.cpu_s:.1f} CPU s, "
+        f"{cost.rss_mb} MB, exit {cost.exit_code} {sample.verdict}"
+    )
+
+
+def summary(samples: Sequence[Sample]) -> list[dict[str, object]]:
+    """One row per kind of run and contender: medians, and their ratios to the baseline of the same kind."""
+    kinds = [kind for kind in dict.fromkeys(s.kind for s in samples) if kind != "end"]
     names = list(dict.fromkeys(s.contender for s in samples))
-    groups = {name: [s for s in samples if s.contender == name] for name in names}
-    base = groups.get(BASELINE) or []
-    return [_row(name, group, base) for name, group in groups.items()]
+    return [_row(kind, name, samples) for kind in kinds for name in names]
 
 
-def _row(name: str, group: list[Sample], base: list[Sample]) -> dict[str, object]:
-    row: dict[str, object] = {"contender": name, "runs": len(group), "failed": sum(s.exit_code != 0 for s in group)}
+def _row(kind: str, name: str, samples: Sequence[Sample]) -> dict[str, object]:
+    own = [s for s in samples if s.contender == name]
+    group = [s.cost for s in own if s.kind == kind]
+    base = [s.cost for s in samples if s.contender == BASELINE and s.kind == kind]
+    row: dict[str, object] = {"kind": kind, "contender": name, "runs": len(group)}
     for what in ("wall_s", "cpu_s", "rss_mb"):
         row[what] = _median(group, what)
         row[f"{what}_ratio"] = round(_median(group, what) / _median(base, what), 2) if base else None
-    return row | {
-        "wrong_rows": max(s.wrong_rows for s in group),
-        "quarantined": group[-1].quarantined,
-        "verdict": group[-1].verdict,
-    }
+    if len(group) >= 2 * _ENDS:
+        row["last_first"] = round(_median(group[-_ENDS:], "wall_s") / _median(group[:_ENDS], "wall_s"), 2)
+    row["failed"] = sum(cost.exit_code != 0 for cost in group)
+    return row | {"wrong_rows": max(s.wrong_rows for s in own), "quarantined": own[-1].quarantined}
 
 
-def _median(group: list[Sample], what: str) -> float:
-    return round(float(statistics.median(getattr(s, what) for s in group)), 2)
+def _median(group: Sequence[Cost], what: str) -> float:
+    return round(float(statistics.median(getattr(cost, what) for cost in group)), 2)
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def table(rows: Sequence[dict[str, object]]) -> str:
     """The summary as Markdown."""
-    lines = [
-        "| | wall s | ratio | CPU s | ratio | largest process MB | wrong rows | refused rows kept |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for r in rows:
-        wrong = r["wrong_rows"] if not r["failed"] else f"{r['failed']} of {r['runs']} runs failed"
-        lines.append(
-            f"| {r['contender']} | {r['wall_s']} | {r['wall_s_ratio']} | {r['cpu_s']} | {r['cpu_s_ratio']} | "
-            f"{r['rss_mb']:.0f} | {wrong} | {r['quarantined']} |"
-        )
+    titles = {"kind": "run", "contender": "", "wall_s": "wall s", "wall_s_ratio": "ratio", "cpu_s": "CPU s",
+              "cpu_s_ratio": "ratio", "rss_mb": "largest process MB", "last_first": "last runs / first",
+              "wrong_rows": "wrong rows", "quarantined": "refused rows kept"}  # fmt: skip
+    kept = [name for name in titles if any(name in row for row in rows)]
+    lines = [f"| {' | '.join(titles[name] for name in kept)} |", f"| {' | '.join('---' for _ in kept)} |"]
+    for row in rows:
+        failed = {"wrong_rows": f"{row['failed']} of {row['runs']} runs failed"} if row["failed"] else {}
+        told = {**row, "rss_mb": f"{row['rss_mb']:.0f}", **failed}
+        lines.append(f"| {' | '.join(str(told.get(name, '')) for name in kept)} |")
     return "\n".join(lines)
 
 
-def publish(name: str, samples: list[Sample], facts: dict[str, object]) -> str:
+def publish(name: str, samples: Sequence[Sample], facts: dict[str, object]) -> str:
     """Write the JSON and the section of docs/performance.md; return the section."""
     rows = summary(samples)
     RESULTS.mkdir(exist_ok=True)
@@ -247,8 +199,7 @@ def publish(name: str, samples: list[Sample], facts: dict[str, object]) -> str:
 def _replace_section(page: Path, name: str, section: str) -> None:
     """Put a section between its two marks, which are added at the end of the page if they are not there."""
     begin, end = f"<!-- bench {name}: begin -->", f"<!-- bench {name}: end -->"
-    page.parent.mkdir(exist_ok=True)
-    text = page.read_text() if page.exists() else "# Performance\n"
+    text = page.read_text()
     if begin not in text:
         text = f"{text.rstrip()}\n\n## {name.capitalize()}\n\n{begin}\n{end}\n"
     head, rest = text.split(begin, 1)
@@ -259,26 +210,34 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+BENCHMARKS = {"drain": drain, "small": small, "tiny": tiny}
+_DEFAULTS = {"drain": (1.0, 3), "small": (0.1, 20), "tiny": (0.1, 1)}  # fraction, repeat
+
+
 def main() -> int:
     """Measure what was asked for; exit 1 if draindown's result was wrong or a run failed."""
     parser = argparse.ArgumentParser(description="Measure draindown beside a hand-written job.")
-    parser.add_argument("benchmark", choices=["drain"])
-    parser.add_argument("--fraction", type=float, default=1.0, help="share of the flights (default: all)")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("benchmark", choices=list(BENCHMARKS))
+    parser.add_argument("--fraction", type=float, help="share of the flights (default: 1; 0.1 for small, tiny)")
+    parser.add_argument("--repeat", type=int, help="rounds (default 3), for small the number of small runs (20)")
+    parser.add_argument("--files", type=int, default=1000, help="how many tiny files (default 1000)")
     parser.add_argument("--only", default="", help="contenders by name prefix, separated by commas")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "bench", help="scratch directory")
     parser.add_argument("--dry", action="store_true", help="measure and print, write no results")
     asked = parser.parse_args()
+    asked.work = asked.work.absolute()
+    fraction, repeat = _DEFAULTS[asked.benchmark]
+    asked.fraction, asked.repeat = asked.fraction or fraction, asked.repeat or repeat
+    adopt_orphans()
     wanted = tuple(asked.only.split(",")) if asked.only else ("",)
-    _adopt_orphans()
-    chosen = tuple(c for c in CONTENDERS if c.name.startswith(wanted))
-    samples = drain(asked.fraction, asked.repeat, chosen, asked.work.absolute())
+    samples = BENCHMARKS[asked.benchmark](asked, [c for c in CONTENDERS if c.name.startswith(wanted)])
     facts: dict[str, object] = {
         "fraction": asked.fraction, "repeat": asked.repeat, "cores": os.cpu_count() or 0,
         "python": platform.python_version(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
     print(table(summary(samples)) if asked.dry else publish(asked.benchmark, samples, facts))
-    return int(any(s.exit_code or (s.contender.startswith("draindown") and s.verdict != "exact") for s in samples))
+    mine = [s for s in samples if s.contender.startswith("draindown")]
+    return int(any(s.cost.exit_code for s in samples) or any(s.verdict not in ("", "exact") for s in mine))
 
 
 if __name__ == "__main__":

@@ -97,13 +97,14 @@ _BEFORE: dict[str, tuple[Corrupt, str]] = {
     "lost line": (_lost_line, "lines-differ"),
     "quarantine": (_misreported("numOutputRows", "quarantine"), "ledger-does-not-add-up"),
     "tombstones": (_misreported("numOutputRows", "tombstones"), "ledger-does-not-add-up"),
-    "deletes": (_miscounted("remember"), "ledger-does-not-add-up"),
+    "remembered": (_miscounted("remember"), "ledger-does-not-add-up"),
+    "deleted": (_miscounted("delete"), "ledger-does-not-add-up"),
 }
 """Noticed before the target is touched: the next attempt is right."""
 
 _AFTER: dict[str, tuple[Corrupt, str]] = {
     **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("superseded", "duplicate", *fates.LOSERS)},
-    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("insert", "update", "delete")},
+    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("insert", "update")},
     **{
         metric: (_misreported(metric, "tables"), "ledger-does-not-add-up")
         for metric in ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
