@@ -32,6 +32,7 @@ from draindown.demo import events, oracle
 PERFORMANCE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 _IDLE_RUNS = 3
+_SMALL_FILES = 110  # of a tenth of the year: about 1,000 lines each
 _ENDS = 5  # runs at either end of a series that are compared
 
 
@@ -61,7 +62,7 @@ def drain(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sa
 
 def small(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sample]:
     """Most of the demo's files in one run, the last `repeat` files one by one, then runs with nothing new."""
-    files = sorted((_events(asked) / "flights").iterdir())
+    files = sorted((_pieces(asked, _SMALL_FILES) / "flights").iterdir())
     before, after = files[: -asked.repeat], files[-asked.repeat :]
     places = {c.name: _place(asked, f"small-{c.name}") for c in contenders}
     for contender in contenders:
@@ -79,9 +80,7 @@ def small(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sa
 
 def tiny(asked: argparse.Namespace, contenders: Sequence[Contender]) -> list[Sample]:
     """The demo's events in many files of a few lines each, from nothing."""
-    landing = asked.work / f"tiny-{asked.fraction:g}-{asked.files}"
-    if not landing.exists():
-        apart(_split, _events(asked) / "flights", landing, asked.files)
+    landing = _pieces(asked, asked.files)
     samples = []
     for contender in contenders:
         place = _place(asked, f"tiny-{contender.name}", landing)
@@ -94,6 +93,14 @@ def _events(asked: argparse.Namespace) -> Path:
     landing = asked.work / f"landing-{asked.fraction:g}"
     made = apart(events.generate, landing, asked.fraction)
     _say(f"{made.events:,} events in {len(made.files)} files")
+    return landing
+
+
+def _pieces(asked: argparse.Namespace, number: int) -> Path:
+    """The events again, in so many files."""
+    landing: Path = asked.work / f"pieces-{asked.fraction:g}-{number}"
+    if not landing.exists():
+        apart(_split, _events(asked) / "flights", landing, number)
     return landing
 
 
