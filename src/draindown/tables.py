@@ -44,9 +44,12 @@ def is_empty(path: str) -> bool:
     return not _open(path).file_uris()
 
 
-def query(path: str, sql: str) -> pa.Table:
-    """The result of a query over the table, which is called `t` there. Strings come as `string`, not as views."""
-    return _run(_open(path), sql)
+def query(path: str, sql: str, *, version: int | None = None) -> pa.Table:
+    """The result of a query over the table, which is called `t` there; over its newest version unless one is named.
+
+    Strings come as `string`, not as views.
+    """
+    return _run(_open(path, version), sql)
 
 
 def literal(text: str) -> str:
@@ -114,8 +117,8 @@ def _plain(path: str) -> str:
     return path.removeprefix("file://") if path.startswith("file:///") else path
 
 
-def _open(path: str) -> DeltaTable:
-    return DeltaTable(_plain(path))
+def _open(path: str, version: int | None = None) -> DeltaTable:
+    return DeltaTable(_plain(path), version=version)
 
 
 def _run(table: DeltaTable, sql: str) -> pa.Table:

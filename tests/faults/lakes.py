@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from draindown.drill import process
+from draindown.drill.process import end, gone
 from tests.landing import Landing
+
+__all__ = ["FLOW", "ROOT", "end", "fired", "gone", "heal", "lake", "start", "state"]
 
 ROOT = Path(__file__).parents[2]
 FLOW: dict[str, Any] = {"source": {"max_files_per_trigger": 1}, "rules": {"sane": "a is null or a >= 0"}}
@@ -61,30 +62,9 @@ def _start(plan: Path, entries: list[dict[str, Any]], log: Path) -> subprocess.P
 
 def fired(home: Path, driver: subprocess.Popen[bytes]) -> int:
     """Wait until the fault struck; the JVM's process id."""
-    until = time.monotonic() + _PATIENCE
-    while not (home / "fired").exists():
-        assert driver.poll() is None and time.monotonic() < until, (home / "driver.log").read_text()[-4000:]
-        time.sleep(0.02)
-    return int((home / "fired").read_text())
-
-
-def gone(pid: int, patience: float = 60) -> bool:
-    """Whether the process ends in time. A zombie has ended: whoever should collect it may be dead."""
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def end(pid: int) -> None:
-    """End a process that a test started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    jvm = process.struck(home, driver, _PATIENCE)
+    assert jvm is not None, (home / "driver.log").read_text()[-4000:]
+    return jvm
 
 
 def state(home: Path) -> dict[str, Any]:

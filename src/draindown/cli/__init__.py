@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from draindown import __version__
-from draindown.cli import authoring, looking, recovery, running
+from draindown.cli import authoring, drilling, looking, recovery, running
 from draindown.cli.gate import gate
 from draindown.cli.quarantine import quarantine
 from draindown.cli.setting import Setting, nearest_root
@@ -70,7 +70,7 @@ def _options(
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
     *(looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact),
-    *(recovery.doctor, recovery.reset, recovery.replay),
+    *(recovery.doctor, recovery.reset, recovery.replay, drilling.drill),
 )
 for command in _COMMANDS:
     app.command()(command)

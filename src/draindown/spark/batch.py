@@ -33,7 +33,7 @@ _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
 
 Reached = Callable[[str], None]
-"""Told each step as it is done: read, quarantined, remembered, merged, recorded. Where a fault may strike."""
+"""Told each step as it is done: begun, read, quarantined, remembered, merged, recorded. Where a fault may strike."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class _Drain:
             raise _Stopped(f"deadline: {deadline:.0f} s")
 
     def _run(self, references: DataFrame, number: int) -> None:
+        self.reached("begun")
         taken = references.collect()
         rows = [row for row in taken if row["path"] not in self.without]
         files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]

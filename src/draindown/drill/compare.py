@@ -1,0 +1,133 @@
+"""Holds what a struck lake says against what an undisturbed one says of the same input.
+
+DuckDB compares, as text, what `deltalake` reads; commits are counted in the files of the Delta log. None of it is the
+drain's own code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from draindown import tables
+from draindown.layout import FlowLayout
+from draindown.spec import FlowSpec
+
+_STAMP = "_changed_at"
+_REFUSED = ("quarantine_id", "file", "position", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
+_INPUT = ("batch", "cut", "files", "bytes", "lines", "blank", "records")
+_FATES = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
+_ROWS = ":rows"  # how the transaction ids of the target's batches end
+
+Commit = tuple[str, int]
+"""A Delta transaction: its application's id and its number there."""
+
+
+class Control:
+    """What an undisturbed drain made of the input."""
+
+    def __init__(self, layout: FlowLayout, flow: FlowSpec) -> None:
+        self.layout, self._flow = layout, flow
+
+    @cached_property
+    def states(self) -> frozenset[str]:
+        """Every state of the table that a reader could see: those after whole batches."""
+        return frozenset(_states(self.layout.table))
+
+    @cached_property
+    def commits(self) -> Counter[Commit]:
+        """The batches that the table's log holds."""
+        return commits(self.layout.table)
+
+    def differences(self, other: FlowLayout, *, reset: bool = False) -> list[str]:
+        """All that differs in the other lake, in words; nothing is good.
+
+        `reset`: it read its input a second time, in a new generation, so rows have other fates and batches other ids.
+        """
+        found = [*self._tables(other, reset), *self._ledger(other, reset)]
+        torn = sum(state not in self.states for state in _states(other.table))
+        found += [f"table: {torn} of its versions are no state after a whole batch"] if torn else []
+        made = commits(other.table)
+        found += [f"log: batch {number} of {app} is committed {n} times" for (app, number), n in made.items() if n > 1]
+        if not reset and set(made) != set(self.commits):
+            found.append(f"log: {len(made)} batches are committed, {len(self.commits)} in the control")
+        return found
+
+    def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
+        goal, mine = self._flow.target, self.layout
+        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "origin"))]
+        yield from _differing("table", _all(mine.table), _all(other.table))
+        yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
+        yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
+
+    def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
+        names = _INPUT if reset else ("generation", "origin", *_INPUT, *_FATES, "reasons")
+        newest = "select * from t where generation = (select max(generation) from t)"
+        theirs = tables.query(other.ledger, newest) if reset and tables.exists(other.ledger) else _all(other.ledger)
+        yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
+
+
+def commits(path: str) -> Counter[Commit]:
+    """How often the log of the table at `path` holds each batch."""
+    found: Counter[Commit] = Counter()
+    for file in Path(path, "_delta_log").glob("*.json"):
+        for line in file.read_text().splitlines():
+            done = json.loads(line).get("txn")
+            if done and str(done["appId"]).endswith(_ROWS):
+                found[done["appId"], int(done["version"])] += 1
+    return found
+
+
+def _all(path: str) -> pa.Table | None:
+    return tables.query(path, "select * from t") if tables.exists(path) else None
+
+
+def _differing(
+    what: str, mine: pa.Table | None, theirs: pa.Table | None, names: Sequence[str] | None = None
+) -> Iterator[str]:
+    """Rows of one that the other lacks, counted as often as they stand there. A missing table is an empty one."""
+    there = mine if mine is not None else theirs
+    if there is None:
+        return
+    mine, theirs = (there.slice(0, 0) if one is None else one for one in (mine, theirs))
+    columns = sorted(set(names or mine.column_names) - {_STAMP})
+    if names is None and set(theirs.column_names) != set(mine.column_names):
+        yield f"{what}: columns {', '.join(sorted(set(theirs.column_names) ^ set(mine.column_names)))} are not in both"
+        return
+    lacks, more = _except(mine, theirs, columns), _except(theirs, mine, columns)
+    if lacks or more:
+        yield f"{what}: {lacks:,} rows of the control are missing, {more:,} are there that it doesn't have"
+
+
+def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
+    columns = ", ".join(f"{_quoted(name)}::varchar" for name in names)
+    with duckdb.connect() as db:
+        db.register("a", left)
+        db.register("b", right)
+        sql = f"select count(*) from (select {columns} from a except all select {columns} from b)"
+        return int((db.execute(sql).fetchone() or (0,))[0])
+
+
+def _states(path: str) -> Iterator[str]:
+    """A fingerprint of the rows of each version, in whatever order they stand."""
+    for version in range(tables.version(path) + 1) if tables.exists(path) else ():
+        rows = tables.query(path, "select * from t", version=version)
+        yield _fingerprint(rows)
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    columns = ", ".join(f"{_quoted(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
+    with duckdb.connect() as db:
+        db.register("rows", rows)
+        sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"
+        return str(db.execute(sql).fetchone())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

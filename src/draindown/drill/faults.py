@@ -1,0 +1,159 @@
+"""The faults there are: what each does, how it is proven that it did, and what must hold then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from draindown.errors import TerminalError
+from draindown.names import near
+
+ALL = "all"
+"""In place of a fault: every one that the flow can suffer."""
+
+
+@dataclass(frozen=True)
+class There:
+    """What a fault meets: a flow with keys or without, batches, and whether the one to be struck changes rows."""
+
+    keyed: bool
+    batches: int
+    changes: bool
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to disturb a drain.
+
+    `does`, `proof` and `holds` are sentences. `step`: where a driver is killed, as `spark.strike` says. `keyed`: only
+    flows with keys come there; `changes`: only batches that change rows do; `batches`: how many there must be.
+    """
+
+    name: str
+    does: str
+    proof: str
+    holds: str
+    step: str = ""
+    keyed: bool = False
+    changes: bool = False
+    batches: int = 1
+
+    def hindrance(self, there: There) -> str:
+        """Why what is there can't suffer it; empty if it can."""
+        if self.keyed and not there.keyed:
+            return "the flow has no keys, so it remembers no deletes"
+        if self.changes and not there.changes:
+            return "the batch to be struck changes no row; choose another with --batch"
+        if there.batches < self.batches:
+            return f"it takes {self.batches} batches, and the input makes {there.batches}"
+        return ""
+
+
+_DIED = "the driver left a mark there and ended by signal 9, and so did its JVM"
+_SAME = "after a plain run everything equals the control"
+
+FAULTS = (
+    Fault("kill-after-intake", "Kill the driver when files are taken in and none is read.", _DIED, _SAME, "intake"),
+    Fault("kill-before-read", "Kill it when a batch is planned and nothing of it is read.", _DIED, _SAME, "begun"),
+    Fault("kill-after-read", "Kill it when a batch is read and nothing is written.", _DIED, _SAME, "read"),
+    Fault("kill-after-quarantine", "Kill it when the batch's refused rows are written.", _DIED, _SAME, "quarantined"),
+    Fault(
+        "kill-after-tombstones",
+        "Kill it when the batch's deletes are remembered, before the MERGE.",
+        _DIED,
+        _SAME,
+        "remembered",
+        keyed=True,
+    ),
+    Fault(
+        "kill-while-writing",
+        "Kill it when the batch's first data file appears, before any commit.",
+        _DIED,
+        _SAME,
+        "data",
+        changes=True,
+    ),
+    Fault("kill-in-merge", "Kill it when the commit's file appears in the table's log.", _DIED, _SAME, "commit"),
+    Fault("kill-after-merge", "Kill it when the table has the batch and the ledger has not.", _DIED, _SAME, "merged"),
+    Fault("kill-after-ledger", "Kill it when only the checkpoint lacks the batch.", _DIED, _SAME, "recorded"),
+    Fault(
+        "kill-between-batches",
+        "Kill it when the checkpoint has the batch done, as the next begins.",
+        _DIED,
+        _SAME,
+        "committed",
+    ),
+    Fault(
+        "kill-at-random",
+        "Kill it at random times, --times in a row, drawn from --seed.",
+        "each driver left a mark while it drained and ended by signal 9",
+        _SAME,
+        step="time",
+    ),
+    Fault(
+        "stop",
+        "Tell it to end (SIGTERM) while it reads a batch.",
+        "it exits 0 after that batch, its outcome is `bounded`, and later batches are not begun",
+        _SAME,
+        batches=2,
+    ),
+    Fault(
+        "two-drivers",
+        "Start a second run while the first is in the middle of a batch.",
+        "the second exits 75 with `lease-held`",
+        "the second changed no file but its own reports, the first ends well, and everything equals the control",
+    ),
+    Fault(
+        "zombie",
+        "Freeze the driver just before its MERGE, start another run, wake the first.",
+        "the kernel says that its JVM is stopped; the other run exits 75 with `lease-held`",
+        "the other run changed nothing, no batch is committed twice, and everything equals the control",
+    ),
+    Fault(
+        "delete-commit",
+        "Remove what the checkpoint says of its last batch being done.",
+        "the file is gone before the run, and the run writes it again",
+        "the batch runs again and changes no version of the table; everything equals the control",
+    ),
+    Fault(
+        "lose-checkpoint",
+        "Take the whole checkpoint away.",
+        "the next run exits 78 with `checkpoint-missing`, and changes nothing",
+        "after `reset` (an append table: after the copy is put back) and a run, the tables equal the control's",
+    ),
+    Fault(
+        "compact-beside-drain",
+        "Start `compact --force` while the driver is in the middle of a batch, and again when it has ended.",
+        "the first compaction exits 75 with `lease-held`, the second exits 0",
+        "compaction changes no row; everything equals the control",
+    ),
+)
+
+
+def chosen(name: str, there: There) -> list[Fault]:
+    """The fault of that name, or all that can happen.
+
+    Raises TerminalError `fault-does-not-apply` where the one that was named can't.
+    """
+    if name == ALL:
+        return [fault for fault in FAULTS if not fault.hindrance(there)]
+    fault = named(name)
+    hindrance = fault.hindrance(there)
+    if hindrance:
+        raise TerminalError(
+            "fault-does-not-apply", tried=f"drill {name}", found=hindrance, next="draindown drill all PIPELINE"
+        )
+    return [fault]
+
+
+def named(name: str) -> Fault:
+    """The fault of that name. Raises TerminalError `unknown-fault` listing those there are."""
+    found = next((fault for fault in FAULTS if fault.name == name), None)
+    if found is None:
+        names = [ALL, *(fault.name for fault in FAULTS)]
+        raise TerminalError(
+            "unknown-fault",
+            tried=f"find fault {name!r}",
+            found=f"there are {', '.join(names)}{near(name, names)}",
+            next="draindown drill --list",
+        )
+    return found
