@@ -49,7 +49,7 @@ class Listing:
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
     """List the source. Raises TerminalError `source-missing` where the glob's fixed directory isn't there."""
     choices = [_parts(root, text) for text in _expand(source.files)]
-    base = _fixed(_parts(root, source.files))
+    base = directory_of(source, root)
     if not base.is_dir():
         raise TerminalError(
             "source-missing",
@@ -62,6 +62,11 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
         walk.visit(parts)
     files = sorted(walk.files.values(), key=lambda f: (f.mtime_ns, f.path))
     return Listing(files, walk.notes.findings())
+
+
+def directory_of(source: FilesSource, root: Path) -> Path:
+    """The directory in which all of the source's files lie, at whatever depth."""
+    return _fixed(_parts(root, source.files))
 
 
 _Matcher = Callable[[str], object]

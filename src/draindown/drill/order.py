@@ -16,6 +16,7 @@ from draindown.drill.scratch import prepare
 from draindown.drill.stage import Stage, Tell
 from draindown.errors import DraindownError, TerminalError
 from draindown.exits import Exit
+from draindown.listing import directory_of
 from draindown.spec import PipelineSpec
 from draindown.wording import age, count, size
 
@@ -137,15 +138,16 @@ def _audit(blow: Blow) -> tuple[str, ...]:
 
 
 def _refuse_bad_place(order: Order) -> None:
-    """A scratch directory that holds something, or lies in the lake or around it, is not ours to fill."""
+    """A scratch directory that holds something, or lies in the lake or a source or around them, is not ours."""
     scratch = order.scratch.resolve()
-    lake = Path(order.spec.lake.removeprefix("file://")).resolve()
-    inside = scratch.is_relative_to(lake) or lake.is_relative_to(scratch)
-    if not inside and not (scratch.exists() and any(scratch.iterdir())):
+    sources = [directory_of(order.spec.flow(flow).source, order.root) for flow in order.flows]
+    taken = [place.resolve() for place in (Path(order.spec.lake.removeprefix("file://")), *sources)]
+    crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
+    if not crossed and not (scratch.exists() and any(scratch.iterdir())):
         return
     raise TerminalError(
         "scratch-in-use",
         tried=f"make copies of pipeline {order.spec.pipeline} in {scratch}",
-        found=f"it and the lake {lake} lie in each other" if inside else "the directory is not empty",
+        found=f"one of it and {crossed[0]} lies in the other" if crossed else "the directory is not empty",
         next="draindown drill all PIPELINE --scratch NEW_DIRECTORY",
     )
