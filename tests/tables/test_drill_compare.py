@@ -149,8 +149,9 @@ def _stage(control: Request, tmp_path: Path) -> Stage:
         ("seen", flowfiles.foreign, 0, False),
         ("seen", _remove(lambda at: at.ledger, "batch = 1"), 0, False),
         ("seen", lambda asked: None, 1, False),
+        ("seen", lambda asked: Path(asked.layout.table, "_delta_log", f"{1:020}.json").write_text("{"), 0, False),
     ],
-    ids=["nothing", "not fired", "row", "ledger", "audit"],
+    ids=["nothing", "not fired", "row", "ledger", "audit", "torn"],
 )
 def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     control: Request,

@@ -225,7 +225,7 @@ def test_without_a_fault_they_are_listed(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "code", "found"),
     [
         (("stop",), 2, "draindown drill stop PIPELINE"),
-        (("stopp", "orders"), 78, "unknown-fault"),
+        (("kill-it", "orders"), 78, "unknown-fault"),
         (("stop", "orders", "--flow", "x"), 78, "unknown-flow"),
         (("stop", "orders", "--max-bytes", "much"), 2, "--max-bytes"),
         (("stop", "orders", "--scratch", "jobs"), 78, "scratch-in-use"),

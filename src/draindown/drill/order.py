@@ -20,6 +20,8 @@ from draindown.listing import directory_of
 from draindown.spec import PipelineSpec
 from draindown.wording import age, count, size
 
+_HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
+
 
 @dataclass(frozen=True)
 class Order:
@@ -40,7 +42,7 @@ class Order:
 def play(order: Order, tell: Tell) -> Drill:
     """Do the faults to copies of the flows, below `order.scratch`, which is made unless it is there and empty.
 
-    After an error it is removed again, but for `control-failed`, whose copy is what there is to look at.
+    If there is nothing to drill, it is removed again; after other errors its copies are what there is to look at.
 
     Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`, `control-failed`,
     `no-such-batch`, `scratch-in-use`, `source-missing`.
@@ -52,20 +54,31 @@ def play(order: Order, tell: Tell) -> Drill:
     try:
         return _drill(order, tell)
     except DraindownError as error:
-        if error.code != "control-failed":
+        if error.code in (*_HINDERED, "source-missing"):
             shutil.rmtree(order.scratch)
         raise
 
 
 def _drill(order: Order, tell: Tell) -> Drill:
+    """All flows; one that can't be drilled is said, and stops only a drill that has no other."""
     results: list[Result] = []
     wrong: list[str] = []
     unlooked: list[str] = []
+    hindered: list[TerminalError] = []
     for flow in order.flows:
-        found, (changed, unsure) = _flow(order, flow, tell)
+        try:
+            found, (changed, unsure) = _flow(order, flow, tell)
+        except TerminalError as error:
+            if error.code not in _HINDERED:
+                raise
+            hindered.append(error)
+            unlooked.append(f"flow {flow}: {error.code}: {error.found}")
+            continue
         results += found
         wrong += changed
         unlooked += unsure
+    if hindered and not results:
+        raise hindered[0]
     return Drill(
         order.spec.pipeline, str(order.scratch), tuple(results), tuple(wrong), tuple(unlooked), seed=order.seed
     )
@@ -99,9 +112,7 @@ def _one(this: Stage, fault: Fault) -> Result:
     """Strike, take the documented way back, compare."""
     blow = blows.strike(this, fault)
     seconds = sum(_recover(this, blow))
-    blow.last()
-    blow.wrong += this.control.differences(blow.project.layout, reset=blow.reset)
-    unlooked = _audit(blow)
+    unlooked = _compare(this, blow)
     return Result(
         flow=this.scratch.flow,
         fault=fault.name,
@@ -113,6 +124,17 @@ def _one(this: Stage, fault: Fault) -> Result:
         recovery=round(seconds, 3),
         project=str(blow.project.root),
     )
+
+
+def _compare(this: Stage, blow: Blow) -> tuple[str, ...]:
+    """Hold the copy against the control and its raw input; what the audit couldn't look at."""
+    try:
+        blow.last()
+        blow.wrong += this.control.differences(blow.project.layout, reset=blow.reset)
+        return _audit(blow)
+    except Exception as error:  # noqa: BLE001 - a lake that can't even be read is what a drill is there to find
+        blow.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
+        return ()
 
 
 def _recover(this: Stage, blow: Blow) -> Iterator[float]:
