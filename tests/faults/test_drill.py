@@ -11,7 +11,7 @@ import pytest
 
 from draindown import scaffold
 from draindown.cli import main
-from draindown.drill import FAULTS
+from draindown.drill.faults import FAULTS
 
 _APPEND = """\
 pipeline: lines

@@ -14,8 +14,8 @@ import pytest
 
 from draindown import scaffold
 from draindown.cli import main
-from draindown.drill import ALL, FAULTS, blows, faults, process
-from draindown.drill.faults import There
+from draindown.drill import blows, faults, process
+from draindown.drill.faults import ALL, FAULTS, There
 from draindown.drill.result import Drill, Result
 from draindown.drill.scratch import BATCHES, Scratch, prepare
 from draindown.errors import TerminalError

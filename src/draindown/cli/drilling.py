@@ -15,7 +15,8 @@ from draindown.exits import Exit
 from draindown.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.drill import Drill, Order
+    from draindown.drill.order import Order
+    from draindown.drill.result import Drill
 
 
 def drill(
@@ -42,7 +43,7 @@ def drill(
     as_json: Json = False,
 ) -> None:
     """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
-    from draindown.drill import Order
+    from draindown.drill.order import Order
 
     out = Output(as_json)
     if listed or fault is None:
@@ -59,17 +60,15 @@ def drill(
 
 
 def _play(order: Order, out: Output) -> Drill:
-    from draindown.drill import play
-    from draindown.errors import DraindownError
+    from draindown.drill.order import play
 
     try:
         return play(order, out.note)
-    except DraindownError:
+    except BaseException:
         with contextlib.suppress(OSError):
             order.scratch.rmdir()  # a temporary one that nothing came into
-        raise
-    except BaseException:
-        out.note(f"the copies are kept in {order.scratch}")
+        if any((order.scratch / flow).exists() for flow in order.flows):
+            out.note(f"the copies are kept in {order.scratch}")
         raise
 
 
@@ -96,7 +95,7 @@ def _bytes(text: str) -> int:
 def _list(out: Output) -> None:
     from dataclasses import asdict
 
-    from draindown.drill import ALL, FAULTS
+    from draindown.drill.faults import ALL, FAULTS
 
     rows = [[fault.name, fault.does] for fault in FAULTS] + [[ALL, "Do each of them that the flow can suffer."]]
     text = f"{table(('fault', 'what is done'), rows)}\n\nnext: draindown drill kill-after-merge PIPELINE"

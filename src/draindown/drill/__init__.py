@@ -2,9 +2,3 @@
 
 Nothing here loads Spark: drivers and commands are processes of their own, because that is what can be killed.
 """
-
-from draindown.drill.faults import ALL, FAULTS, Fault
-from draindown.drill.order import Order, play
-from draindown.drill.result import Drill, Result
-
-__all__ = ["ALL", "FAULTS", "Drill", "Fault", "Order", "Result", "play"]
