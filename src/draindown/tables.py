@@ -57,6 +57,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def identifier(name: str) -> str:
+    """The name of a column as `query` and DuckDB take it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def transaction_version(path: str, app: str) -> int | None:
     """The newest transaction the table holds of `app`, or None (also where there is no table)."""
     return _open(path).transaction_version(app) if exists(path) else None

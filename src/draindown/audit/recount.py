@@ -336,7 +336,7 @@ def _rows_of(desk: Desk) -> int:
 def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
     for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
         if tables.exists(path):
-            chosen = ", ".join(_quoted(column) for column in keys.names)
+            chosen = ", ".join(tables.identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(desk)
             found: pa.Table = tables.query(path, f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
@@ -352,7 +352,3 @@ def _finished(desk: Desk) -> str:
         return ""
     generation, number = desk.unfinished
     return f" where not (generation = {generation} and batch = {number} and origin = 'source')"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -106,7 +106,7 @@ def _differing(
 
 
 def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
-    columns = ", ".join(f"{_quoted(name)}::varchar" for name in names)
+    columns = ", ".join(f"{tables.identifier(name)}::varchar" for name in names)
     with duckdb.connect() as db:
         db.register("a", left)
         db.register("b", right)
@@ -122,12 +122,8 @@ def _states(path: str) -> Iterator[str]:
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    columns = ", ".join(f"{_quoted(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
+    columns = ", ".join(f"{tables.identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
     with duckdb.connect() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"
         return str(db.execute(sql).fetchone())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
