@@ -72,6 +72,8 @@ def _failure(failed: StepReport, drain: DrainPart | None) -> str:
 
 def _drained(drain: DrainPart) -> str:
     sums = drain.totals
+    if {batch.get("origin") for batch in drain.batches} == {"gate"}:
+        return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
     read = f"drained {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
     return f"{read} -> {count(sums.get('applied', 0))} applied"
 

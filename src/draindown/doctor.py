@@ -14,7 +14,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from draindown import checkpoint, gate, generations, known, lease, parked, quarantine, replays, sparkconf, tables
+from draindown import (
+    checkpoint,
+    gate,
+    generations,
+    known,
+    lease,
+    parked,
+    quarantine,
+    replays,
+    sparkconf,
+    tables,
+    withdrawn,
+)
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.exits import Exit
@@ -278,7 +290,10 @@ def _ledger_numbers(layout: FlowLayout, generation: int | None) -> dict[str, Any
     where = "" if generation is None else f" where generation = {generation} and origin = 'source'"
     sql = (
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
-        "max(table_version) as last_version, sum(deleted + remembered) as deletes, sum(quarantined) as refused from t"
+        "max(table_version) as last_version, "
+        # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
+        f"sum(case when origin = '{withdrawn.ORIGIN}' then 0 else deleted + remembered end) as deletes, "
+        f"sum(case when origin = '{withdrawn.ORIGIN}' then records else quarantined end) as refused from t"
     )
     found: dict[str, Any] = tables.query(layout.ledger, sql + where).to_pylist()[0]
     return found
@@ -297,10 +312,13 @@ def _quarantine(desk: _Desk) -> None:
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = _ledger_numbers(desk.layout, None)["refused"] or 0
     if refused and not tables.exists(desk.layout.quarantine):
-        text = f"the ledger counts {count(refused, 'refused row')}, the quarantine is gone"
+        text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
         desk.wrong(
             "quarantine-missing", "quarantine", text, f"restore {desk.layout.quarantine} from a copy, as a whole"
         )
+    if not desk.at_work and withdrawn.unfinished(desk.layout):
+        text = "a withdrawal was cut short: its rows are still in the table; the next run clears the quarantine of them"
+        desk.note("withdrawal-unfinished", "quarantine", text, f"draindown run {desk.layout.pipeline}")
     if sums.open:
         list_ = f"draindown quarantine list {desk.layout.pipeline}"
         desk.note("quarantine-open", "quarantine", f"{count(sums.open, 'row')} wait for a decision", list_)

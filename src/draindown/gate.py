@@ -266,19 +266,25 @@ def options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _name(config: Mapping[str, Any]) -> str:
     if options(config).get("name"):
         return str(options(config)["name"])
-    kwargs = config.get("kwargs") or {}
-    columns = [str(kwargs[k]) for k in ("column", "column_A", "column_B") if kwargs.get(k)]
-    columns += [str(c) for c in kwargs.get("column_list") or ()]
+    columns = columns_of(config)
     return f"{config['type']}:{','.join(columns)}" if columns else str(config["type"])
 
 
-def refusal(layout: FlowLayout, part: CheckPart) -> Refused:
-    """The error for a failed check, ready to raise; carries `part`."""
+def columns_of(config: Mapping[str, Any]) -> list[str]:
+    """The columns that an expectation names, in its order."""
+    kwargs = config.get("kwargs") or {}
+    single = [str(kwargs[k]) for k in ("column", "column_A", "column_B") if kwargs.get(k)]
+    return single + [str(c) for c in kwargs.get("column_list") or ()]
+
+
+def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
+    """The error for a failed check, ready to raise; carries `part`. Only a keyed table's rows can be withdrawn."""
     failed = [e for e in part.expectations if not e.success and not e.waived]
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
-    waive = f"draindown gate waive {layout.pipeline}"
+    waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
+    single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
     error = Refused(
         "gate-failed",
@@ -287,6 +293,7 @@ def refusal(layout: FlowLayout, part: CheckPart) -> Refused:
         changed=f"nothing was published ({before}); results: {part.page or layout.validations('RUN')}",
         next=[
             f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            *(f"{withdraw} {shlex.quote(e.name)} --flow {layout.flow}" for e in single[:1]),
             *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in failed[:1]),
         ],
     )

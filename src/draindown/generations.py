@@ -12,23 +12,19 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from draindown import checkpoint, intake, known, ledger_table, parked, quarantine, tables
+from draindown import checkpoint, intake, known, ledger_table, parked, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
 from draindown.report import now, read_json, write_json
 from draindown.request import Request
+from draindown.transactions import app_id as app_id
 from draindown.wording import count, printable
 
 _LOOK_BACK = 1000  # commits after the newest batch
 _SHOWN = 5
 _INTAKE = "path, size, mtime_ns, sha256, cut"
-
-
-def app_id(layout: FlowLayout, generation: int, purpose: str, origin: str = "source") -> str:
-    """The Delta transaction id of one purpose (`rows`, `tombstones`, `quarantine`) of one generation's writes."""
-    return f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{origin}:{purpose}"
 
 
 @dataclass(frozen=True)
@@ -281,8 +277,9 @@ def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -
     if plan.missing and not accept_missing:
         raise input_gone(plan)
     if not plan.holds_previous:  # what took them is gone, and the new generation decides about them again
-        released = quarantine.Filter(state="released")
-        ids = [row["quarantine_id"] for row in quarantine.listed(layout, released)]
+        released = quarantine.listed(layout, quarantine.Filter(state="released"))
+        # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
+        ids = [row["quarantine_id"] for row in released if row["origin"] != withdrawn.ORIGIN]
         quarantine.reopen(layout, ids, by=by, note=_reopened(plan.generation))
     own = card(layout, plan.generation)
     previous = own.previous if own else plan.previous
@@ -330,7 +327,8 @@ def undoable(layout: FlowLayout) -> int:
     if found is None or found.previous is None:
         why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
         raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
-    if _knows(layout, live):
+    # the ledger too: a table that was lost knows no batch any more, and what was withdrawn from it must stay out
+    if _knows(layout, live) or _last_in_ledger(layout) >= live:
         raise TerminalError(
             "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
         )
@@ -385,8 +383,8 @@ def _is_fresh(layout: FlowLayout, live: int) -> bool:
 
 
 def _knows(layout: FlowLayout, generation: int) -> bool:
-    """Whether the target holds a batch of the generation, from the source or from its quarantine."""
-    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine"))
+    """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
+    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", withdrawn.ORIGIN))
     return any(tables.transaction_version(layout.table, app) is not None for app in apps)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from draindown.errors import TerminalError
 
-Origin = Literal["source", "quarantine", "replay"]
+Origin = Literal["source", "quarantine", "replay", "gate"]
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")

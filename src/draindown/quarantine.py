@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from draindown import tables
+from draindown import tables, withdrawn
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.report import now
@@ -23,7 +23,7 @@ Action = Literal["released", "discarded", "reopened"]
 
 COLUMNS = (
     *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
-    *("first_seen", "generation", "batch", "run_id", "refused_at"),
+    *("first_seen", "generation", "batch", "origin", "run_id", "refused_at"),
 )
 """Columns of the quarantine table."""
 
@@ -113,13 +113,13 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, and `value`, the bytes.
+    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, origin, `value`, the bytes.
 
     `value` is None where the record was longer than quarantine keeps.
     """
     # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
     wanted = set(ids) - _decisions(layout).keys()
-    names = ("quarantine_id", "file", "position", "first_seen", "raw", "raw_bytes", "raw_length")
+    names = ("quarantine_id", "file", "position", "first_seen", "origin", "raw", "raw_bytes", "raw_length")
     rows = [row for row in _rows(layout, names, Filter(state=None)) if row["quarantine_id"] in wanted]
     return [row | {"value": _record(row)} for row in rows]
 
@@ -219,6 +219,8 @@ def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[
         tests.append(f"run_id = {tables.literal(which.run_id)}")
     if which.ids:
         tests.append("(" + " or ".join(f"starts_with(quarantine_id, {tables.literal(i)})" for i in which.ids) + ")")
+    # rows of a withdrawal that a crash cut short never left the target
+    tests += [f"not ({withdrawn.rows_of(name)})" for name in withdrawn.unfinished(layout)]
     chosen = f"select {', '.join(names)} from t" + (f" where {' and '.join(tests)}" if tests else "")
     found: list[dict[str, Any]] = tables.query(
         layout.quarantine, f"{chosen} order by refused_at, file, position, quarantine_id"

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from draindown import checkpoint, intake, known, ledger_table, quarantine, tables
+from draindown import checkpoint, intake, known, ledger_table, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.generations import Taken, app_id, shown, without
@@ -111,10 +111,13 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
 
 
 def settle(layout: FlowLayout, *, by: str) -> int:
-    """Record as released what a batch applied of rows that were refused before, also one that died before it could.
+    """Put right what a crash left in the quarantine; returns how many rows were released.
 
-    Call it under the lease, before the next such batch and before anybody decides about rows; returns how many rows.
+    Records as released what a batch applied of rows that were refused before, also one that died before it could, and
+    removes rows of a withdrawal that never left the target. Call it under the lease, before the next such batch and
+    before anybody decides about rows.
     """
+    withdrawn.clean(layout)
     pending = read_json(layout.replaying)
     if pending is None:
         return 0

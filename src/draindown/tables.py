@@ -6,6 +6,7 @@ queries that an idle plan runs ask for numbers instead (`to_unixtime`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ def identifier(name: str) -> str:
 def transaction_version(path: str, app: str) -> int | None:
     """The newest transaction the table holds of `app`, or None (also where there is no table)."""
     return _open(path).transaction_version(app) if exists(path) else None
+
+
+def transaction_versions(path: str, apps: Iterable[str]) -> list[int | None]:
+    """The same of several apps, in their order. The log is read once."""
+    table = _open(path)
+    return [table.transaction_version(app) for app in apps]
 
 
 def history(path: str, limit: int) -> list[dict[str, Any]]:

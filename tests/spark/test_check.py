@@ -187,6 +187,7 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
         flow.check(KNOWN)
     assert caught.value.next == (
         "draindown gate show flights --flow flights",
+        "draindown gate quarantine flights expect_column_values_to_be_in_set:status --flow flights",
         "draindown gate waive flights expect_column_values_to_be_in_set:status --flow flights --reason TEXT",
     )
     directory = Path(flow.layout.validations("run 1"))

@@ -221,7 +221,7 @@ def test_audit_exits_with_findings(
 
 
 def _refuse(spec: PipelineSpec) -> None:
-    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "run_id")
+    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")
     numbers = ("position", "raw_length", "generation", "batch")
     row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
@@ -251,6 +251,11 @@ def test_quarantine_discard_needs_yes_and_prints_its_plan(
     code, out, _ = typed(capsys, "quarantine", "discard", "orders", "--reason", "type", "--yes", "--json")
     assert code == 0 and json.loads(out) == {"discarded": 1}
     assert (quarantine.counts(layout).open, quarantine.counts(layout).discarded) == (1, 1)
+
+
+def test_gate_quarantine_refuses_what_needs_no_verdict(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = typed(capsys, "gate", "quarantine", "orders", "nonsense", "--yes")
+    assert (code, out) == (78, "") and "unknown-expectation" in err and "next:    draindown gate show orders" in err
 
 
 def test_quarantine_replay_needs_yes(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:

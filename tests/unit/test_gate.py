@@ -166,12 +166,27 @@ def test_a_pointer_that_names_nothing_gives_way(layout: FlowLayout, version: int
 
 def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
     judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
-    error = gate.refusal(layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"))
+    error = gate.refusal(layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"), keyed=False)
     assert error.code == "gate-failed"
     assert "2 of 9 rows" in error.found
     assert "w:" not in error.found
     assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --flow flights --reason TEXT"
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
+
+
+def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: FlowLayout) -> None:
+    whole = failing("whole", judged=9, unexpected=2, scope="table")
+    unjudged = failing("unjudged")
+    single = failing("it's", judged=9, unexpected=2)
+    offer = "draindown gate quarantine flights 'it'\"'\"'s' --flow flights"
+    for judged, keyed, offered in (
+        ([whole, unjudged, single], True, [offer]),
+        ([whole, unjudged, single], False, []),
+        ([whole, unjudged], True, []),
+    ):
+        error = gate.refusal(layout, CheckPart(version=3, expectations=judged), keyed=keyed)
+        assert [command for command in error.next if "gate quarantine" in command] == offered
+        assert "gate show" in error.next[0] and "gate waive" in error.next[-1]
 
 
 @pytest.mark.parametrize(

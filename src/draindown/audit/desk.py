@@ -27,6 +27,7 @@ class Desk:
     batches: list[BatchRow] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    withdrawn: list[dict[str, Any]] = field(default_factory=list)
     released: dict[str, str] = field(default_factory=dict)
     residues: list[Residue] = field(default_factory=list)
     unlooked: list[str] = field(default_factory=list)
@@ -53,6 +54,6 @@ def where_of(batch: BatchRow) -> str:
 
 
 def origin_of(row: Mapping[str, Any]) -> str:
-    """Where a refused row was read: `source`, or by a `replay` of files or of the `quarantine`."""
+    """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or the `gate`."""
     kind = (row.get("origin") or "source").partition(":")[0]
-    return kind if kind in ("source", "replay") else "quarantine"
+    return kind if kind in ("source", "replay", "gate") else "quarantine"

@@ -1,5 +1,7 @@
 """The audit of a keyed table: the greatest sequence of every key in raw input against the target and its tombstones.
 
+A row that the gate withdrew explains why its key is not in the target, as a tombstone would.
+
 DuckDB compares; rules, transforms and the drain's parser play no part. What a refused row says doesn't count.
 """
 
@@ -25,11 +27,11 @@ _OTHER = {"string": "varchar", "timestamp": "timestamptz", "timestamp_ntz": "tim
 _MAKERS = {"withColumn": 0, "withColumnRenamed": 1, "alias": 0, "name": 0}
 
 _CHECKS = {
-    "lost-key": "w.s is not null and h.s is null and d.s is null",
+    "lost-key": "w.s is not null and h.s is null and d.s is null and x.s is null",
     "key-from-nowhere": "w.s is null and (h.s is not null or d.s is not null)",
-    "old-sequence": "w.s is not null and greatest(h.s, d.s) < w.s",
+    "old-sequence": "w.s is not null and greatest(h.s, d.s, x.s) < w.s",
     "sequence-from-nowhere": "w.s is not null and greatest(h.s, d.s) > w.s",
-    "undead-key": "h.s is not null and d.s >= h.s",
+    "undead-key": "h.s is not null and greatest(d.s, x.s) >= h.s",
 }
 _NEED_ALL_FILES = ("key-from-nowhere", "sequence-from-nowhere")
 
@@ -82,7 +84,7 @@ def duck_type(spark_type: str) -> str | None:
 
 
 class KeyRecount:
-    """Keys and sequences of raw input, of the target and of its tombstones, side by side."""
+    """Keys and sequences of raw input, of the target, of its tombstones and of withheld rows, side by side."""
 
     def __init__(self, flow: FlowSpec, temporary: Path) -> None:
         self._keys, self._sequence = flow.target.keys, flow.target.sequence_by
@@ -93,11 +95,11 @@ class KeyRecount:
         self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
         self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
-        for name in ("raw", "target", "tombstones"):
+        for name in ("raw", "target", "tombstones", "withheld"):
             self._db.execute(f"create table {name} ({declared})")
 
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Add rows to `raw`, `target` or `tombstones`, as columns in the order of `names`."""
+        """Add rows to `raw`, `target`, `tombstones` or `withheld`, as columns in the order of `names`."""
         rows = pa.table(list(columns), names=self._slots)
         self._db.register("incoming", rows)
         self._db.execute(f"insert into {name} select {self._casts} from incoming")
@@ -111,8 +113,8 @@ class KeyRecount:
             yield Residue("double-key", self._shown(key), "1 row", f"{number} rows")
 
     def uncast(self) -> int:
-        """Raw rows whose key or sequence this audit can't read as its type, though the drain could."""
-        return self._one(f"select count(*) from raw where {self._any_null()}")
+        """Raw and withheld rows whose key or sequence this audit can't read as its type, though the drain could."""
+        return self._one(f"select count(*) from ({self._unread()})")
 
     def compare(self, *, all_files: bool) -> Iterator[Residue]:
         """What doesn't fit between raw input, target and tombstones. Without all files only what is left can be held
@@ -122,22 +124,23 @@ class KeyRecount:
         self._db.execute("set timezone = 'UTC'")
         unread = self.uncast()
         # a key with an unreadable row may rightly be newer than what could be read
-        self._db.execute(f"create or replace temp table blurred as select {keys} from raw where {self._any_null()}")
-        for short, name in (("w", "raw"), ("h", "target"), ("d", "tombstones")):
+        self._db.execute(f"create or replace temp table blurred as {self._unread()}")
+        for short, name in (("w", "raw"), ("h", "target"), ("d", "tombstones"), ("x", "withheld")):
             self._db.execute(
                 f"create or replace temp table {short} as "
                 f"select {keys}, max({sequence}) as s from {name} where not ({self._any_null()}) group by {keys}"
             )
-        joined = f"w full join h using ({keys}) full join d using ({keys}) anti join blurred using ({keys})"
+        sides = " ".join(f"full join {short} using ({keys})" for short in "hdx")
+        joined = f"w {sides} anti join blurred using ({keys})"
         for kind, test in _CHECKS.items():
             if (all_files and not unread) or kind not in _NEED_ALL_FILES:
-                chosen = f"{keys}, w.s as w, h.s as h, d.s as d"
+                chosen = f"{keys}, w.s as w, h.s as h, d.s as d, x.s as x"
                 yield from self._residues(kind, f"select {chosen} from {joined} where {test}")
 
     def _residues(self, kind: str, sql: str) -> Iterator[Residue]:
         found_rows = self._few(sql)
-        for *key, want, have, dead in found_rows:
-            found = f"target {_bare(have)}, tombstone {_bare(dead)}"
+        for *key, want, have, dead, out in found_rows:
+            found = f"target {_bare(have)}, tombstone {_bare(dead)}" + (f", withheld {_bare(out)}" if out else "")
             yield Residue(kind, self._shown(key), f"sequence {_bare(want)}", found)
         if len(found_rows) == MOST:
             number = self._one(f"select count(*) from ({sql})")
@@ -150,6 +153,10 @@ class KeyRecount:
     def _one(self, sql: str) -> int:
         found = self._db.execute(sql).fetchone()
         return int(found[0]) if found else 0
+
+    def _unread(self) -> str:
+        keys = ", ".join(self._slots[: len(self._keys)])
+        return " union all ".join(f"select {keys} from {name} where {self._any_null()}" for name in ("raw", "withheld"))
 
     def _any_null(self) -> str:
         return " or ".join(f"{slot} is null" for slot in self._slots)

@@ -132,17 +132,19 @@ class FieldReader:
     def __call__(self, raw: bytes) -> list[str | None]:
         """The fields. Raises ValueError where the record can't be read at all."""
         if self._source.format == "json":
-            return self._from_json(raw)
+            return json_fields(raw, self._names)
         if self._source.format == "csv":
             cells = cells_of(raw, self._source.delimiter)
             return [cells[i] if 0 <= i < len(cells) else None for i in self._at]
         return [raw.decode("utf-8") for _ in self._names]
 
-    def _from_json(self, raw: bytes) -> list[str | None]:
-        found = json.loads(raw, strict=False, parse_float=str, parse_int=str)
-        if not isinstance(found, dict):
-            raise ValueError("is no JSON object")
-        return [_as_text(found.get(name)) for name in self._names]
+
+def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
+    """Named fields of a JSON object as text; None where one is missing or null. Raises ValueError."""
+    found = json.loads(raw, strict=False, parse_float=str, parse_int=str)
+    if not isinstance(found, dict):
+        raise ValueError("is no JSON object")
+    return [_as_text(found.get(name)) for name in names]
 
 
 def cells_of(raw: bytes, delimiter: str) -> list[str]:

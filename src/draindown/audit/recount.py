@@ -24,6 +24,7 @@ from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, made_up_for, refused_before
 from draindown.audit.keys import KeyRecount, unusable
 from draindown.audit.model import Audit
+from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals, withheld_keys
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError, TransientError
 from draindown.layout import FlowLayout
@@ -47,6 +48,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _refuse_drain_at_work(desk.layout)
     _load(desk)
     _set_unfinished_apart(desk)
+    settle_withdrawals(desk)
     _settle_replay(desk)
     generations_of(desk)
     cuts = {batch.cut for batch in of_source(desk)}
@@ -56,6 +58,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _ledger_against_intake(desk)
     _ledger_against_commits(desk)
     _quarantine(desk)
+    withdrawals(desk)
     with tempfile.TemporaryDirectory(prefix="draindown-audit-") as temporary:
         _raw(desk, Path(temporary))
     seconds = round(time.monotonic() - started, 3)
@@ -133,7 +136,9 @@ def _load(desk: Desk) -> None:
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
     desk.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
-    desk.refused = _all(paths.quarantine)
+    kept = _all(paths.quarantine)
+    desk.refused = [row for row in kept if origin_of(row) != "gate"]
+    desk.withdrawn = [row for row in kept if origin_of(row) == "gate"]
     desk.released = _released_now(_all(paths.resolutions))
 
 
@@ -241,12 +246,20 @@ def _quarantine(desk: Desk) -> None:
 def _released(desk: Desk) -> None:
     """A replay releases what it didn't refuse again; what it did stays open as it was."""
     known = Counter(desk.released.values())
-    passed: Counter[str] = Counter()
-    for batch in desk.batches:
-        if batch.origin == "quarantine":
-            passed[batch.run_id] += batch.records - batch.quarantined
+    passed = _replayed(desk.batches)
+    # with a table, the releases of refused rows are lost; those of withdrawn ones need not be made again
+    for run_id, number in _replayed(desk.lost).items():
+        passed[run_id] += min(number, released_withdrawals(desk)[run_id])
     for run_id in (known.keys() | passed.keys()) - {""}:
         desk.expect("released-count", f"run {run_id}", passed[run_id], known[run_id], "rows replayed against released")
+
+
+def _replayed(batches: Iterable[BatchRow]) -> Counter[str]:
+    passed: Counter[str] = Counter()
+    for batch in batches:
+        if batch.origin == "quarantine":
+            passed[batch.run_id] += batch.records - batch.quarantined
+    return passed
 
 
 def _raw(desk: Desk, temporary: Path) -> None:
@@ -340,6 +353,9 @@ def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
             finished = "" if name == "target" else _finished(desk)
             found: pa.Table = tables.query(path, f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
+    withheld = withheld_keys(desk, keys.names)
+    if withheld:
+        keys.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
     desk.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
     unread = keys.uncast()
     if unread:

@@ -1,4 +1,4 @@
-"""Commands around the gate: what is published and what fails, waivers by name."""
+"""Commands around the gate: what is published and what fails, waivers by name, and rows taken out of its way."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, one_flow, person, setting
+from draindown.cli.setting import Flow, Json, PipelineName, Setting, Yes, flows, one_flow, person, setting
 from draindown.output import Output
 
 if TYPE_CHECKING:
     from draindown.gate import Waiver
     from draindown.spec import PipelineSpec
 
-gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers of expectations.")
+gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way.")
 
 Expectation = Annotated[str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")]
 
@@ -72,6 +72,23 @@ def unwaive(
     name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
     removed = gates.unwaive(spec.layout(name), expectation)
     Output(as_json).result({"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}")
+
+
+@gate.command("quarantine")
+def quarantine_(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    expectation: Expectation,
+    flow: Flow = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Take unpublished rows that make an expectation fail out of the table, into the quarantine; the rest can pass."""
+    from draindown.cli.running import withdraw_rows
+
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    withdraw_rows(here, spec, _flow_with(here, spec, flow, expectation), expectation, yes, Output(as_json))
 
 
 def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def _meant(which: Filter) -> str:
 def _rows_text(pipeline: str, flow: str, sums: Any, rows: list[dict[str, Any]]) -> str:
     from draindown.wording import count, printable
 
-    by_reason = ", ".join(f"{printable(reason, 40)} {count(number)}" for reason, number in sums.by_reason.items())
+    by_reason = ", ".join(f"{printable(reason, 80)} {count(number)}" for reason, number in sums.by_reason.items())
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
     head = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
     lines = [head, *([f"  open by reason: {by_reason}"] if by_reason else [])]

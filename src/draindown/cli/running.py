@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
 from draindown.exits import Exit
-from draindown.output import Output
+from draindown.output import Output, table
+from draindown.wording import count, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from draindown.report import PlanPart, StepReport
     from draindown.request import Again, Request, Step
     from draindown.spark.drain import Stop
+    from draindown.spark.withdrawal import Plan
     from draindown.spec import PipelineSpec
 
 
@@ -158,6 +161,56 @@ def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ..
         report, this.exit = attempt(request, lambda _stop: replay(request, spark))
     this.reports.append(report)
     this.finish()
+
+
+def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output) -> None:
+    """Withdraw unpublished rows that fail, after saying which; prints the card and ends with its exit code."""
+    from draindown.spark.runner import attempt
+    from draindown.spark.withdrawal import Plan, refuse_impossible, withdraw
+
+    this = _Run(here, spec, out)
+    request, plans = this.request(flow, "drain"), list[Plan]()
+    refuse_impossible(request, expectation)
+
+    def agreed(plan: Plan) -> bool:
+        plans.append(plan)
+        if plan.rows:
+            out.note(_withdrawal_text(plan))
+        return yes
+
+    with _spark(this, short=True) as spark:
+        if yes:
+            report, this.exit = attempt(request, lambda _stop: withdraw(request, spark, expectation, agreed=agreed))
+            this.reports.append(report)
+        else:  # a plan leaves no report: the one of the check that failed stays the last
+            withdraw(request, spark, expectation, agreed=agreed)
+    if plans and not plans[0].rows:
+        what = f"no row of {spec.pipeline}/{flow} that is not published makes {printable(expectation)} fail"
+        out.result({"withdrawn": 0}, f"{what}; nothing to withdraw")
+        return
+    refuse_without(yes)
+    if this.exit == Exit.DONE:
+        out.note(f"next: draindown run {spec.pipeline} --flow {flow}   (judges the rest, and publishes it)")
+    this.finish()
+
+
+def _withdrawal_text(plan: Plan) -> str:
+    from draindown import withdrawn
+
+    rows = [[printable("NULL" if value is None else value, 40) for value in row.values()] for row in plan.sample]
+    back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
+    reason = shlex.quote(f"{withdrawn.REASON}{plan.expectation}")
+    return "\n".join(
+        [
+            f"gate quarantine {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
+            f"published make {printable(plan.expectation)} fail: {printable(plan.wants)}",
+            *(f"  {line}" for line in table([printable(name) for name in plan.sample[0]], rows).splitlines()),
+            *([f"  and {count(plan.rows - len(rows))} more"] if plan.rows > len(rows) else []),
+            "  they leave the table for the quarantine, whole; what was published stays as it is",
+            "  a newer row of their key comes in as ever; the same one again, or an older one, stays out",
+            f"  back into the table: {back} {reason} --yes",
+        ]
+    )
 
 
 def replay_input(here: Setting, spec: PipelineSpec, flow: str, asked: Again, out: Output) -> None:

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 
 from draindown import ledger, ledger_table, tables
 from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import fates, records, refused, requarantine, target, transforms
+from draindown.spark import fates, records, refused, requarantine, target, transforms, withheld
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
@@ -42,7 +43,8 @@ class Batch:
 
     `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `was_read`: called when
     everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
-    `_id` of every line that a replay refuses again, before anything is written.
+    `_id` of every line that a replay refuses again, before anything is written; `releases`: ids of withheld rows that
+    this batch may bring back.
     """
 
     writer: Writer
@@ -57,6 +59,7 @@ class Batch:
     reached: Reached = lambda _: None
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
+    releases: Sequence[str] = ()
 
     @property
     def origin(self) -> Origin:
@@ -104,8 +107,7 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, and what reading and merging raise.
     """
     if batch.writer.is_done():
-        ledger_table.heal(batch.writer.layout)
-        return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
+        return _done_before(batch)
     with configured(spark, _settings(batch)):
         parsed, frame = _parsed(spark, batch)
         with _persisted(frame):
@@ -121,6 +123,27 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
                 _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
             )
     return row
+
+
+def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
+    """Apply rows that stood in the target before, as they were: `rows` has its columns, and passes no contract again.
+
+    Idempotent, and guarded by sequence and tombstones like any batch. Raises as `process` does.
+    """
+    if batch.writer.is_done():
+        return _done_before(batch)
+    with configured(spark, _settings(batch)), _persisted(rows):
+        row = _begin(batch, Counted((), {}, None))
+        number = rows.count()
+        row = replace(row, lines=number, records=number)
+        batch.keep_open(())
+        batch.reached("quarantined")
+        return _upsert(batch, rows.withColumn("_delete", F.lit(False)), Counted((), {}, None), row)
+
+
+def _done_before(batch: Batch) -> BatchRow:
+    ledger_table.heal(batch.writer.layout)
+    return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
 
 
 def _settings(batch: Batch) -> dict[str, str]:
@@ -269,15 +292,15 @@ def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow)
             batch.writer, bad, offsets(counted.blocks), files, batch.run_id, batch.first_seen
         )
         if fresh is not None:
-            _written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
+            written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
         refused.quarantine(batch.writer, bad, offsets(counted.blocks), batch.run_id, batch.first_seen)
-        _written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
+        written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
     batch.reached("quarantined")
 
 
-def _written(row: BatchRow, path: str, expected: int, fate: str) -> None:
+def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
     """Hold what a side table's newest commit says it wrote against what the batch counted."""
     wrote = int(tables.history(path, 1)[0]["operationMetrics"].get("numOutputRows", 0))
     if wrote != expected:
@@ -295,7 +318,7 @@ def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
     expected = counted.rows(lambda group: group["reason"] is None and not group["_blank"])
     row = replace(row, inserted=expected)
     target.append(batch.writer, _stamped(good, batch).drop("_delete"), row.as_metadata())
-    return _close(batch, row)
+    return close(batch.writer.layout, row, batch.reached)
 
 
 def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
@@ -303,7 +326,9 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
     order = target.columns_of(spark, batch.writer.layout.table)
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
-    fated = fates.compare(winners, held, target.held_tombstones(spark, batch.writer), goal.keys, goal.sequence_by)
+    kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
+    stones = target.held_tombstones(spark, batch.writer)
+    fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
     with _persisted(fated):
         counts = fates.count(fated)
         if held is not None and fates.has_ties(counts):
@@ -327,26 +352,33 @@ def _apply(batch: Batch, fated: DataFrame, counts: Mapping[str, int], counted: C
     fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
     if deletes or batch.writer.holds(batch.writer.layout.tombstones, "tombstones"):
         target.remember(batch.writer, fated, batch.changed_at)
-        _written(row, batch.writer.layout.tombstones, deletes, "deletes")
+        written(row, batch.writer.layout.tombstones, deletes, "deletes")
     batch.reached("remembered")
     if row.inserted or row.updated or row.deleted:
         target.merge(batch.writer, fated, counted.pruning, row.as_metadata())
     else:
         nothing = fated.where(F.lit(False)).drop("_delete", fates.FATE, *fates.LOSERS)
         target.append(batch.writer, nothing, row.as_metadata())
-    return _close(batch, row)
+    return close(batch.writer.layout, row, batch.reached)
 
 
-def _close(batch: Batch, row: BatchRow) -> BatchRow:
-    """Make the ledger row of the commit just made, after holding every fate against what the commit did."""
-    batch.reached("merged")
-    commit = tables.history(batch.writer.layout.table, 1)[0]
-    written = ledger.closed(commit)
-    if written is None or (written.generation, written.batch) != (row.generation, row.batch):
+def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
+    """Make the ledger row of the commit just made, after holding every fate against what the commit did.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    reached("merged")
+    commit = tables.history(layout.table, 1)[0]
+    found = ledger.closed(commit)
+    if found is None or _name(found) != _name(row):
         raise ledger.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])
-    ledger_table.record(batch.writer.layout, [written])
-    batch.reached("recorded")
-    return written
+    ledger_table.record(layout, [found])
+    reached("recorded")
+    return found
+
+
+def _name(row: BatchRow) -> tuple[int, str, int]:
+    return row.generation, row.origin, row.batch
 
 
 def stamp_after(last: datetime | None, now: datetime) -> datetime:

@@ -16,8 +16,8 @@ from draindown.spark.target import CHANGED_AT
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """The rows to judge, all of one version of the target."""
+class Rows:
+    """The rows to judge, all of one version of the target. `changed`: those not yet published."""
 
     table: DataFrame
     changed: DataFrame
@@ -35,26 +35,27 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     state = gate.unpublished(request.layout)
     if state is None:
         return report.of(request, started, "idle")
-    rows = _rows(spark, request.layout.table, state) if state.pending else None
+    rows = unpublished_rows(spark, request.layout.table, state) if state.pending else None
     if rows is None or not _anything(rows, state):
         return report.of(request, started, "idle", check=_carried(request, state))
     expectations = _expectations(request, rows)
     part = _part(request, state, rows.changed_rows, expectations)
     gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
-        raise gate.refusal(request.layout, part)
+        raise gate.refusal(request.layout, part, keyed=request.flow_spec.is_keyed)
     after = gate.publish(request.layout, _pointer(request, state, rows)).version
     return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
 
 
-def _rows(spark: SparkSession, path: str, state: Unpublished) -> _Rows:
+def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
+    """The rows of `state.version` of the target at `path`, all and unpublished."""
     table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
     changed = table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
     found = changed.agg(F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")).first()
     assert found is not None  # an aggregate without groups has one row
     newest = None if found["micros"] is None else _from_micros(found["micros"])
     before = state.published.changed_at if state.published else None
-    return _Rows(table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None))
+    return Rows(table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None))
 
 
 def _instant(at: datetime) -> Column:
@@ -67,11 +68,11 @@ def _from_micros(micros: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
-def _anything(rows: _Rows, state: Unpublished) -> bool:
+def _anything(rows: Rows, state: Unpublished) -> bool:
     return bool(rows.changed_rows or state.deleted or state.since is None)
 
 
-def _expectations(request: Request, rows: _Rows) -> list[Expectation]:
+def _expectations(request: Request, rows: Rows) -> list[Expectation]:
     if not gate.expectations_of(request.suite):
         return []
     from draindown.spark import quality  # importing GX takes seconds; a check without a suite has no use for it
@@ -99,7 +100,7 @@ def _carried(request: Request, state: Unpublished) -> CheckPart:
     return CheckPart(version=state.version, published_before=before, published_after=after)
 
 
-def _pointer(request: Request, state: Unpublished, rows: _Rows) -> Published:
+def _pointer(request: Request, state: Unpublished, rows: Rows) -> Published:
     return Published(
         version=state.version,
         table_id=state.table_id,

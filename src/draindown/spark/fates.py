@@ -54,19 +54,26 @@ def compare(
     tombstones: DataFrame | None,
     keys: Sequence[str],
     sequence: Sequence[str],
+    withheld: DataFrame | None = None,
 ) -> DataFrame:
     """`winners` plus FATE, which may still be `tie` (see `settle_ties`).
 
-    `target`: the rows of the table that may hold these keys; `tombstones`: keys, sequence and nothing of this batch.
-    None stands for a table without rows.
+    `target`: the rows of the table that may hold these keys; `tombstones`: keys, sequence and nothing of this batch;
+    `withheld`: keys and sequence of rows that a person keeps out. None stands for a table without rows.
+
+    A withheld row stays out, and so does what is older. A delete at its sequence wins over it, as over any row, and is
+    remembered: released afterwards, the row would come back deleted.
     """
     frame = _with(winners, target, keys, sequence, "_held")
     frame = _with(frame, _latest(tombstones, keys, sequence), keys, sequence, "_deleted")
+    frame = _with(frame, _latest(withheld, keys, sequence), keys, sequence, "_withheld")
     own, held, deleted = F.struct(*_columns(sequence)), F.col("_held"), F.col("_deleted")
-    is_delete = F.col("_delete")
+    is_delete, kept_out = F.col("_delete"), F.col("_withheld")
+    stays_out = kept_out.isNotNull() & ((own < kept_out) | (~is_delete & (own == kept_out)))
     fate = (
         F.when(held.isNotNull() & (own < held), "superseded")
         .when(held.isNotNull() & is_delete, "delete")
+        .when(stays_out, "superseded")
         .when(held.isNotNull() & (own == held), _TIE)
         .when(held.isNotNull(), "update")
         .when(deleted.isNotNull() & is_delete & (own == deleted), "duplicate")
@@ -74,7 +81,7 @@ def compare(
         .when(is_delete, "remember")
         .otherwise("insert")
     )
-    return frame.withColumn(FATE, fate).drop("_held", "_deleted")
+    return frame.withColumn(FATE, fate).drop("_held", "_deleted", "_withheld")
 
 
 def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str]) -> DataFrame:

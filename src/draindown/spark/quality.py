@@ -37,6 +37,13 @@ Scope = Literal["changed", "table"]
 SAMPLE = 20
 """Unexpected values kept per expectation; GX collects no more than these from the executors."""
 
+_SAMPLED: Mapping[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
+_EVERY_ROW: Mapping[str, Any] = {
+    "result_format": "COMPLETE",
+    "partial_unexpected_count": 0,
+    "return_unexpected_index_query": False,
+}
+_UNJUDGED = "could not be judged: "
 _VALUE_LENGTH = 200
 _DETAIL_LENGTH = 600
 _LONG_NUMBER = 10_000  # a year is no such number
@@ -74,6 +81,40 @@ def judge(
             batch = _batch(context, scope, frame)
             verdicts |= _judge(batch, chosen, [key for key in keys if key in frame.columns])
     return [verdicts.get(item.name) or _broken(item) for item in items]
+
+
+def failing(
+    suite: Mapping[str, Any] | None, name: str, changed: DataFrame, mark: str, most: int
+) -> tuple[Expectation, list[str]]:
+    """Judge one expectation as `judge` does, and name every row that makes it fail by its value of `mark`.
+
+    `mark` is a column of text. No row is named where the expectation holds (`mostly` may let some pass), nor where more
+    than `most` fail: those are collected on the driver. Raises NotRowLevel, NotJudged.
+    """
+    item = next(item for item in _items(suite) if item.name == name)
+    if item.built is None:
+        raise NotJudged(item.broken)
+    if item.scope != "changed" or not isinstance(item.built, _MAPS) or not _row_by_row(type(item.built)):
+        raise NotRowLevel(f"it is about the {'rows together' if item.scope == 'changed' else 'table as a whole'}")
+    batch = _batch(_context(), item.scope, changed)
+    found = _validate(batch, [item], [mark]).get(name)
+    verdict = _verdict(item, found)
+    if found is None or _exception(found):
+        raise NotJudged(verdict.detail.removeprefix(_UNJUDGED))
+    if verdict.success or verdict.unexpected > most:
+        return verdict, []
+    whole = _validate(batch, [item], [mark], _EVERY_ROW).get(name)
+    if whole is None or _exception(whole):
+        raise NotJudged(_exception(whole) or "GX returned no result")
+    return verdict, [str(row[mark]) for row in (whole.result or {}).get("unexpected_index_list") or ()]
+
+
+class NotRowLevel(Exception):
+    """An expectation that no single row makes fail; says why."""
+
+
+class NotJudged(Exception):
+    """An expectation that GX can't judge; says why."""
 
 
 def scope_of(config: Mapping[str, Any]) -> Scope:
@@ -146,15 +187,15 @@ def _judge(batch: Batch, items: Sequence[_Item], keys: Sequence[str]) -> dict[st
     return {item.name: _verdict(item, found.get(item.name)) for item in items}
 
 
-def _validate(batch: Batch, items: Iterable[_Item], keys: Sequence[str]) -> dict[str, ExpectationValidationResult]:
+def _validate(
+    batch: Batch, items: Iterable[_Item], keys: Sequence[str], form: Mapping[str, Any] = _SAMPLED
+) -> dict[str, ExpectationValidationResult]:
     suite = ExpectationSuite(name="draindown")
     suite.expectations = [item.built for item in items if item.built is not None]
-    form: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
-    if keys:
-        form["unexpected_index_column_names"] = list(keys)
+    named = {"unexpected_index_column_names": list(keys)} if keys else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = batch.validate(suite, result_format=form).results
+        results = batch.validate(suite, result_format={**form, **named}).results
     return {_name(result): result for result in results}
 
 
@@ -184,7 +225,7 @@ def _verdict(item: _Item, result: ExpectationValidationResult | None) -> Expecta
 
 
 def _broken(item: _Item, why: str = "") -> Expectation:
-    detail = f"could not be judged: {why or item.broken}"
+    detail = f"{_UNJUDGED}{why or item.broken}"
     return Expectation(name=item.name, success=False, scope=item.scope, detail=detail)
 
 

@@ -32,26 +32,44 @@ def quarantine(
 ) -> None:
     """Write the batch's refused rows: once, however often the batch is tried.
 
-    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Columns of the table:
-    quarantine_id (from file and position alone), file, position, raw, raw_bytes (only where raw is not UTF-8 or not
-    whole), raw_length (bytes), reason, field, detail, first_seen, generation, batch, origin, run_id, refused_at.
-    Rows whose `quarantine_id` is among `besides` are left out.
+    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Rows whose `quarantine_id` is
+    among `besides` are left out.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
     found = identified(refused, places)
     if besides is not None:
         found = found.join(besides, "quarantine_id", "left_anti")
-    rows = found.select(
+    rows = found.withColumns(
+        {
+            "raw": F.when(whole, F.col("_raw")).otherwise(F.make_valid_utf8(head.cast("string"))),
+            "raw_bytes": F.when(~whole, head),
+            "raw_length": F.octet_length("_raw"),
+            "reason": F.col(f"{WHY}.reason"),
+            "field": F.col(f"{WHY}.field"),
+            "detail": F.make_valid_utf8(F.col(f"{WHY}.detail")),
+        }
+    )
+    keep(writer, rows, run_id, first_seen)
+
+
+def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> None:
+    """Write rows into the quarantine for the writer's batch: once, however often the batch is tried.
+
+    Columns of the table: quarantine_id (of a record from file and position alone), file, position, raw, raw_bytes (only
+    where raw is not UTF-8 or not whole), raw_length (bytes), reason, field, detail, which `rows` has, and first_seen,
+    generation, batch, origin, run_id, refused_at.
+    """
+    kept = rows.select(
         "quarantine_id",
         "file",
         "position",
-        F.when(whole, F.col("_raw")).otherwise(F.make_valid_utf8(head.cast("string"))).alias("raw"),
-        F.when(~whole, head).alias("raw_bytes"),
-        F.octet_length("_raw").cast("long").alias("raw_length"),
-        F.col(f"{WHY}.reason"),
-        F.col(f"{WHY}.field"),
-        F.make_valid_utf8(F.col(f"{WHY}.detail")).alias("detail"),
+        "raw",
+        "raw_bytes",
+        F.col("raw_length").cast("long").alias("raw_length"),
+        "reason",
+        "field",
+        "detail",
         F.lit(first_seen).alias("first_seen"),
         F.lit(writer.generation).alias("generation"),
         F.lit(writer.batch).cast("long").alias("batch"),
@@ -59,4 +77,4 @@ def quarantine(
         F.lit(run_id).alias("run_id"),
         F.lit(datetime.now().astimezone()).alias("refused_at"),
     )
-    write_batch(writer, rows, writer.layout.quarantine, "quarantine")
+    write_batch(writer, kept, writer.layout.quarantine, "quarantine")

@@ -1,4 +1,7 @@
-"""Replay of refused rows: a batch of its own in the ledger, beside the stream, under the same lease.
+"""Replay of quarantined rows: a batch of its own in the ledger, beside the stream, under the same lease.
+
+Refused records go through today's contract. Rows that the gate had withdrawn are past it: they go back into the target
+as they were, in a batch apart, unless something newer is there.
 
 What is refused again stays open in the quarantine. The rows to be released are written down before the MERGE, so that
 a crash after it can't leave rows open that are applied.
@@ -7,22 +10,27 @@ a crash after it can't leave rows open that are applied.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown import checkpoint, known, ledger, ledger_table, quarantine, report, tables
+from draindown import checkpoint, known, ledger, ledger_table, quarantine, report, tables, withdrawn
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.replays import settle
 from draindown.report import DrainPart, StepReport, now, write_json
 from draindown.request import Request
-from draindown.spark import transforms
-from draindown.spark.batch import Batch, process, stamp_after
-from draindown.spark.target import Writer
+from draindown.spark import rowjson, transforms
+from draindown.spark.batch import Batch, process, restore, stamp_after
+from draindown.spark.target import CHANGED_AT, Writer
+from draindown.wording import count
 
 MOST = 100_000
 """Rows of one replay: they pass through the driver."""
@@ -31,7 +39,7 @@ MOST = 100_000
 def replay(request: Request, spark: SparkSession) -> StepReport:
     """Run `request.quarantine_ids` through today's contract and apply what it lets through. Idempotent.
 
-    Raises TransientError `lease-held`; TerminalError `rows-not-whole` and whatever a drain raises.
+    Raises TransientError `lease-held`; TerminalError `rows-not-whole`, `rows-not-restorable` and what a drain raises.
     """
     started, layout = now(), request.layout
     with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
@@ -39,10 +47,17 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         settle(layout, by=request.owner)
         generation = checkpoint.generation(layout)
         rows = _chosen(request)
+        refused = [row for row in rows if row["origin"] != withdrawn.ORIGIN]
+        taken_out = [row for row in rows if row["origin"] == withdrawn.ORIGIN]
+        restored = _restored(request, spark, taken_out) if taken_out else None
         done = []
-        if rows:
-            batch = _batch(request, spark, generation, rows, started)
-            done = [process(spark, batch)]
+        if refused:
+            batch = _batch(request, generation, refused, started)
+            done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
+            settle(layout, by=request.owner)
+        if restored is not None:
+            batch = _batch(request, generation, taken_out, started)
+            done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
             settle(layout, by=request.owner)
     part = DrainPart(
         generation=generation,
@@ -77,9 +92,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
     return rows
 
 
-def _batch(
-    request: Request, spark: SparkSession, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime
-) -> Batch:
+def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
     writer = Writer(request.layout, request.flow_spec, generation, 0, origin="quarantine")
     last = tables.transaction_version(request.layout.table, writer.app("rows"))
     writer = Writer(
@@ -101,9 +114,41 @@ def _batch(
         first_seen=max(row["first_seen"] for row in rows),
         changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
         started_at=started,
-        lines=_lines(spark, request, rows),
         transform=transforms.load(request.root, dotted) if dotted else None,
         keep_open=keep_open,
+    )
+
+
+def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Withdrawn rows with the target's columns, all but their old stamp. Raises TerminalError `rows-not-restorable`."""
+    path = request.layout.table
+    if not tables.exists(path):
+        raise _not_restorable(request, len(rows), f"there is no table at {path}")
+    schema = spark.read.format("delta").load(path).schema
+    # a column that no JSON holds came after the rows were taken out: it is NULL in them
+    without = {CHANGED_AT, *rowjson.unwritable(schema)}
+    held = StructType([field for field in schema if field.name not in without])
+    data = [(row["value"].decode(),) for row in rows]
+    whole = spark.createDataFrame(data, "raw string").persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        stamped = StructType([*held, StructField(CHANGED_AT, TimestampType())])
+        lost = whole.where(~rowjson.reads_as_written(F.col("raw"), stamped)).count()
+    finally:
+        whole.unpersist()
+    if lost:
+        raise _not_restorable(request, lost, f"the columns of {path} are not those they were taken from")
+    return whole.select(rowjson.decode(F.col("raw"), held).alias("row")).select("row.*")
+
+
+def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
+    return TerminalError(
+        "rows-not-restorable",
+        tried=f"put {count(number, 'withdrawn row')} back into flow {request.flow} as they were",
+        found=why,
+        next=[
+            f"draindown run {request.spec.pipeline} --flow {request.flow}   (where the table is to be filled anew)",
+            "deliver them again with a later sequence",
+        ],
     )
 
 

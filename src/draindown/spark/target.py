@@ -153,6 +153,19 @@ def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str) -> 
         )
 
 
+def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
+    """Delete the rows of these keys at exactly these sequences; `rows`: one per key, with the batch's ledger row."""
+    spark, target = rows.sparkSession, writer.flow.target
+    table = DeltaTable.forPath(spark, writer.layout.table)
+    # a column that came to the sequence later is NULL in older rows
+    names = dict.fromkeys([*target.keys, *target.sequence_by])
+    condition = F.expr(" AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in names))
+    for column, possible in pruning.items():
+        condition = _within(F.col(f"t.{quoted(column)}"), rows.schema[column].dataType, possible) & condition
+    with configured(spark, writer.settings("rows", metadata)):
+        table.alias("t").merge(rows.alias("s"), condition).whenMatchedDelete().execute()
+
+
 def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
     """Append the batch's deletes to the tombstones: keys, sequence, generation, batch, `_changed_at`."""
     target, path = writer.flow.target, writer.layout.tombstones
