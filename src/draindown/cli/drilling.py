@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,6 +64,8 @@ def drill(
 def _play(order: Order, out: Output) -> Drill:
     from draindown.drill.order import play
 
+    # else a driver that a drill froze would stay frozen for good
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         return play(order, out.note)
     except BaseException:
@@ -70,6 +74,8 @@ def _play(order: Order, out: Output) -> Drill:
         if any((order.scratch / flow).exists() for flow in order.flows):
             out.note(f"the copies are kept in {order.scratch}")
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _done(result: Drill, where: Path, keep: bool, out: Output) -> None:
