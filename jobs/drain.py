@@ -1,7 +1,7 @@
-"""spark-submit main: drain one flow's backlog. See draindown.spark.drain."""
+"""spark-submit main of the drain step. What its request may ask for: see draindown.spark.modes."""
 
-from draindown.spark.drain import drain
+from draindown.spark.modes import run_drain
 from draindown.spark.runner import job_main
 
 if __name__ == "__main__":
-    job_main("drain", lambda request, spark, stop: drain(request, spark, stop=stop))
+    job_main("drain", lambda request, spark, stop: run_drain(request, spark, stop=stop))

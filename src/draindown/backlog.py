@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown import evidence, gate, intake, known, report, tables
+from draindown import evidence, gate, intake, known, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
@@ -19,6 +19,7 @@ from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
 from draindown.request import Request
 from draindown.spec import FilesSource
 from draindown.verify import Verified
+from draindown.wording import count
 
 _HEAP = 1024**3  # Spark's own default; a plan doesn't know the driver's
 _GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
@@ -88,11 +89,35 @@ def backlog(request: Request, now: datetime) -> Backlog:
 def planned(request: Request) -> StepReport:
     """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`."""
     started = report.now()
-    part, findings = plan(request, started)
+    part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
     report.write(request.layout, done)
     return done
+
+
+def plan_replay(request: Request) -> PlanPart:
+    """Say what a replay would read again and decide what the flow's other steps must do. Raises like `replays.find`,
+    and TerminalError `replay-input-gone`.
+    """
+    layout, wanted = request.layout, replays.find(request)
+    replays.refuse_gone(layout, wanted.left)
+    files = [file for part in wanted.left for file in part.files]
+    size = sum(int(file["size"]) for file in files)
+    return _part(
+        request,
+        "" if not files else f"{count(len(files), 'file')} to read again" + _apart(wanted),
+        backlog=Backlog(files=len(files), bytes=size),
+        replay=f"{wanted.id}: {wanted.asked}",
+        batches=len(wanted.left),
+        seconds=_forecast_seconds(layout, _ledger(layout), size) if files else None,
+        idle=wanted.nothing_left + _apart(wanted),
+    )
+
+
+def _apart(wanted: replays.Replay) -> str:
+    done = f"; {count(wanted.done, 'batch', 'batches')} done before" if wanted.done and wanted.left else ""
+    return done + (f"; {count(wanted.waiting, 'file')} first seen then wait to be drained" if wanted.waiting else "")
 
 
 def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[PlanPart, list[Finding]]:
@@ -109,24 +134,34 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
     refuse_behind(layout, number)
     waiting = seen.backlog(now)
     batches = seen.cuts.cuts + len(_forecast_cuts(request, seen.new, heap_bytes))
-    reasons = {"drain": _why_drain(layout, seen, ledger)}
-    drain = bool(reasons["drain"])
-    reasons["check"] = "the drain will change rows" if drain else _why_check(layout)
-    reasons["compact"] = _why_compact(request, drain)
-    part = PlanPart(
+    part = _part(
+        request,
+        _why_drain(layout, seen, ledger),
         backlog=waiting,
         batches=batches,
         seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
-        drain=drain,
-        check=bool(reasons["check"]),
-        compact=bool(reasons["compact"]),
-        reasons={step: why or _IDLE[step] for step, why in reasons.items()},
+        idle="nothing new at the source, nothing in flight",
     )
     return part, seen.findings
 
 
+def _part(request: Request, drain: str, *, idle: str, **found: Any) -> PlanPart:
+    """The decisions that follow from whether the drain has a reason. `idle`: why it has none."""
+    reasons = {
+        "drain": drain,
+        "check": "the drain will change rows" if drain else _why_check(request.layout),
+        "compact": _why_compact(request, bool(drain)),
+    }
+    return PlanPart(
+        **found,
+        drain=bool(drain),
+        check=bool(reasons["check"]),
+        compact=bool(reasons["compact"]),
+        reasons={step: why or (_IDLE | {"drain": idle})[step] for step, why in reasons.items()},
+    )
+
+
 _IDLE = {
-    "drain": "nothing new at the source, nothing in flight",
     "check": "nothing unpublished",
     "compact": "no partition has enough small files or deleted rows, no old files are due",
 }

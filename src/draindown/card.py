@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, Finding, StepReport
+from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, Finding, PlanPart, StepReport
 from draindown.wording import age, columns, count, printable, size
 
 WIDTH = 100
@@ -39,7 +39,7 @@ def verdict(steps: Sequence[StepReport]) -> str:
     return "  ".join(
         (
             _mark(steps),
-            f"{first.pipeline}/{first.flow}",
+            printable(f"{first.pipeline}/{first.flow}"),
             _failure(failed, drain) if failed else _success(steps, drain),
             f"in {age(sum(s.seconds for s in steps))}",
         )
@@ -56,12 +56,18 @@ def _mark(steps: Sequence[StepReport]) -> str:
 def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
     if drain and drain.batches:
         return _drained(drain)
+    idle = "nothing to replay" if any(_replayed(s) for s in steps) else "no new input"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
     if not any(s.step in ("plan", "drain") for s in steps):
         return " and ".join(done) or "nothing to do"
-    return f"no new input; {' and '.join(done) or 'nothing to do'}"
+    return f"{idle}; {' and '.join(done) or 'nothing to do'}"
+
+
+def _replayed(step: StepReport) -> str:
+    """What the step read again, or would have; empty for a drain."""
+    return (step.drain.replay if step.drain else "") or (step.plan.replay if step.plan else "")
 
 
 def _failure(failed: StepReport, drain: DrainPart | None) -> str:
@@ -74,12 +80,17 @@ def _drained(drain: DrainPart) -> str:
     sums = drain.totals
     if {batch.get("origin") for batch in drain.batches} == {"gate"}:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
-    read = f"drained {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
+    verb = "replayed" if drain.replay else "drained"
+    read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
     return f"{read} -> {count(sums.get('applied', 0))} applied"
 
 
 def _block(steps: Sequence[StepReport]) -> list[str]:
     lines = [verdict(steps), _labelled("run", [printable(steps[0].run_id)])[0]]
+    replay = next((asked for s in steps if (asked := _replayed(s))), "")
+    if replay:
+        lines += _labelled("replay", [printable(replay)])
+        lines += [line for s in steps if s.plan and not s.plan.drain for line in _labelled("", [_why_not(s.plan)])]
     for step in steps:
         if step.drain:
             lines += _drain_lines(step.drain)
@@ -94,9 +105,17 @@ def _block(steps: Sequence[StepReport]) -> list[str]:
     return lines
 
 
+def _why_not(plan: PlanPart) -> str:
+    return printable(plan.reasons.get("drain", "nothing to replay"))
+
+
 def _drain_lines(drain: DrainPart) -> list[str]:
+    # a replay leaves the backlog alone and doesn't look at it
+    backlog = [] if drain.replay else _labelled("backlog", [_backlog(drain.before, drain.after)])
     if not drain.batches:
-        return _labelled("backlog", [_backlog(drain.before, drain.after)])
+        return backlog + (
+            _labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
+        )
     sums = drain.totals
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
@@ -107,7 +126,7 @@ def _drain_lines(drain: DrainPart) -> list[str]:
         *_labelled("rows", columns(list(_fates(drain)), right=[1])),
         *_labelled("", [_sum_line(sums)]),
         *_labelled("batches", [batches]),
-        *_labelled("backlog", [_backlog(drain.before, drain.after)]),
+        *backlog,
     ]
 
 
@@ -214,7 +233,7 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
 def _error_lines(step: StepReport) -> list[str]:
     error = step.error or {}
     tried, found, changed = (printable(str(error.get(name) or "unknown")) for name in ("tried", "found", "changed"))
-    lines = _labelled("error", [f"{error.get('code', 'unforeseen')} in {step.step}"])
+    lines = _labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
     for name, text, most in (("found", found, 3), ("tried", tried, 1), ("changed", changed, 1)):
         lines += _wrapped(f"{name}: ", text, most)
     for command in list(error.get("next") or [])[:_MOST_COMMANDS]:

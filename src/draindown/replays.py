@@ -65,6 +65,11 @@ class Replay:
         """Parts that the target doesn't hold yet."""
         return self.parts[self.done :]
 
+    @property
+    def nothing_left(self) -> str:
+        """Why it has nothing to do, where `left` is empty."""
+        return f"replay {self.id} is done already" if self.begun else "no drained input was first seen then"
+
     def as_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready, without the single files."""
         whole = {"batches": len(self.parts), "files": self.files, "bytes": _size(self.parts)}

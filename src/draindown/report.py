@@ -45,9 +45,13 @@ class Finding(_Frozen):
 
 
 class DrainPart(_Frozen):
-    """What a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them."""
+    """What a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them.
+
+    `replay` says what was read again instead of the backlog, of which a replay knows nothing.
+    """
 
     generation: int
+    replay: str = ""
     before: Backlog = Backlog()
     after: Backlog = Backlog()
     new_files: int = 0
@@ -93,9 +97,13 @@ class CompactPart(_Frozen):
 
 
 class PlanPart(_Frozen):
-    """What a run would do now. `batches` and `seconds` are forecasts; `seconds` is None without history."""
+    """What a run would do now. `batches` and `seconds` are forecasts; `seconds` is None without history.
+
+    Where `replay` says what would be read again, `backlog` is what is left of that.
+    """
 
     backlog: Backlog
+    replay: str = ""
     batches: int = 0
     seconds: float | None = None
     drain: bool = False
@@ -145,6 +153,7 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
 def write(layout: FlowLayout, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all; returns its path."""
     path = layout.report(report.run_id, report.step)
+    make_home(layout)
     write_json(path, report.model_dump(mode="json"))
     return path
 
@@ -183,8 +192,19 @@ def _newest_first(home: str) -> list[str]:
     return [name for _, name in found]
 
 
+def make_home(layout: FlowLayout) -> None:
+    """Make the directory of what draindown keeps about the flow, where there is none: for its owner alone.
+
+    Whatever the umask: checkpoint, reports and gate results tell of records, and who writes there decides what is read.
+    """
+    home = Path(layout.home)
+    for place in (home.parent.parent, home.parent):
+        place.mkdir(mode=0o755, parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_json(path: str, content: Any) -> None:
-    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user's group only."""
+    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")

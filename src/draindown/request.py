@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -51,6 +51,14 @@ class Request(BaseModel):
     quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
     replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
 
+    @model_validator(mode="after")
+    def _one_of(self) -> Request:
+        if self.replay is not None and self.quarantine_ids is not None:
+            raise ValueError("a request replays input or refused rows, not both")
+        if self.flow not in self.spec.flows:
+            raise ValueError(f"the pipeline has no flow {self.flow!r}")
+        return self
+
     @property
     def flow_spec(self) -> FlowSpec:
         """The spec of the flow this request is about."""
@@ -81,7 +89,7 @@ class Request(BaseModel):
             unzip = zlib.decompressobj()
             text = unzip.decompress(raw, _MAX_DECODED)
             return cls.model_validate(json.loads(text))
-        except (ValueError, zlib.error, ValidationError) as error:
+        except (ValueError, zlib.error, ValidationError, RecursionError) as error:
             raise TerminalError(
                 "bad-request",
                 tried="read the job's --request argument",

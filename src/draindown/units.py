@@ -1,9 +1,10 @@
-"""Sizes and durations as people write them: `256mb`, `7 days`, `90s`. Bytes and seconds as whole numbers inside."""
+"""Sizes, durations and times as people write them: `256mb`, `7 days`. Bytes and seconds as whole numbers inside."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -37,6 +38,15 @@ def parse_duration(value: object) -> int:
     if unit and unit not in _SECONDS:
         raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
     return _bounded(number * _SECONDS[unit or "s"], value)
+
+
+def parse_time(text: str) -> datetime:
+    """A moment in UTC from ISO 8601, such as `2026-01-31T12:00Z`; UTC where it names no zone. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00Z") from None
 
 
 def show_size(size: int) -> str:

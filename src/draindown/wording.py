@@ -44,6 +44,11 @@ def printable(text: str, limit: int | None = None) -> str:
     return shown
 
 
+def printable_lines(text: str) -> str:
+    """`text` as `printable` shows it, its line ends kept: for messages of several lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
     """Lines of aligned cells, two spaces apart; cells of the columns in `right` are flushed right."""
     if not rows:

@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,3 +88,15 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("DRAINDOWN_ROOT", raising=False)
     yield PROJECT
     shutil.rmtree(PROJECT / "lake", ignore_errors=True)
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> Path:
+    """The directory through which a test tells the fake spark-submit what to do."""
+    script = tmp_path / "spark-submit"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/fake_spark_submit.py "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(script))
+    monkeypatch.setenv("FAKE_SUBMIT", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "src"))
+    return tmp_path

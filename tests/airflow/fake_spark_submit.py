@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from draindown.replays import find
 from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, StepReport, now, write
 from draindown.request import Request
 
@@ -33,7 +34,12 @@ def main() -> int:
     at = now()
     part = {
         "drain": DrainPart(
-            generation=1, before=Backlog(), after=Backlog(), batches=[{"max_sequence": "2013"}], totals={"records": 7}
+            generation=1,
+            replay=_replayed(request),
+            before=Backlog(),
+            after=Backlog(),
+            batches=[{"max_sequence": "2013"}],
+            totals={"records": 7},
         ),
         "check": CheckPart(version=3, published_after=3, changed_rows=7),
         "compact": CompactPart(evidence="none"),
@@ -52,6 +58,10 @@ def main() -> int:
     if _told(home, name, "silent") is None:
         write(request.layout, report)
     return code
+
+
+def _replayed(request: Request) -> str:
+    return find(request).asked if request.replay else ""
 
 
 def _told(home: Path, name: str, what: str) -> str | None:

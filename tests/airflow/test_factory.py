@@ -16,6 +16,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from draindown.airflow.factory import dags, params
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+FLOWS = ("first", "second")
+TIMES = [None, "2026-01-31T12:00:00Z", "2026-01-31T12:00", "2026-01-31T12:00:00.000+05:45"]
+NO_TIMES = [
+    *("", "today", "2026-01-31", 1767225600, "2026-01-31T12:00:00Z\n", "--from 2026-01-31T12:00:00Z", "spark.driver.x"),
+    *("2026-01-31T12:00:00Z; touch x", "$(id)", "{{ ds }}", "٢٠٢٦-01-31T12:00:00Z"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +83,12 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("mode", ["drain"], ["replay", "", None, 1]),
-        ("max_batches", [None, 1, 20], [0, -1, 1.5, "1", "1; rm -rf /"]),
-        ("deadline_minutes", [None, 1, 0.5], [0, -1, "soon"]),
+        ("mode", ["drain", "replay"], ["rebuild", "", None, 1, "drain\n", "replay --yes"]),
+        *((name, TIMES, NO_TIMES) for name in ("from", "to")),
+        ("again", [True, False], ["yes", 1, None]),
+        ("flow", [None, "first", "second"], ["third", "", "../first", "first; id", 1]),
+        ("max_batches", [None, 1, 20], [0, -1, 1.5, "1", "1; rm -rf /", 10**400]),
+        ("deadline_minutes", [None, 1, 0.5], [0, -1, "soon", 1e308]),
         ("force_compact", [True, False], ["yes", 1, None]),
     ],
 )
@@ -87,10 +96,26 @@ def test_params_are_typed(name: str, good: list[Any], bad: list[Any]) -> None:
     from airflow.sdk.exceptions import ParamValidationError
 
     for value in good:
-        assert params()[name].resolve(value) == value
+        assert params(FLOWS)[name].resolve(value) == value
     for value in bad:
         with pytest.raises(ParamValidationError):
-            params()[name].resolve(value)
+            params(FLOWS)[name].resolve(value)
+
+
+def test_the_form_asks_in_an_order_and_explains_itself() -> None:
+    asked = params(FLOWS)
+    bounds = ["max_batches", "deadline_minutes"]
+    assert list(asked) == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"]
+    assert all(param.description and param.schema["title"] for param in asked.values())
+
+
+def test_a_scheduled_run_has_an_interval_which_a_backfill_can_replay(tmp_path: Path) -> None:
+    from airflow.sdk import CronDataIntervalTimetable
+
+    text = (Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml").read_text()
+    (tmp_path / "good.yaml").write_text(text + 'schedule: "*/15 * * * *"\n')
+    timetable = dags(str(tmp_path / "dags.py"), tmp_path)["good"].timetable
+    assert timetable == CronDataIntervalTimetable("*/15 * * * *", timezone="UTC")
 
 
 def test_parsing_imports_nothing_heavy_and_a_hundred_pipelines_take_no_time(tmp_path: Path, project: Path) -> None:

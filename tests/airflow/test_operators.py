@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,16 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from draindown import backlog
+from draindown import backlog, pages
 from draindown.airflow.operators import StepOperator
 from draindown.layout import FlowLayout
 from draindown.report import Backlog, PlanPart, now
 from draindown.request import Request
 
 Plans = dict[str, PlanPart]
+Run = Callable[..., tuple[str, dict[str, str]]]
 ALL = PlanPart(backlog=Backlog(files=2, bytes=10), batches=5, drain=True, check=True, compact=True)
 IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
-
-
-@pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> Path:
-    """The directory through which a test tells the fake spark-submit what to do."""
-    script = tmp_path / "spark-submit"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/fake_spark_submit.py "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(script))
-    monkeypatch.setenv("FAKE_SUBMIT", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "src"))
-    return tmp_path
 
 
 @pytest.fixture
@@ -70,9 +60,6 @@ def calls(told: Path) -> list[str]:
     """The steps for which a driver was started, in order."""
     path = told / "calls"
     return path.read_text().split() if path.exists() else []
-
-
-Run = Callable[..., tuple[str, dict[str, str]]]
 
 
 def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run) -> None:
@@ -151,6 +138,69 @@ def test_what_a_person_types_reaches_the_job_inside_the_request_only(
     assert request.suite == {"name": "some", "expectations": []}
     assert request.owner.startswith("good manual__")
     assert argv[argv.index("--master") + 1] == "local[2]"
+
+
+HOSTILE = (
+    *('"; touch {marker} #', "$(touch {marker})", "`touch {marker}`", "\ntouch {marker}", "x\x00y", "../../etc"),
+    *("--conf spark.driver.extraJavaOptions=-XX:OnError=touch", "--jars http://127.0.0.1/x.jar", "--py-files x.py"),
+    *("spark.driver.extraClassPath=x", "{{{{ 7 * 7 }}}}", "{{% raw %}}", "file:///etc/passwd", "first; touch {marker}"),
+)
+
+
+def test_s1_hostile_params_are_refused_before_anything_runs(told: Path, plans: Plans, run: Run, dag: DAG) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    marker, names = told / "marker", set(dag.params)
+    assert len(names) == 8
+    for name, text in product(names, HOSTILE):
+        with pytest.raises(ParamValidationError):
+            dag.params.get_param(name).resolve(text.format(marker=marker))
+    with pytest.raises(ValueError, match="param from"):  # Airflow does ask the schema
+        run({"from": HOSTILE[0].format(marker=marker)})
+    assert calls(told) == []
+    assert not marker.exists()
+
+
+def test_s1_s5_the_command_line_is_the_same_whatever_a_run_is_given(
+    told: Path, plans: Plans, run: Run, project: Path
+) -> None:
+    def driver(conf: dict[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
+        assert run(conf)[0] == "success"
+        argv = json.loads((told / "first.drain.argv").read_text())
+        request = Request.decode(argv.pop()).model_dump(mode="json")
+        return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner")}
+
+    marker = told / "marker"
+    texts = [text.format(marker=marker) for text in HOSTILE]
+    names = ("application", "application_args", "conf", "jars", "py_files", "env_vars", "spark_binary", "root", "lake")
+    hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
+    expected = driver(None)
+    assert driver(hostile) == expected
+    assert expected[0][-2:] == [str(project / "jobs" / "drain.py"), "--request"]
+    assert not marker.exists()
+
+
+def test_s8_no_secret_of_the_worker_shows(
+    told: Path, plans: Plans, project: Path, monkeypatch: Any, capfd: Any, database: None
+) -> None:
+    canary = "canary-4f1d8a3b"
+    connection: dict[str, Any] = {"conn_type": "spark", "host": "local[2]", "login": canary, "password": canary}
+    connection["extra"] = {"token": canary, "spark.hadoop.fs.s3a.secret.key": canary, "principal": None}
+    monkeypatch.setenv("AIRFLOW_CONN_CANARY", json.dumps(connection))
+    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "canary")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canary)
+    dag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"]
+    (told / "first.check.code").write_text("70")
+    assert dag.test(logical_date=None, run_conf={"flow": "first"}).state == "failed"
+    assert calls(told) == ["first.drain", "first.check"]
+    cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
+    left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
+    left += list(Path(os.environ["AIRFLOW_HOME"]).glob("airflow.db*"))
+    assert len(left) > 10
+    assert not [path for path in left if canary.encode() in path.read_bytes()]
+    assert cards
+    for said in (*cards, *capfd.readouterr()):
+        assert canary not in said
 
 
 def test_check_tells_the_asset_what_was_published(told: Path, plans: Plans, run: Run) -> None:

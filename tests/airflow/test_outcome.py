@@ -82,3 +82,12 @@ def test_a_held_lease_waits_outside_the_retries_and_not_for_ever() -> None:
     with pytest.raises(AirflowException, match="held by x") as given_up:
         wait_or_fail(LeaseHeld("held by x"), at - PATIENCE, at)
     assert type(given_up.value) is AirflowException
+
+
+def test_s10_what_an_error_quotes_does_not_command_the_terminal() -> None:
+    hostile = TerminalError("code", tried="\x1b[2J", found="a\rb\u202e\u2028c", changed="\x9b31m", next="\x00")
+    report = left(None).model_copy(update={"outcome": "failed", "error": hostile.as_dict()})
+    for act in (lambda: fail(hostile), lambda: verdict(78, report)):
+        with pytest.raises(AirflowFailException) as caught:
+            act()
+        assert not [c for c in str(caught.value) if c != "\n" and not c.isprintable()]

@@ -109,9 +109,13 @@ def client(database: None, project: Path, monkeypatch: pytest.MonkeyPatch) -> Te
 
 
 def test_nobody_sees_the_page_without_login(client: TestClient) -> None:
-    for path in ("/draindown/", "/draindown/dag/good"):
-        assert client.get(path).status_code == 401
-    for path in ("/draindown/docs", "/draindown/openapi.json"):
+    mounted = plugin().fastapi_apps[0]
+    routes = [route for route in mounted["app"].routes if hasattr(route, "methods")]
+    assert {route.path for route in routes} == {"/", "/dag/{dag_id}"}
+    for route in routes:
+        assert route.methods == {"GET"}
+        assert client.get(mounted["url_prefix"] + route.path.format(dag_id="good")).status_code == 401
+    for path in ("/draindown/docs", "/draindown/openapi.json", "/draindown/dag/..%2f..%2fetc%2fpasswd/x"):
         assert client.get(path).status_code == 404
 
 

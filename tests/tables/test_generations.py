@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown import backlog, checkpoint, generations, known, parked, replays
 from draindown.errors import TerminalError
+from draindown.generations import app_id
 from draindown.intake import take_in
 from draindown.layout import FlowLayout
 from draindown.report import write_json
@@ -245,6 +247,33 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
 def test_a_replay_of_nothing_is_refused(tmp_path: Path, asked: Again, code: str) -> None:
     request = drained(tmp_path).model_copy(update={"replay": asked})
     assert code_of(lambda: replays.find(request)) == code
+
+
+def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
+    asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
+    commit(asked, 2, bytes=20, seconds=4.0)  # what the forecast knows
+    part = backlog.plan_replay(asked)
+    assert (part.drain, part.check, part.compact) == (True, True, True)
+    assert (part.backlog.files, part.batches) == (2, 2)
+    assert part.seconds == 12 + 8  # a start, and two such batches
+    found = replays.find(asked)
+    assert part.replay == f"{found.id}: {found.asked}"
+    replays.pin(asked.layout, found)
+    for batch, words in zip(found.parts, ("1 batch done before", "is done already"), strict=True):
+        known = Transaction(app_id(asked.layout, 1, "rows", found.origin), batch.batch)
+        empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
+        write_deltalake(
+            asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])
+        )
+        part = backlog.plan_replay(asked)
+        assert words in part.reasons["drain"]
+    assert (part.drain, part.check, part.batches) == (False, True, 0)  # nothing was published yet
+    assert backlog.planned(asked).outcome == "done"
+    (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert "1 file first seen then" not in backlog.plan_replay(asked).reasons["drain"]  # it is pinned
+    again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True})})
+    assert "1 file first seen then wait" in backlog.plan_replay(again).reasons["drain"]
 
 
 def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:

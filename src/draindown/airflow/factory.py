@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, BaseOperator, Param, TaskGroup, TriggerRule
+from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow.operators import PlanOperator, StepOperator
@@ -18,6 +18,11 @@ from draindown.spec import PipelineSpec
 
 INVALID = "invalid-spec"
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
+_REPLAY = "Replay"
+# `$` would let a line end through
+_MOMENT = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
+)
 _TIMEOUTS: dict[Step, timedelta] = {
     "plan": timedelta(minutes=10),
     "drain": timedelta(hours=6),
@@ -58,30 +63,90 @@ def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
     return made
 
 
-def params() -> dict[str, Param]:
-    """What a person may choose when starting a run; each is checked against its JSON schema before anything runs."""
+def params(flows: Iterable[str]) -> dict[str, Param]:
+    """What a person may choose when starting a run, in the form's order.
+
+    Airflow holds each against its JSON schema before anything runs; `identity` holds them against each other.
+    """
+    bound: dict[str, Any] = {"section": "Bounds"}
     return {
-        "mode": Param("drain", type="string", enum=["drain"], description="drain: process what is waiting."),
+        "mode": Param(
+            "drain",
+            title="Mode",
+            type="string",
+            enum=["drain", "replay"],
+            values_display={"drain": "drain: process what is waiting", "replay": "replay: read input again"},
+            description="A replay reads again what was drained before and first seen in a range of time. "
+            "Newer rows stay as they are.",
+        ),
+        "from": _moment("From", "first seen at this time or later"),
+        "to": _moment("To", "first seen before this time"),
+        "again": Param(
+            False,
+            title="Again",
+            type="boolean",
+            section=_REPLAY,
+            description="Even if the same range was replayed before.",
+        ),
+        "flow": Param(
+            None,
+            title="Flow",
+            type=["null", "string"],
+            enum=[None, *flows],
+            description="Only this flow; empty: all of them.",
+        ),
         "max_batches": Param(
-            None, type=["null", "integer"], minimum=1, description="Stop after this many batches; empty: no bound."
+            None,
+            title="Batches",
+            type=["null", "integer"],
+            minimum=1,
+            maximum=1_000_000,
+            description="Stop after this many batches; empty: no bound.",
+            **bound,
         ),
         "deadline_minutes": Param(
-            None, type=["null", "number"], exclusiveMinimum=0, description="Start no batch after this many minutes."
+            None,
+            title="Minutes",
+            type=["null", "number"],
+            exclusiveMinimum=0,
+            maximum=100_000,
+            description="Start no batch after this many minutes; empty: no bound.",
+            **bound,
         ),
-        "force_compact": Param(False, type="boolean", description="Compact even without evidence that it pays."),
+        "force_compact": Param(
+            False, title="Compact", type="boolean", description="Compact even without evidence that it pays."
+        ),
     }
+
+
+def _moment(title: str, what: str) -> Param:
+    # the format is for the form's date picker: nothing checks it where the server lacks a library, so the pattern does
+    return Param(
+        None,
+        title=title,
+        type=["null", "string"],
+        format="date-time",
+        pattern=_MOMENT,
+        section=_REPLAY,
+        description=f"Mode replay: input {what}, such as 2026-01-31T12:00:00Z. UTC unless it says otherwise.",
+    )
+
+
+def _timetable(schedule: str | None) -> CronDataIntervalTimetable | None:
+    # Airflow gives the runs of a plain cron line no interval, and a backfill replays its interval
+    return CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None
 
 
 def _pipeline(spec: PipelineSpec) -> DAG:
     with DAG(
         dag_id=spec.pipeline,
         description=spec.description or None,
-        schedule=spec.schedule,
+        schedule=_timetable(spec.schedule),
         start_date=_BORN,
         catchup=False,
         max_active_runs=1,
         default_args={"owner": spec.owner, "retries": spec.retries, **_PATIENT},
-        params=params(),
+        params=params(spec.flows),
         tags=["draindown", *spec.tags],
         doc_md=doc_of(spec),
     ) as dag:

@@ -9,8 +9,9 @@ from typing import Any
 
 from draindown.errors import TerminalError
 from draindown.project import rooted, suite
-from draindown.request import Request, Step
+from draindown.request import Again, Request, Step
 from draindown.spec import PipelineSpec
+from draindown.units import parse_time
 
 ROOT_VARIABLE = "DRAINDOWN_ROOT"
 
@@ -43,11 +44,55 @@ def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
+def left_out(params: Mapping[str, Any], flow: str) -> str:
+    """Why the run has nothing to do with this flow; empty where it has."""
+    only = params.get("flow")
+    return f"the run is for flow {only} only" if only not in (None, flow) else ""
+
+
+def replay(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
+    """What the run reads again: a backfill its interval, a run in mode replay its range, any other nothing.
+
+    Raises TerminalError `bad-params` where the params contradict each other or the run.
+    """
+    run, params = context["dag_run"], context["params"]
+    try:
+        since, until = (None if params.get(name) is None else parse_time(params[name]) for name in ("from", "to"))
+    except ValueError as error:
+        raise _bad(spec, run.run_id, str(error)) from None
+    again = bool(params.get("again"))
+    if run.run_type == "backfill":
+        if since or until:
+            raise _bad(spec, run.run_id, "from or to is given, but a run of a backfill replays its own interval")
+        if run.data_interval_start is None:
+            raise _bad(spec, run.run_id, "a run of a backfill that has no interval")
+        return Again(since=run.data_interval_start, until=run.data_interval_end, again=again)
+    if params.get("mode") != "replay":
+        if since or until or again:
+            raise _bad(spec, run.run_id, "from, to and again are for mode replay; the mode is drain")
+        return None
+    if since is None or until is None or since >= until:
+        raise _bad(spec, run.run_id, "mode replay needs a time in from and a later one in to")
+    return Again(since=since, until=until, again=again)
+
+
+def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
+    conf = '{"mode": "replay", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}'
+    return TerminalError(
+        "bad-params",
+        tried=f"read the params of run {run_id}",
+        found=found,
+        next=[
+            "start a new run; a retry reads the same params",
+            f"airflow dags trigger {spec.pipeline} --conf '{conf}'",
+        ],
+    )
+
+
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """The request of one step, with the identity of the running task and the params of its DAG run."""
     flow_spec = spec.flow(flow)
     task = context["ti"]
-    fields: dict[str, Any] = {"max_batches": flow_spec.max_batches, "deadline": flow_spec.deadline}
     return Request(
         spec=rooted(spec, root),
         flow=flow,
@@ -57,5 +102,6 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         owner=f"{task.dag_id} {context['run_id']} {task.task_id} try {task.try_number}",
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
-        **(fields | bounds(context["params"])),
+        replay=replay(spec, context),
+        **bounds(context["params"]),
     )

@@ -13,7 +13,7 @@ from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown import report as reports
-from draindown.airflow.identity import project_root, request_for
+from draindown.airflow.identity import left_out, project_root, request_for
 from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, stop
 from draindown.errors import DraindownError, TerminalError
@@ -21,6 +21,7 @@ from draindown.report import PlanPart, StepReport
 from draindown.request import Request, Step
 from draindown.sparkconf import settings
 from draindown.spec import PipelineSpec
+from draindown.wording import printable
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -47,6 +48,7 @@ class PlanOperator(BaseOperator):
         # deltalake is heavy: needed by the task that runs, never by the parser
         from draindown.backlog import planned
 
+        _skip_other_flows(self.flow, context)
         try:
             report = planned(_request(self.spec, self.flow, "plan", context))
         except DraindownError as error:
@@ -82,6 +84,7 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, judge how it ended, show its card and return its numbers."""
+        _skip_other_flows(self.flow, context)
         try:
             request = _request(self.spec, self.flow, self.step, context)
             part = self._planned(context)
@@ -196,12 +199,19 @@ class StepOperator(SparkSubmitOperator):
         return numbers
 
 
+def _skip_other_flows(flow: str, context: Context) -> None:
+    why = left_out(context["params"], flow)
+    if why:
+        raise AirflowSkipException(why)
+
+
 def summary(report: StepReport) -> dict[str, Any]:
     """The numbers of a step that travel through XCom and asset events: flat, small, JSON-ready."""
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1)}
     if report.drain:
         newest = [b["max_sequence"] for b in report.drain.batches if b.get("max_sequence")]
-        numbers |= report.drain.totals | {"max_sequence": max(newest, default=None), "bound": report.drain.bound}
+        numbers |= report.drain.totals | {"max_sequence": max(newest, default=None)}
+        numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
     if report.compact:
@@ -253,8 +263,9 @@ def _spark_submit() -> Path:
 def _log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
     waiting = part.backlog
     forecast = f", about {part.seconds:.0f} s" if part.seconds is not None else ""
-    log.info("waiting: %d files, %d bytes; %d batches%s", waiting.files, waiting.bytes, part.batches, forecast)
+    what = f"replay {part.replay}: to read again" if part.replay else "waiting"
+    log.info("%s: %d files, %d bytes; %d batches%s", what, waiting.files, waiting.bytes, part.batches, forecast)
     for step in STEPS[1:]:
         log.info("%s: %s (%s)", step, "yes" if getattr(part, step) else "no", part.reasons.get(step, ""))
     for finding in findings:
-        log.warning("%s", finding)
+        log.warning("%s", printable(finding))

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from draindown.errors import DraindownError
 from draindown.exits import Exit, exit_for
 from draindown.report import StepReport
+from draindown.wording import printable_lines
 
 LEASE_HELD = "lease-held"
 LOOK_AGAIN = timedelta(seconds=30)
@@ -44,7 +45,7 @@ def fail(error: DraindownError) -> NoReturn:
     """Raise for `error` what `verdict` raises for the exit code of a job that met it."""
     code = exit_for(error)
     kind = AirflowFailException if code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON) else AirflowException
-    raise kind(str(error)) from error
+    raise kind(printable_lines(str(error))) from error
 
 
 def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) -> NoReturn:
@@ -65,7 +66,7 @@ def _account(exit_code: int, report: StepReport | None) -> str:
         steps = error.get("next") or []
         lines = [f"{error.get('code')}: {error.get('found')}", f"  tried:   {error.get('tried')}"]
         lines += [f"  changed: {error.get('changed')}", *(f"  next:    {step}" for step in steps)]
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))
     return f"driver-died: {_ending(exit_code)}; it left no report. A retry resumes where the last batch ended."
 
 

@@ -13,7 +13,8 @@ skipped. An idle flow doesn't stop the next one, a failed one does.
 | --- | --- |
 | **retry** or **clear** a task | goes on after the last finished batch; a half-done batch is done again, once |
 | **trigger** the DAG | drains what is waiting now; two runs never drain one flow at the same time |
-| **backfill** dates | drains what is waiting, once, then finds nothing: a stream has no intervals. Safe |
+| trigger, mode **replay** | reads again what was first seen in a range of time, beside the stream; newer rows stay |
+| **backfill** dates | each run replays what was first seen in its interval, once; flows without keys refuse |
 | **mark failed** | the driver stops; the next run goes on where it was |
 
 A red task ends its log with what was tried, what was found, whether anything changed, and the command that helps.

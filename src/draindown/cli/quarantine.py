@@ -135,9 +135,9 @@ def replay(
         out.result({"replayed": 0}, "no open row is meant; nothing to replay")
         return
     refuse_without(yes)
-    from draindown.cli.running import replay_rows
+    from draindown.cli.running import drain_instead
 
-    replay_rows(here, spec, name, tuple(chosen), out)
+    drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen))
 
 
 @quarantine.command()

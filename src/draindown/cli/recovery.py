@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +22,8 @@ from draindown.cli.setting import (
 from draindown.output import Output
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from draindown.generations import ResetPlan
     from draindown.replays import Replay
     from draindown.request import Request
@@ -150,9 +151,9 @@ def replay(
         return
     replays.refuse_gone(request.layout, found.left)
     refuse_without(yes)
-    from draindown.cli.running import replay_input
+    from draindown.cli.running import drain_instead
 
-    replay_input(here, spec, request.flow, asked, out)
+    drain_instead(here, spec, request.flow, out, replay=asked)
 
 
 def _absolute(name: str) -> str:
@@ -181,17 +182,14 @@ def _replay_text(found: Replay) -> str:
 
 
 def _nothing_left(found: Replay) -> str:
-    if found.begun:
-        return f"replay {found.id} is done already; --again does it once more"
-    return "no drained input was first seen then; nothing to replay"
+    return found.nothing_left + ("; --again does it once more" if found.begun else "; nothing to replay")
 
 
 def _time(text: str | None, option: str) -> datetime | None:
     """A time as ISO 8601; UTC where it names no zone."""
-    if text is None:
-        return None
+    from draindown.units import parse_time
+
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time such as 2026-01-31T12:00Z", param_hint=option) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

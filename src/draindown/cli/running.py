@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from draindown.report import PlanPart, StepReport
-    from draindown.request import Again, Request, Step
-    from draindown.spark.drain import Stop
+    from draindown.request import Request, Step
+    from draindown.spark.bounds import Stop
     from draindown.spark.withdrawal import Plan
     from draindown.spec import PipelineSpec
 
@@ -138,9 +138,9 @@ def _step(this: _Run, flow: str, step: Step, spark: SparkSession) -> bool:
 
 def _work(request: Request, spark: SparkSession, stop: Stop, out: Output) -> StepReport:
     if request.step == "drain":
-        from draindown.spark.drain import drain
+        from draindown.spark.modes import run_drain
 
-        return drain(request, spark, progress=out.progress, stop=stop)
+        return run_drain(request, spark, progress=out.progress, stop=stop)
     if request.step == "check":
         from draindown.spark.check import check as judge
 
@@ -150,16 +150,11 @@ def _work(request: Request, spark: SparkSession, stop: Stop, out: Output) -> Ste
     return compact_tables(request, spark)
 
 
-def replay_rows(here: Setting, spec: PipelineSpec, flow: str, ids: tuple[str, ...], out: Output) -> None:
-    """Replay refused rows as a batch of their own; prints its card and ends with its exit code."""
-    from draindown.spark.replay_rows import replay
-    from draindown.spark.runner import attempt
-
-    this = _Run(here, spec, out, {"quarantine_ids": ids})
-    request = this.request(flow, "drain")
+def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
+    """Run the drain step on what `asked` names (`replay` or `quarantine_ids`); prints its card, ends with its code."""
+    this = _Run(here, spec, out, asked)
     with _spark(this, short=True) as spark:
-        report, this.exit = attempt(request, lambda _stop: replay(request, spark))
-    this.reports.append(report)
+        _step(this, flow, "drain", spark)
     this.finish()
 
 
@@ -211,17 +206,3 @@ def _withdrawal_text(plan: Plan) -> str:
             f"  back into the table: {back} {reason} --yes",
         ]
     )
-
-
-def replay_input(here: Setting, spec: PipelineSpec, flow: str, asked: Again, out: Output) -> None:
-    """Read input again, beside the checkpoint; prints its card and ends with its exit code."""
-    from draindown.spark.replay_input import replay
-    from draindown.spark.runner import attempt
-
-    this = _Run(here, spec, out, {"replay": asked})
-    request = this.request(flow, "drain")
-    with _spark(this, short=True) as spark:
-        report, this.exit = attempt(request, lambda _stop: replay(request, spark, progress=out.progress))
-    out.progress_done()
-    this.reports.append(report)
-    this.finish()

@@ -47,7 +47,6 @@ class Setting:
         from draindown.request import Request
 
         flow_spec = spec.flow(flow)
-        bounds = {"max_batches": flow_spec.max_batches, "deadline": flow_spec.deadline}
         return Request(
             spec=spec,
             flow=flow,
@@ -56,7 +55,7 @@ class Setting:
             owner=person(),
             root=str(self.root),
             suite=suite(self.root, flow_spec.expectations) if flow_spec.expectations else None,
-            **(bounds | {name: value for name, value in more.items() if value is not None}),
+            **{name: value for name, value in more.items() if value is not None},
         )
 
 

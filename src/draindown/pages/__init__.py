@@ -98,11 +98,11 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
 
 
 def _waiting(layout: FlowLayout) -> str:
-    for run_id in report.runs(layout, 1):
+    for run_id in report.runs(layout, _RUNS):  # a replay doesn't say what waits
         drained, planned = report.read(layout, run_id, "drain"), report.read(layout, run_id, "plan")
-        if drained and drained.drain:
+        if drained and drained.drain and not drained.drain.replay:
             return backlog_words(drained.drain.after)
-        if planned and planned.plan:
+        if planned and planned.plan and not planned.plan.replay:
             return backlog_words(planned.plan.backlog)
     return "not planned yet"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,23 +21,13 @@ from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, n
 from draindown.request import Request
 from draindown.spark import requarantine, session, transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.reading import InputFile
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
 
 Progress = Callable[[str], None]
 """Told a line for people after each thing that took time."""
-
-
-class Stop:
-    """Asks a running drain to end before its next batch; safe to call from a signal handler."""
-
-    def __init__(self) -> None:
-        self.why: str | None = None
-
-    def ask(self, why: str) -> None:
-        """End before the next batch; the first reason stays."""
-        self.why = self.why or why
 
 
 class _Stopped(Exception):
@@ -52,10 +41,9 @@ class _Drain:
     request: Request
     generation: int
     transform: Transform | None
-    stop: Stop
+    bounds: Bounds
     progress: Progress
     reached: Reached
-    begun: float
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
     failure: BaseException | None = None
@@ -63,22 +51,13 @@ class _Drain:
     def __call__(self, references: DataFrame, batch: int) -> None:
         """Spark's foreachBatch: keeps the Python error, which Java would only quote."""
         try:
-            self._may_begin()
+            why = self.bounds.reached(len(self.rows))
+            if why:
+                raise _Stopped(why)
             self._run(references, batch)
         except BaseException as error:
             self.failure = error
             raise
-
-    def _may_begin(self) -> None:
-        request, done = self.request, len(self.rows)
-        limit = _least(request.max_batches, request.flow_spec.max_batches)
-        deadline = _least(request.deadline, request.flow_spec.deadline)
-        if self.stop.why:
-            raise _Stopped(self.stop.why)
-        if limit is not None and done >= limit:
-            raise _Stopped(f"max_batches: {limit}")
-        if deadline is not None and done and time.monotonic() - self.begun > deadline:
-            raise _Stopped(f"deadline: {deadline:.0f} s")
 
     def _run(self, references: DataFrame, number: int) -> None:
         self.reached("begun")
@@ -137,10 +116,9 @@ def drain(
             request,
             generation,
             _transform(request),
-            stop or Stop(),
+            _bounds(request, stop or Stop()),
             progress,
             reached,
-            time.monotonic(),
             without=generations.without(layout, generation),
         )
         bounded = _stream(spark, layout, state) if before.files else None
@@ -158,6 +136,11 @@ def drain(
     _refuse_changed(request, taken.findings)
     findings = list(taken.findings)
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
+
+
+def _bounds(request: Request, stop: Stop) -> Bounds:
+    flow = request.flow_spec
+    return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
 
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:

@@ -19,6 +19,7 @@ from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.reading import InputFile
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
@@ -29,10 +30,13 @@ def replay(
     request: Request,
     spark: SparkSession,
     *,
+    stop: Stop | None = None,
     progress: Callable[[str], None] = print,
     reached: Reached = lambda _: None,
 ) -> StepReport:
     """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
+
+    It ends between batches at the request's own bounds, not at those of the flow, which are about drains.
 
     Raises TransientError `lease-held`; TerminalError `replay-input-gone` and whatever `replays.find` and a drain raise.
     """
@@ -47,8 +51,13 @@ def replay(
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
         dotted = request.flow_spec.transform
         transform = transforms.load(request.root, dotted) if dotted else None
-        rows = [_run(request, spark, wanted, part, transform, progress, reached) for part in wanted.left]
-    return _report(request, wanted, rows, started)
+        bounds = Bounds(stop or Stop(), request.max_batches, request.deadline)
+        rows: list[BatchRow] = []
+        for part in wanted.left:
+            if bounds.reached(len(rows)):
+                break
+            rows.append(_run(request, spark, wanted, part, transform, progress, reached))
+    return _report(request, wanted, rows, started, bounds.reached(len(rows)))
 
 
 def _run(
@@ -81,12 +90,17 @@ def _run(
     return row
 
 
-def _report(request: Request, wanted: Replay, rows: list[BatchRow], started: datetime) -> StepReport:
-    before = f", {count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
+def _report(
+    request: Request, wanted: Replay, rows: list[BatchRow], started: datetime, stopped: str | None
+) -> StepReport:
+    left = len(wanted.left) - len(rows)
+    before = f"{count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
+    after = f"stopped by {stopped}, {count(left, 'batch', 'batches')} left" if left else ""
     part = DrainPart(
         generation=wanted.generation,
-        bound=f"replay {wanted.id} of {wanted.asked}{before}",
+        replay=f"{wanted.id}: {wanted.asked}",
+        bound="; ".join(filter(None, (before, after))),
         batches=[row.as_dict() for row in rows],
         totals=ledger.total(rows),
     )
-    return report.of(request, started, "done" if rows else "idle", drain=part)
+    return report.of(request, started, "bounded" if left else "done" if rows else "idle", drain=part)

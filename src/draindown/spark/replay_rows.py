@@ -61,7 +61,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
             settle(layout, by=request.owner)
     part = DrainPart(
         generation=generation,
-        bound="quarantined rows, as chosen",
+        replay="refused rows, as chosen",
         batches=[row.as_dict() for row in done],
         totals=ledger.total(done),
     )

@@ -19,8 +19,9 @@ from draindown.exits import Exit, exit_for
 from draindown.gate import Refused
 from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request, Step
-from draindown.spark.drain import Stop
+from draindown.spark.bounds import Stop
 from draindown.spark.session import session
+from draindown.wording import printable_lines
 
 Work = Callable[[Request, SparkSession, Stop], StepReport]
 """One step: what to do with a request and a session."""
@@ -52,7 +53,8 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
         result, code = work(stop), Exit.DONE
     except Exception as error:
         result, code = failed(request, error, started), exit_for(error)
-        print(error if isinstance(error, DraindownError) else traceback.format_exc(), file=sys.stderr)
+        said = str(error) if isinstance(error, DraindownError) else traceback.format_exc()
+        print(printable_lines(said), file=sys.stderr)  # it may quote a record
     finally:
         restore()
     report.write(request.layout, result)

@@ -34,7 +34,8 @@ from draindown.checkpoint import Checkpoint, generation
 from draindown.exits import Exit
 from draindown.layout import FlowLayout
 from draindown.request import Request
-from draindown.spark.drain import Stop, drain
+from draindown.spark.bounds import Stop
+from draindown.spark.drain import drain
 from draindown.spark.runner import attempt
 from draindown.spark.session import session
 from draindown.spec import FlowSpec

@@ -1,0 +1,64 @@
+"""jobs/drain.py as spark-submit runs it: what its request asks for is what it does."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown import quarantine, report
+from draindown.report import DrainPart, StepReport
+from draindown.request import Again
+from tests.landing import Landing
+
+JOB = Path(__file__).resolve().parents[2] / "jobs" / "drain.py"
+ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """Three files of one batch each; the second has a row that is refused."""
+    made = Landing(tmp_path, source={"max_files_per_trigger": 1}, rules={"sane": "a is null or a >= 0"}, max_batches=5)
+    for number in range(3):
+        rows: list[dict[str, Any]] = [{"id": f"k{n}", "seq": number, "a": n} for n in range(3)]
+        rows += [{"id": "bad", "seq": 1, "a": -1}] if number == 1 else []
+        made.deliver(*map(json.dumps, rows))
+    return made
+
+
+def test_the_job_drains_replays_input_and_replays_rows(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def job(run_id: str, **asked: Any) -> tuple[StepReport, DrainPart]:
+        request = landing.request(run_id, **asked)
+        monkeypatch.setattr(sys, "argv", [str(JOB), "--request", request.encode()])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(JOB), run_name="__main__")
+        assert ended.value.code == 0
+        left = report.read(landing.layout, run_id, "drain")
+        assert left is not None and left.drain is not None
+        return left, left.drain
+
+    first, part = job("first")
+    assert (first.outcome, part.replay, part.totals["files"]) == ("done", "", 3)
+    rows = landing.rows()
+
+    again, part = job("again", replay=ALWAYS, max_batches=1)
+    assert (again.outcome, part.totals["files"], part.totals["applied"]) == ("bounded", 1, 0)
+    assert "2000-01-01" in part.replay and "2 batches left" in part.bound
+    again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
+    assert (again.outcome, part.totals["files"], part.bound) == ("done", 2, "1 batch of it before")
+    assert job("again", replay=ALWAYS)[0].outcome == "idle"
+    assert landing.rows() == rows
+    assert [row["origin"] for row in landing.ledger()] == ["source"] * 3 + ["replay"] * 3
+
+    (refused,) = quarantine.identified(landing.layout, quarantine.Filter())
+    chosen, part = job("rows", quarantine_ids=(refused,))
+    assert (chosen.outcome, part.replay, part.totals["quarantined"]) == ("done", "refused rows, as chosen", 1)
+    assert landing.rows() == rows
