@@ -84,7 +84,10 @@ class Health:
         lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
         for mark, symptoms in (("WRONG", wrong), ("note", notes)):
             for one in symptoms:
-                lines += [f"  {mark}  {one.code}: {printable(one.found)}", f"  {' ' * len(mark)}  next: {one.next}"]
+                lines += [
+                    f"  {mark}  {one.code}: {printable(one.found)}",
+                    f"  {' ' * len(mark)}  next: {printable(one.next)}",
+                ]
         return "\n".join(lines)
 
 

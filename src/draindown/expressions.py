@@ -55,6 +55,20 @@ def check_expression(text: str) -> str:
     return text
 
 
+def check_code_free(text: str) -> str:
+    """A condition of a suite, which may look at the clock. Raises ValueError if it runs code or asks a table."""
+    if "${" in text:
+        raise ValueError("contains '${', which Spark would replace")
+    tokens = list(_TOKEN.finditer(text))
+    _check_form(tokens)
+    for at, token in enumerate(tokens):
+        word = token[token.lastgroup].lower() if token.lastgroup in ("word", "quoted") else ""
+        called = at + 1 < len(tokens) and tokens[at + 1].group() == "("
+        if (word in _CODE and called) or word == "select":
+            raise ValueError(f"{word} runs code or looks beyond the row")
+    return text
+
+
 def _check_form(tokens: list[re.Match[str]]) -> None:
     """Refuse what could end, hide or break the expression."""
     depth = 0

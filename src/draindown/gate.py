@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -16,8 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from draindown import ledger
 from draindown.errors import GateFailed, TerminalError
+from draindown.expressions import check_code_free
 from draindown.layout import FlowLayout
-from draindown.report import CheckPart, Expectation, now, read_json, write_json
+from draindown.report import CheckPart, Expectation, make_home, now, read_json, write_json
 
 # These commits change no row, so a published version may be carried over them. Delta marks what they write as no
 # change of data; anything not listed counts as a change.
@@ -99,7 +101,7 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
 
     Returns the pointer as it stands then: a slow check may end after one of a newer version.
     """
-    Path(layout.home).mkdir(parents=True, exist_ok=True)
+    make_home(layout)
     # a check holds no lease: two of them may end at once
     with FileLock(f"{layout.published}.lock", mode=0o600):
         newest = published(layout)
@@ -261,6 +263,34 @@ def options(config: Mapping[str, Any]) -> dict[str, Any]:
     """What the suite's author told draindown about one expectation, in its `meta.draindown`."""
     own = (config.get("meta") or {}).get("draindown")
     return dict(own) if isinstance(own, dict) else {}
+
+
+def unsafe(config: Mapping[str, Any]) -> str:
+    """Why an expectation may not be judged: it would run code or read files. Empty where it is plain data."""
+    kwargs = config.get("kwargs") or {}
+    for name, value in kwargs.items():
+        if "query" in name:
+            return f"{name}: SQL of a suite could run code or read files; use an expectation about columns"
+        if name == "row_condition" and isinstance(value, str):
+            try:
+                check_code_free(value)
+            except ValueError as error:
+                return f"row_condition: {error}"
+    return next((f"$ref to {ref}: a schema may refer to itself only" for ref in _references(kwargs)), "")
+
+
+def _references(value: Any) -> Iterable[str]:
+    """Targets of JSON Schema references that lead out of their schema: they would be fetched."""
+    if isinstance(value, str) and '"$ref"' in value:
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, dict):
+        ref = value.get("$ref")
+        yield from [ref] if isinstance(ref, str) and not ref.startswith("#") else []
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _references(part)
 
 
 def _name(config: Mapping[str, Any]) -> str:

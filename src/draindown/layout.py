@@ -1,6 +1,7 @@
 """Where everything lives under a lake: the only place that builds a path.
 
-tables/<table>  quarantine/<flow>  tombstones/<table>  ledger/<flow>       for everyone who queries
+tables/<table>  tombstones/<table>  ledger/<flow>   for everyone who queries
+quarantine/<flow>                                       refused rows, raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                                              for draindown itself
 """
 

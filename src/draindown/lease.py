@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from draindown.errors import TransientError
 from draindown.layout import FlowLayout
-from draindown.report import read_json, write_json
+from draindown.report import make_home, read_json, write_json
 
 # someone who only looks holds a lock for microseconds
 _LOOKERS = 0.5
@@ -77,7 +77,7 @@ class Lease:
         self._jvm: JvmLock | None = None
 
     def __enter__(self) -> Self:
-        self._home.parent.mkdir(parents=True, exist_ok=True)
+        make_home(self._layout)
         self._home.mkdir(mode=0o700, exist_ok=True)
         try:
             self._driver.acquire(timeout=_LOOKERS, poll_interval=_POLL)

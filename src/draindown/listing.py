@@ -57,7 +57,7 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
             found=f"{base} is {'no directory' if os.path.lexists(base) else 'not there'}",
             next=[f"mkdir -p {base}", "correct `files` in the pipeline's source"],
         )
-    walk = _Walk(now.timestamp(), source.settle)
+    walk = _Walk(now.timestamp(), source.settle, base)
     for parts in choices:
         walk.visit(parts)
     files = sorted(walk.files.values(), key=lambda f: (f.mtime_ns, f.path))
@@ -135,13 +135,18 @@ def shown(path: str) -> str:
 
 
 class _Walk:
-    """Collects what expanded patterns match."""
+    """Collects what expanded patterns match.
 
-    def __init__(self, now: float, settle: float) -> None:
+    A link below `base` that leads out of it is not followed: who may put files there could otherwise have any file
+    read that this process can read.
+    """
+
+    def __init__(self, now: float, settle: float, base: Path) -> None:
         self.files: dict[str, SourceFile] = {}
         self.notes = _Notes()
         self._now = now
         self._settle = settle
+        self._base, self._depth = os.path.realpath(base), len(base.parts) - 1
         self._seen: set[str] = set()
 
     def visit(self, parts: list[_Part]) -> None:
@@ -164,8 +169,8 @@ class _Walk:
         elif isinstance(part, str):
             path = Path(directory, part)
             if last and os.path.lexists(path):
-                self._take(str(path), part, path.stat)
-            elif not last and path.is_dir():
+                self._take(str(path), part, path)
+            elif not last and path.is_dir() and not (at >= self._depth and self._leads_out(str(path), path)):
                 yield str(path), at + 1
         elif last:
             self._take_matching(directory, part)
@@ -191,15 +196,22 @@ class _Walk:
             elif entry.is_symlink() and not follow:
                 detail = "link to a directory, which ** doesn't follow"
                 self.notes.add("ignored", entry.path, detail, "name it in `files`")
-            else:
+            elif not self._leads_out(entry.path, entry):
                 yield entry.path
 
     def _take_matching(self, directory: str, matches: _Matcher, *, directories: bool = True) -> None:
         for entry in self._entries(directory):
             if matches(entry.name) and (directories or not _is_directory(entry)):
-                self._take(entry.path, entry.name, entry.stat)
+                self._take(entry.path, entry.name, entry)
 
-    def _take(self, path: str, name: str, look: Callable[[], os.stat_result]) -> None:
+    def _leads_out(self, path: str, entry: Path | os.DirEntry[str]) -> bool:
+        out = entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._base)
+        if out:
+            detail = "link that leads out of the source"
+            self.notes.add("ignored", path, detail, "copy or hard-link what it leads to, or name that place in `files`")
+        return out
+
+    def _take(self, path: str, name: str, entry: Path | os.DirEntry[str]) -> None:
         if path in self._seen:
             return
         self._seen.add(path)
@@ -207,8 +219,10 @@ class _Walk:
         if reason:
             self.notes.add("ignored", path, reason, "rename it to have it read")
             return
+        if self._leads_out(path, entry):
+            return
         try:
-            found = look()
+            found = entry.stat()
         except OSError as error:
             detail = f"can't be looked at: {error.strerror}"
             self.notes.add("ignored", path, detail, "check what it links to, or its permissions")

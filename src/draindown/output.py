@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from draindown.errors import DraindownError
-from draindown.wording import columns, printable
+from draindown.wording import columns, printable, printable_lines
 
 # A spreadsheet takes a cell that starts with one of these for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str]) -> str:
 
 def _cell(value: Any) -> str:
     text = "" if value is None else value if isinstance(value, str) else str(value)
-    if isinstance(value, str) and text.lstrip(" ").startswith(_FORMULA):
+    if isinstance(value, str) and (text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA)):
         return f"'{printable(text)}"
     return printable(text)
 
 
 def _colored(error: DraindownError) -> str:
-    text = "\n".join(printable(line) for line in str(error).split("\n"))
+    text = printable_lines(str(error))
     return f"\x1b[31m{text}\x1b[0m" if sys.stderr.isatty() else text

@@ -87,11 +87,16 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
     if exists(path):
         return
     if private:
-        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path)
     configuration = dict(_CONFIGURATION)
     if statistics:
         configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
     DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
+
+
+def make_private(path: str) -> None:
+    """Make the table's directory, where there is none, so that only its owner gets at its files."""
+    Path(_plain(path)).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) -> bool:

@@ -104,10 +104,24 @@ def test_things_that_are_no_files_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_linked_file_is_read_under_the_name_of_the_link(tmp_path: Path) -> None:
-    put(tmp_path / "elsewhere/x.json")
+    put(tmp_path / "in/.store/x.json")
+    (tmp_path / "in/a.json").symlink_to(tmp_path / "in/.store/x.json")
+    (tmp_path / "mount").symlink_to("in")  # what the author names may be a link itself
+    assert [file.path for file in listed(tmp_path, "mount/*.json").files] == [str(tmp_path / "mount/a.json")]
+
+
+@pytest.mark.parametrize("glob", ["in/*.json", "in/**", "in/a.json", "in/*/a.json", "in/d/*.json", "in/{d,e}/a.json"])
+def test_a_link_that_leads_out_of_the_source_is_not_followed(tmp_path: Path, glob: str) -> None:
+    put(tmp_path / "secret/a.json")
     (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.json").symlink_to(tmp_path / "elsewhere/x.json")
-    assert [file.path for file in listed(tmp_path).files] == [str(tmp_path / "in/a.json")]
+    (tmp_path / "in/a.json").symlink_to("../secret/a.json")
+    (tmp_path / "in/d").symlink_to(tmp_path / "secret")
+    if glob == "in/d/*.json":  # named up to the link: that is the author's word
+        assert names(listed(tmp_path, glob)) == ["a.json"]
+        return
+    listing = listed(tmp_path, glob)
+    assert listing.files == []
+    assert {finding.kind for finding in listing.findings} == {"ignored"}
 
 
 def test_two_stars_go_down_and_survive_loops(tmp_path: Path) -> None:

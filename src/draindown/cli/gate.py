@@ -111,14 +111,14 @@ def _text(where: str, state: dict[str, Any]) -> str:
     from draindown.card import card
     from draindown.gate import Waiver
     from draindown.report import StepReport
-    from draindown.wording import count
+    from draindown.wording import count, printable
 
     pointer = state["published"]
     lines = [where, "  published  none"]
     if pointer:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
     lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
-    lines += [f"  expects    {name}" for name in state["expectations"]] or ["  expects    nothing: no suite"]
+    lines += [f"  expects    {printable(name)}" for name in state["expectations"]] or ["  expects    nothing: no suite"]
     if state["last"]:
         last = card([StepReport.model_validate(state["last"])])
         lines += ["  last check", *(f"    {line}" for line in last.splitlines())]

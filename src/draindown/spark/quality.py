@@ -151,6 +151,9 @@ def _items(suite: Mapping[str, Any] | None) -> list[_Item]:
 def _item(name: str, config: Mapping[str, Any]) -> _Item:
     scope: Scope = "table"
     kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in _NOT_THE_SUITES}
+    unsafe = gate.unsafe(config)
+    if unsafe:
+        return _Item(name, scope, config, broken=unsafe)
     try:
         scope = scope_of(config)
         # the name travels in meta, as GX returns results in an order of its own

@@ -8,6 +8,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from draindown import tables
 from draindown.spark.parsing import WHY
 from draindown.spark.reading import number
 from draindown.spark.target import Writer, write_batch
@@ -77,4 +78,5 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
         F.lit(run_id).alias("run_id"),
         F.lit(datetime.now().astimezone()).alias("refused_at"),
     )
+    tables.make_private(writer.layout.quarantine)
     write_batch(writer, kept, writer.layout.quarantine, "quarantine")
