@@ -222,7 +222,7 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     lines = []
     for finding in unique[:_MOST_FINDINGS]:
         subject, detail = printable(finding.subject), printable(finding.detail)
-        lines += _labelled("finding", [f"{finding.kind}  {_tail(subject, 45)}  {detail}"])
+        lines += _labelled("finding", _pieces(f"{finding.kind}  {_tail(subject, 45)}  {detail}", 2))
         if finding.next:
             lines += _labelled("", [f"next: {printable(finding.next)}"])
     if len(unique) > _MOST_FINDINGS:
@@ -246,12 +246,15 @@ _KEEP = "\0"
 
 
 def _wrapped(start: str, text: str, most: int) -> list[str]:
+    return _labelled("", _pieces(start + text, most))
+
+
+def _pieces(whole: str, most: int) -> list[str]:
     room = WIDTH - _LABEL - 1
-    whole = start + text
     pieces = [whole[i : i + room] for i in range(0, len(whole), room)][:most]
     if len(whole) > most * room:
         pieces[-1] = pieces[-1][:-3] + "..."
-    return _labelled("", pieces)
+    return pieces
 
 
 def _labelled(label: str, lines: Sequence[str]) -> list[str]:

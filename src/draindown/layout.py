@@ -101,6 +101,11 @@ class FlowLayout:
         return f"{self.home}/vacuumed.json"
 
     @property
+    def drift(self) -> str:
+        """JSON file of fields and columns that were not as the contract has them, each with its first file."""
+        return f"{self.home}/drift.json"
+
+    @property
     def lease(self) -> str:
         """Directory of the lease's lock files and its owner's card."""
         return f"{self.home}/lease"

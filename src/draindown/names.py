@@ -42,6 +42,14 @@ def _check_column_name(name: str) -> str:
     return name
 
 
+def is_column_name(name: str) -> bool:
+    """Whether a column may be called so."""
+    try:
+        return bool(_check_column_name(name))
+    except ValueError:
+        return False
+
+
 def _text(pattern: str, **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 

@@ -36,9 +36,12 @@ class Backlog(_Frozen):
 
 
 class Finding(_Frozen):
-    """Something a person should know that did not stop the run: a parked, changed, vanished or ignored file."""
+    """Something a person should know that did not stop the run: about a file, a field, or a column."""
 
-    kind: Literal["parked", "changed", "vanished", "ignored", "unsettled"]
+    kind: (
+        Literal["parked", "changed", "vanished", "ignored", "unsettled"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column"]
+    )
     subject: str
     detail: str
     next: str = ""

@@ -154,6 +154,23 @@ class Target(_Model):
         return self
 
 
+class Drift(_Model):
+    """What happens to fields that come and go without the contract knowing."""
+
+    new: Literal["rescue", "add", "refuse"] = Field(
+        default="rescue",
+        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["add"],
+    )
+    missing: Literal["accept", "refuse"] = Field(
+        default="accept",
+        description="A column that no record of a file has. accept: it is NULL, and `not null` judges each row; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["refuse"],
+    )
+
+
 class Maintenance(_Model):
     """How the flow's tables are kept fast and small."""
 
@@ -192,6 +209,9 @@ class FlowSpec(_Model):
         default_factory=dict,
         description="SQL conditions by name; a row for which one is false, null or fails goes to quarantine.",
         examples=[{"known_status": "status in ('scheduled', 'departed')"}],
+    )
+    drift: Drift = Field(
+        default_factory=Drift, description="What to do about new fields and missing columns; absent: rescue, accept."
     )
     transform: Dotted | None = Field(
         default=None,
@@ -232,6 +252,14 @@ class FlowSpec(_Model):
     def _format_problems(self) -> Iterable[Problem]:
         if self.source.format == "text" and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
             yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
+        if self.source.format == "text" or not self.source.header:
+            what = "format text has" if self.source.format == "text" else "a csv without a header has"
+            unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
+            yield from (
+                (("drift", key), f"{what} no names that could be {verb}")
+                for (key, is_set), verb in zip(unnamed.items(), ("added", "missed"), strict=True)
+                if is_set
+            )
         if self.source.format == "csv":
             for name, column in self.columns.items():
                 if column.is_nested:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from draindown import gate, parked, quarantine, report, scaffold, tables
+from draindown import drift, gate, parked, quarantine, report, scaffold, tables
 from draindown.cli import looking, main, setting
 from draindown.errors import DraindownError, GateFailed, TransientError
 from draindown.loader import load
@@ -238,6 +238,29 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
     assert "\x1b" not in typed(capsys, "quarantine", "list", "orders", "--json")[1]
     code, _, err = typed(capsys, "quarantine", "show", "orders", "zz")
     assert code == 78 and "unknown-quarantine-id" in err
+
+
+def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(capsys, "report", "orders", "--drift") == (0, "every field is in the contract\n", "")
+    seen = {"generation": 1, "origin": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
+    known = next(iter(spec.flows["orders"].columns))
+    fields = [
+        drift.Sighting("new-field", name, **seen, file="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
+        for name in ("ga\x1bte", known)
+    ]
+    drift.remember(spec.layout("orders"), fields)
+    code, out, _ = typed(capsys, "report", "orders", "--drift")
+    assert code == 0 and len(out.splitlines()) == 2
+    for said in ("new-field", "orders.ga\\x1bte", "int", "2026-01-31 12:00:00", "/in/1.json:7"):
+        assert said in out.splitlines()[1]
+    code, out, _ = typed(capsys, "report", "orders", "--drift", "--json")
+    assert [(row["flow"], row["name"]) for row in json.loads(out)] == [("orders", "ga\x1bte")]
+    code, out, _ = typed(capsys, "plan", "orders")
+    assert "fields   1 field kept in _rescued: ga\\x1bte" in out
+    code, out, _ = typed(capsys, "plan", "orders", "--json")
+    assert [row["name"] for row in json.loads(out)["flows"]["orders"]["drift"]] == ["ga\x1bte"]
 
 
 def test_quarantine_discard_needs_yes_and_prints_its_plan(

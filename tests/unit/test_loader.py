@@ -88,6 +88,12 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("lake: lake", "lake: lake\ntags: a", "3:7: tags", "must be a list"),
         ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags.1", "is empty"),
         ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
+        (
+            "    target:",
+            "    drift: {new: resque}\n    target:",
+            "11:18: flows.flights.drift.new",
+            "did you mean 'rescue'?",
+        ),
         ("id: string not null", "id: strng", "9:11: flows.flights.columns.id", "did you mean 'string'?"),
         ("id: string not null", "id: string", "12:14: flows.flights.target.keys.0", "can be null"),
         ("id: string not null", "_id: string", "9:7: flows.flights.columns._id", "reserved"),

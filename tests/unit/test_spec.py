@@ -14,7 +14,7 @@ from draindown.columns import SCALARS, Column, normalise
 from draindown.cron import check_schedule
 from draindown.errors import TerminalError
 from draindown.expressions import check_expression
-from draindown.spec import RETAIN_FLOOR, FilesSource, FlowSpec, Maintenance, PipelineSpec, Target
+from draindown.spec import RETAIN_FLOOR, Drift, FilesSource, FlowSpec, Maintenance, PipelineSpec, Target
 from draindown.units import parse_duration, parse_size, show_size
 
 FLOW: dict[str, Any] = {
@@ -373,6 +373,14 @@ def test_only_the_newest_row_is_kept(kind: int, reason: str) -> None:
         ({"target": {}, "columns": {"a": "int", "A": "int"}}, {"columns.A": "case"}),
         ({"target": {}, "source": {"files": "a", "format": "text"}}, {"columns": "value: string"}),
         (
+            {
+                "target": {},
+                "source": {"files": "a", "format": "csv", "header": False},
+                "drift": {"new": "add", "missing": "refuse"},
+            },
+            {"drift.new": "no names that could be added", "drift.missing": "no names that could be missed"},
+        ),
+        (
             {"target": {}, "source": {"files": "a", "format": "csv"}, "columns": {"a": "array<int>", "b": "int"}},
             {"columns.a": "csv cell"},
         ),
@@ -385,6 +393,15 @@ def test_flows_that_cant_work(changes: dict[str, Any], expected: dict[str, str])
     assert list(found) == list(expected)
     for path, reason in expected.items():
         assert reason in found[path]
+
+
+def test_drift_is_rescued_and_accepted_unless_said_otherwise() -> None:
+    assert flow().drift == Drift(new="rescue", missing="accept")
+    headless = flow(target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new": "refuse"})
+    assert (headless.drift.new, headless.drift.missing) == ("refuse", "accept")
+    for wrong in ({"new": "ignore"}, {"missing": "add"}, {"renamed": "add"}, {"new": True}):
+        with pytest.raises(ValidationError):
+            flow(drift=wrong)
 
 
 def test_a_transform_may_make_keys_and_partitions() -> None:

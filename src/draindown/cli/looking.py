@@ -24,11 +24,20 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
     here = setting(ctx)
     spec = here.spec(pipeline)
     found = {name: planned(here, spec, name) for name in flows(spec, flow)}
+    unnamed = {name: _unnamed(spec, name) for name in found}
     data = {
-        name: {"plan": part.model_dump(mode="json"), "findings": [f.model_dump(mode="json") for f in findings]}
+        name: {
+            "plan": part.model_dump(mode="json"),
+            "findings": [f.model_dump(mode="json") for f in findings],
+            "drift": [row for row in unnamed[name] if row["kind"] == "new-field"],
+        }
         for name, (part, findings) in found.items()
     }
-    text = "\n\n".join(_plan_text(f"{spec.pipeline}/{name}", *parts) for name, parts in found.items())
+    texts = [
+        _plan_text(f"{spec.pipeline}/{name}", *parts, _drift_line(data[name]["drift"], spec.pipeline, name))
+        for name, parts in found.items()
+    ]
+    text = "\n\n".join(texts)
     Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
 
 
@@ -47,6 +56,9 @@ def report(
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     flow: Flow = None,
     listing: Annotated[bool, typer.Option("--list", help="List the runs that left reports, newest first.")] = False,
+    drift: Annotated[
+        bool, typer.Option("--drift", help="List fields that the contract doesn't name, and what files lacked.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the run card of a run: what became of every row, the gate, what failed and what to type next."""
@@ -56,6 +68,9 @@ def report(
     names = flows(spec, flow)
     if listing:
         _list_runs(spec, names, Output(as_json))
+        return
+    if drift:
+        _list_drift(spec, names, Output(as_json))
         return
     found = [step for name in names for step in _steps_of(spec.layout(name), run)]
     if not found:
@@ -111,7 +126,7 @@ def _all_pipelines(here: Setting) -> list[str]:
     return [spec.pipeline for spec in found if not isinstance(spec, BrokenPipeline)]
 
 
-def _plan_text(where: str, part: PlanPart, findings: list[Finding]) -> str:
+def _plan_text(where: str, part: PlanPart, findings: list[Finding], drift: str) -> str:
     from draindown.card import backlog_words
     from draindown.wording import age, count, printable
 
@@ -123,7 +138,45 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding]) -> str:
     for finding in findings:
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []
-    return "\n".join(lines)
+    return "\n".join(lines + ([drift] if drift else []))
+
+
+def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
+    """What the flow saw that its contract still doesn't name, and what files lacked, oldest first."""
+    from dataclasses import asdict
+
+    from draindown.drift import unnamed
+
+    return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.flow(flow))]
+
+
+def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
+    from draindown.wording import count, printable
+
+    if not fields:
+        return ""
+    shown = ", ".join(printable(row["name"], 30) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
+    many = count(len(fields), "field")
+    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
+
+
+def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
+    from draindown.wording import count, printable
+
+    data = [row for name in names for row in _unnamed(spec, name)]
+    rows = [
+        [
+            row["kind"],
+            printable(f"{row['flow']}.{row['name']}" if row["name"] else row["flow"], 60),
+            row["type"],
+            count(row["rows"]),
+            row["at"][:19].replace("T", " "),
+            printable(row["file"]) + (f":{row['position']}" if row["position"] is not None else ""),
+        ]
+        for row in data
+    ]
+    header = ("what", "name", "like", "records", "since", "first in")
+    out.result(data, table(header, rows, right=(3,)) if rows else "every field is in the contract")
 
 
 def _every_tenth(out: Output) -> Any:

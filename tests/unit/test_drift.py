@@ -1,0 +1,115 @@
+"""What is remembered of new fields and missing columns: once, bounded, and told to the run that saw it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown import drift
+from draindown.drift import Known, Sighting
+from draindown.layout import FlowLayout
+from draindown.spec import FlowSpec
+
+AT = "2026-01-31T12:00:00+00:00"
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    return FlowLayout(str(tmp_path), "p", "f", "t")
+
+
+def flow(keyed: bool = True, **policy: str) -> FlowSpec:
+    target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
+    columns = {"id": "string not null", "n": "int not null", "a": "int"}
+    source = {"files": "x", "format": "json"}
+    return FlowSpec.model_validate({"source": source, "columns": columns, "target": target, "drift": policy})
+
+
+def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
+    known = {"generation": 1, "origin": "source", "batch": 0, "run_id": "r", "at": AT, "file": "/in/1", "position": 3}
+    return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
+
+
+def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
+    assert drift.seen(layout) == []
+    drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
+    drift.remember(layout, [sighting("x", batch=1, run_id="later", file="/in/2"), sighting("x", "new-column")])
+    assert [(one.kind, one.name, one.file) for one in drift.seen(layout)] == [
+        ("new-field", "x", "/in/1"),
+        ("missing-column", "a", "/in/1"),
+        ("new-column", "x", "/in/1"),
+    ]
+
+
+def test_a_torn_memory_is_made_anew(layout: FlowLayout) -> None:
+    drift.remember(layout, [sighting("x")])
+    Path(layout.drift).write_text('{"seen": [{"kind"')
+    assert drift.seen(layout) == []
+    drift.remember(layout, [sighting("y")])
+    assert [one.name for one in drift.seen(layout)] == ["y"]
+
+
+def test_memory_is_bounded_and_says_so_once(layout: FlowLayout) -> None:
+    for first in (0, 300, 600, 900):
+        drift.remember(layout, [sighting(f"x{i}") for i in range(first, first + 300)])
+    seen = drift.seen(layout)
+    assert len(seen) == drift.MOST_REMEMBERED + 1
+    assert [one.kind for one in seen if not one.name] == ["many-fields"]
+
+
+def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: FlowLayout) -> None:
+    drift.remember(layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")])
+    told = drift.findings(layout, flow(), "mine", {(1, "source", 0)})
+    assert [(one.kind, one.subject) for one in told] == [("new-field", name) for name in "xyz"]
+    assert [one.subject for one in drift.findings(layout, flow(), "mine")] == ["y"]
+    drift.remember(layout, [sighting(f"m{i}", run_id="mine") for i in range(30)])
+    told = drift.findings(layout, flow(), "mine")
+    assert len(told) == 11 and told[-1].kind == "many-fields" and "21 more" in told[-1].detail
+
+
+def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
+    drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
+    told = {one.subject: one.next for one in drift.findings(layout, flow(), "r")}
+    again = f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"
+    assert told["x"] == f"add `x: int` to columns of flow f, run, then fill older rows: {again}"
+    assert "beside a" in told["A"]
+    assert "by this name" in told["_own"] and "by this name" in told["a b"]
+    (appended,) = (one for one in drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")
+    assert "replay" not in appended.next
+
+
+def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:
+    drift.remember(layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")])
+    assert drift.known(layout, flow(), {}) == Known(frozenset({"x", "_own", "A"}), frozenset({"a"}))
+    assert drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(all_records=True)
+    added = drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
+    assert added.fields == {"_own", "A", "gate", "_rescued"}
+
+
+def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) -> None:
+    drift.remember(layout, [sighting("x"), sighting("n"), sighting("a", "missing-column")])
+    assert [one.name for one in drift.unnamed(layout, flow())] == ["x", "a"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ([], "string"),
+        ([None, None], "string"),
+        (["1", None], "int"),
+        (["-1", "3000000000"], "bigint"),
+        (["1", "1e3"], "double"),
+        (["1", "99999999999999999999"], "double"),
+        (["true", "false"], "boolean"),
+        (["2026-01-31"], "date"),
+        (["2026-01-31", "2026-01-31T12:00:00Z"], "timestamp"),
+        (["1", "x"], "string"),
+        (["NaN"], "string"),
+        (["1_000"], "string"),
+        (['{"a":1}'], "string"),
+    ],
+)
+def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kind: str) -> None:
+    assert drift.likely(texts) == kind
