@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -90,6 +91,16 @@ def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "a b ü")
     tables.append(path, TABLE)
     assert tables.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
+
+
+def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
+    """Why no type is ever widened in place: once this fails, decision 022 may be taken again."""
+    tables.append(path, pa.table({"n": [1]}))
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    Path(path, "_delta_log", f"{tables.version(path) + 1:020}.json").write_text(json.dumps(protocol) + "\n")
+    with pytest.raises(Exception, match="TypeWidening"):
+        tables.query(path, "select * from t")
 
 
 def test_reading_and_deciding_imports_no_heavy_library() -> None:

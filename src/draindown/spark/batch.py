@@ -1,7 +1,7 @@
 """One batch, from files to ledger row. The order of its steps is what makes a crash between any two of them harmless.
 
-read raw → parse → count (one pass over the persisted batch) → quarantine → newest per key → compare with the
-target → tombstones → MERGE, which carries the ledger row → ledger table
+read raw → parse → count (one pass over the persisted batch) → drift (refused here, or told) → quarantine → newest per
+key → compare with the target → tombstones → MERGE, which carries the ledger row → ledger table
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from draindown import ledger, ledger_table, tables
+from draindown import drift, ledger, ledger_table, tables
+from draindown.drift import Known
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import fates, records, refused, requarantine, target, transforms, withheld
+from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, withheld
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
@@ -70,7 +71,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the one pass over a parsed batch found. `groups`: rows of PLACE, blank, reason, field, n, smallest id."""
+    """What the one pass over a parsed batch found.
+
+    `groups`: rows of PLACE, blank, reason, field, n, smallest id, and how many have marks and unknown fields.
+    """
 
     groups: Sequence[Row]
     pruning: Mapping[str, Sequence[str | None]]
@@ -79,6 +83,10 @@ class Counted:
     def rows(self, wanted: Callable[[Row], bool]) -> int:
         """How many lines are in the groups that `wanted` picks."""
         return sum(group["n"] for group in self.groups if wanted(group))
+
+    def sum(self, name: str) -> int:
+        """The sum of a number that every group has."""
+        return sum(group[name] for group in self.groups)
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -104,25 +112,32 @@ class Counted:
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """Apply one batch and return its ledger row; a batch that the target holds already changes nothing.
 
-    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, and what reading and merging raise.
+    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, and what reading and
+    merging raise.
     """
     if batch.writer.is_done():
         return _done_before(batch)
     with configured(spark, _settings(batch)):
-        parsed, frame = _parsed(spark, batch)
+        parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
         with _persisted(frame):
             counted = _count(parsed, frame, batch)
             _lines_agree(batch, counted)
             batch.was_read()
             batch.reached("read")
+            found = drifting.look(batch, frame, counted)
             row = _begin(batch, counted)
             _quarantine(batch, frame, counted, row)
-            good = frame.where(F.col(WHY).isNull() & ~F.col("_blank"))
+            drift.remember(batch.writer.layout, found.sightings)
+            good = found.spread(frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
             target.prepare(spark, batch.writer, _stamped(good, batch).drop("_delete").schema)
-            row = (
-                _upsert(batch, good, counted, row) if batch.writer.flow.is_keyed else _append(batch, good, counted, row)
-            )
-    return row
+            if batch.writer.flow.is_keyed:
+                return _upsert(batch, good, counted, row, found.columns)
+            return _append(batch, good, counted, row)
+
+
+def _known(spark: SparkSession, writer: Writer) -> Known:
+    columns = target.held_columns(spark, writer) if writer.flow.drift.new == "add" else {}
+    return drift.known(writer.layout, writer.flow, columns)
 
 
 def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
@@ -138,7 +153,8 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
         row = replace(row, lines=number, records=number)
         batch.keep_open(())
         batch.reached("quarantined")
-        return _upsert(batch, rows.withColumn("_delete", F.lit(False)), Counted((), {}, None), row)
+        added = target.added_columns(spark, batch.writer)
+        return _upsert(batch, rows.withColumn("_delete", F.lit(False)), Counted((), {}, None), row, added)
 
 
 def _done_before(batch: Batch) -> BatchRow:
@@ -152,9 +168,9 @@ def _settings(batch: Batch) -> dict[str, str]:
     return SETTINGS | zone | (INTERPRETED if little else {})
 
 
-def _parsed(spark: SparkSession, batch: Batch) -> tuple[DataFrame, DataFrame]:
+def _parsed(spark: SparkSession, batch: Batch, known: Known) -> tuple[DataFrame, DataFrame]:
     flow = batch.writer.flow
-    parts = records.read(spark, flow, batch.files) if batch.files else _given(batch)
+    parts = records.read(spark, flow, batch.files, known) if batch.files else _given(batch, known)
     parsed = parse(spark, flow, parts, batch.first_seen)
     frame = parsed
     if batch.transform is not None:
@@ -163,8 +179,8 @@ def _parsed(spark: SparkSession, batch: Batch) -> tuple[DataFrame, DataFrame]:
     return parsed, _refuse_missing(frame, batch)
 
 
-def _given(batch: Batch) -> list[Records]:
-    return [records.from_lines(lines, batch.writer.flow, header) for lines, header in batch.lines]
+def _given(batch: Batch, known: Known) -> list[Records]:
+    return [records.from_lines(lines, batch.writer.flow, header, known) for lines, header in batch.lines]
 
 
 def _has_columns(batch: Batch, frame: DataFrame) -> None:
@@ -226,9 +242,10 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     ]
     if goal.sequence_by:
         extra.append(F.max(F.when(good, F.col(quoted(goal.sequence_by[0])))).cast("string").alias("_s"))
+    drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
     groups = (
         frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
-        .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *extra)
+        .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
         .collect()
     )
     pruning: dict[str, Sequence[str | None]] = {}
@@ -321,10 +338,10 @@ def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
     return close(batch.writer.layout, row, batch.reached)
 
 
-def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
+def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, added: Sequence[str]) -> BatchRow:
     goal, spark = batch.writer.flow.target, good.sparkSession
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
-    order = target.columns_of(spark, batch.writer.layout.table)
+    order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
     stones = target.held_tombstones(spark, batch.writer)
@@ -332,7 +349,7 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
     with _persisted(fated):
         counts = fates.count(fated)
         if held is not None and fates.has_ties(counts):
-            fated = fates.settle_ties(fated, held, goal.keys)
+            fated = fates.settle_ties(fated, held, goal.keys, order)
             with _persisted(fated):
                 return _apply(batch, fated, fates.count(fated), counted, row)
         return _apply(batch, fated, counts, counted, row)

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import backlog, generations, intake, ledger, ledger_table, report, wording
+from draindown import backlog, drift, generations, intake, ledger, ledger_table, report, wording
 from draindown.errors import DraindownError, TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
@@ -134,13 +134,18 @@ def drain(
         totals=ledger.total(state.rows),
     )
     _refuse_changed(request, taken.findings)
-    findings = list(taken.findings)
+    told = drift.findings(layout, request.flow_spec, request.run_id, {_place(row) for row in state.rows})
+    findings = [*taken.findings, *told]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:
     flow = request.flow_spec
     return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
+
+
+def _place(row: BatchRow) -> drift.Place:
+    return row.generation, row.origin, row.batch
 
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:

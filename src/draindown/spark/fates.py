@@ -1,12 +1,12 @@
 """What becomes of each good row of a keyed batch, decided from the row, the target and the tombstones alone.
 
 Order of the changes of one key: the sequence; at equal sequence a delete wins, then the greater content, compared
-column by column in the table's order with NULL smallest. So the result is the same whatever arrives first.
+column by column in the order that `order` gives, with NULL smallest. So the result is the same whatever arrives first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -24,10 +24,20 @@ LOSERS = ("_duplicates", "_superseded")
 _TIE = "tie"
 
 
+def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
+    """The order in which content is compared: `columns` as in the table, but `added` ones by name, and `_rescued` last.
+
+    So it doesn't depend on which added column came first; and a row that is read again, after one of its fields has got
+    a column, is greater than it was.
+    """
+    own = [name for name in columns if name not in added and name != "_rescued"]
+    return [*own, *sorted(added, key=str.lower), "_rescued"]
+
+
 def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
     """One row per key: the columns of `rows` plus LOSERS. Needs `_delete`; keys and sequence not null.
 
-    `order`: the table's columns, in the order in which content is compared.
+    `order`: what `order` returned.
     """
     content = _content(rows, [c for c in order if c in rows.columns])
     by_key = Window.partitionBy(*_columns(keys))
@@ -84,9 +94,9 @@ def compare(
     return frame.withColumn(FATE, fate).drop("_held", "_deleted", "_withheld")
 
 
-def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """`fated` with every `tie` decided by content: `update`, `duplicate` or `superseded`."""
-    columns = [c for c in target.columns if c != "_changed_at" and c in fated.columns]
+def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """`fated` with every `tie` decided by content in `order`: `update`, `duplicate` or `superseded`."""
+    columns = [c for c in order if c != "_changed_at" and c in fated.columns and c in target.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
     ties = fated.where(F.col(FATE) == _TIE)
     own = _content(fated, columns)

@@ -22,7 +22,7 @@ from draindown.spec import FlowSpec
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
 
-KEPT = ("_rescued", "_delete", "_blank", WHY, "_raw", *PLACE)
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", *PLACE)
 """What `parse` adds to the contract's columns. `_raw` is kept for records that are or may yet be refused."""
 
 _DETAIL = 200
@@ -59,6 +59,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         F.when(good, F.col("_unknown")).alias("_rescued"),
+        "_drift",
         "_delete",
         "_blank",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),

@@ -1,7 +1,8 @@
 """Turn lines, CSV records and columnar rows into records: named cells, the raw text, and whether a record is broken.
 
 A `Records` frame has `_blank` boolean, `_broken` string (why it is no record at all, or NULL), `_unknown` string (JSON
-of the fields the contract doesn't name, or NULL), PLACE, and whatever `cell` and `raw` read from.
+of the fields the contract doesn't name, or NULL), `_drift` (`fields.MARKS`: news about fields and columns, or NULL),
+PLACE, and whatever `cell` and `raw` read from.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.drift import Known
+from draindown.spark import fields
 from draindown.spark.casting import PAIR
 from draindown.spark.evaluation import literal, quoted, try_eval
 from draindown.spark.reading import (
@@ -50,26 +53,31 @@ class Records:
     whole_text: bool = True
 
 
-def read(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile]) -> list[Records]:
-    """The records of the batch's files: one entry per distinct header or file schema."""
+_NOTHING_KNOWN = Known()
+
+
+def read(
+    spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], known: Known = _NOTHING_KNOWN
+) -> list[Records]:
+    """The records of the batch's files: one entry per distinct header or file schema. `known`: what is no news."""
     if flow.source.format in ("parquet", "orc"):
-        return [_columnar(frame, flow) for frame in columnar_groups(spark, files, flow.source.format)]
+        return [_columnar(frame, flow, known) for frame in columnar_groups(spark, files, flow.source.format)]
     if flow.source.format == "csv":
-        return [_csv(_csv_lines(spark, group, flow), flow, header) for header, group in by_header(files)]
-    return [from_lines(read_text(spark, files), flow)]
+        return [_csv(_csv_lines(spark, group, flow), flow, header, known) for header, group in by_header(files)]
+    return [from_lines(read_text(spark, files), flow, known=known)]
 
 
-def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None) -> Records:
+def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, known: Known = _NOTHING_KNOWN) -> Records:
     """Records of a frame with `value` and PLACE. `header` is the CSV header the lines came under."""
     match flow.source.format:
         case "json":
-            return _json(lines, flow)
+            return _json(lines, flow, known)
         case "csv":
-            return _csv(lines, flow, header)
+            return _csv(lines, flow, header, known)
         case "text":
             return _text(lines)
         case _:
-            return _json_rows(lines, flow)
+            return _json_rows(lines, flow, known)
 
 
 def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec) -> DataFrame:
@@ -86,13 +94,19 @@ def _base(lines: DataFrame) -> DataFrame:
     return lines.withColumn("_blank", F.expr(f"btrim(value, '{_WHITE}') = ''"))
 
 
-def _finish(frame: DataFrame, broken: Column, unknown: Column, *keep: str) -> DataFrame:
+def _finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     return frame.select(
-        F.col("value").alias("_raw"), "_blank", broken.alias("_broken"), unknown.alias("_unknown"), *PLACE, *keep
+        F.col("value").alias("_raw"),
+        "_blank",
+        broken.alias("_broken"),
+        unknown.alias("_unknown"),
+        F.when(~F.col("_blank"), drift).alias("_drift"),
+        *PLACE,
+        *keep,
     )
 
 
-def _json(lines: DataFrame, flow: FlowSpec) -> Records:
+def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
     # first item of a list whose second no line can hold, and must leave that one intact.
     mark = secrets.token_hex(8)
@@ -100,8 +114,8 @@ def _json(lines: DataFrame, flow: FlowSpec) -> Records:
     frame = _base(lines).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
     frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
     names = [literal(name) for name in flow.columns]
-    known = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
-    frame = frame.withColumn("_more", F.expr(f"size(_m) > {known}"))
+    named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
+    frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
     broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
         F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
     )
@@ -118,7 +132,7 @@ def _json(lines: DataFrame, flow: FlowSpec) -> Records:
         return F.struct(text.alias(PAIR[0]), F.col(f"_exact.{quoted(name)}").alias(PAIR[1])) if name in exact else text
 
     kept = ("_m", "_exact") if exact else ("_m",)
-    return Records(_finish(frame, broken, unknown, *kept), cell, F.col("_raw"))
+    return Records(_finish(frame, broken, unknown, fields.of_map(flow, known), *kept), cell, F.col("_raw"))
 
 
 def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
@@ -137,7 +151,7 @@ def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
     return names, None
 
 
-def _csv(lines: DataFrame, flow: FlowSpec, header: str | None) -> Records:
+def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
     separator = flow.source.delimiter
     names, wrong = _header(flow, header)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
@@ -155,7 +169,8 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None) -> Records:
     frame = frame.withColumn("_all", F.when(F.col("_c._bad").isNotNull(), every))
     frame = frame.withColumn("_all", F.expr(f"if(_all is null, null, array({', '.join(f'_all.{c}' for c in more)}))"))
     frame = frame.withColumn("_count", F.expr(f"array_position(_all, '{mark}') - 1"))
-    frame = _finish(frame, _broken_csv(len(names), wrong), _unknown_csv(names, flow), "_c")
+    drift = fields.of_names(names, flow, known, (_extra_name(names), F.col("_count") > len(names)))
+    frame = _finish(frame, _broken_csv(len(names), wrong), _unknown_csv(names, flow), drift, "_c")
     place = {name: f"_c.c{i}" for i, name in enumerate(names)}
 
     def cell(name: str) -> Column:
@@ -180,16 +195,20 @@ def _unknown_csv(names: Sequence[str], flow: FlowSpec) -> Column:
     width = len(names)
     entries = [F.col(f"_c.c{i}").alias(name) for i, name in enumerate(names) if name not in flow.columns]
     extra = F.expr(f"if(_count > {width}, slice(_all, {width + 1}, int(_count - {width})), null)")
-    unknown = F.to_json(F.struct(*entries, extra.alias("_extra" if "_extra" not in names else "_extra_cells")))
+    unknown = F.to_json(F.struct(*entries, extra.alias(_extra_name(names))))
     return F.when(unknown != "{}", unknown)
+
+
+def _extra_name(names: Sequence[str]) -> str:
+    return "_extra" if "_extra" not in names else "_extra_cells"
 
 
 def _text(lines: DataFrame) -> Records:
     nothing = F.expr(_NOTHING)
-    return Records(_finish(_base(lines), nothing, nothing), lambda _: F.col("_raw"), F.col("_raw"))
+    return Records(_finish(_base(lines), nothing, nothing, fields.nothing()), lambda _: F.col("_raw"), F.col("_raw"))
 
 
-def _columnar(rows: DataFrame, flow: FlowSpec) -> Records:
+def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
     """Records of a frame with `_row`, a struct of the file's own columns, and PLACE."""
     own = rows.select("_row.*").columns
     unnamed = [F.col(f"_row.{quoted(name)}").alias(name) for name in own if name not in flow.columns]
@@ -199,6 +218,7 @@ def _columnar(rows: DataFrame, flow: FlowSpec) -> Records:
         F.lit(False).alias("_blank"),
         F.expr(_NOTHING).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
+        fields.of_names(own, flow, known).alias("_drift"),
         *PLACE,
     )
 
@@ -208,9 +228,9 @@ def _columnar(rows: DataFrame, flow: FlowSpec) -> Records:
     return Records(frame, cell, F.to_json("_row", _ROW_JSON), whole_text=False)
 
 
-def _json_rows(lines: DataFrame, flow: FlowSpec) -> Records:
+def _json_rows(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     """Rows of a columnar file that quarantine kept as JSON, in which bytes stand as base64."""
-    held = _json(lines, flow)
+    held = _json(lines, flow, known)
 
     def cell(name: str) -> Column:
         if flow.columns[name].type != "binary":

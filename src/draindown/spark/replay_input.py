@@ -11,11 +11,11 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from draindown import generations, ledger, ledger_table, replays, report
+from draindown import drift, generations, ledger, ledger_table, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.replays import Part, Replay, settle
-from draindown.report import DrainPart, StepReport, now
+from draindown.report import DrainPart, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
@@ -103,4 +103,6 @@ def _report(
         batches=[row.as_dict() for row in rows],
         totals=ledger.total(rows),
     )
-    return report.of(request, started, "bounded" if left else "done" if rows else "idle", drain=part)
+    told = drift.findings(request.layout, request.flow_spec, request.run_id)
+    outcome: Outcome = "bounded" if left else "done" if rows else "idle"
+    return report.of(request, started, outcome, drain=part, findings=told)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown import checkpoint, known, ledger, ledger_table, quarantine, report, tables, withdrawn
+from draindown import checkpoint, drift, known, ledger, ledger_table, quarantine, report, tables, withdrawn
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.replays import settle
@@ -65,7 +65,8 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         batches=[row.as_dict() for row in done],
         totals=ledger.total(done),
     )
-    return report.of(request, started, "done" if rows else "idle", drain=part)
+    told = drift.findings(layout, request.flow_spec, request.run_id)
+    return report.of(request, started, "done" if rows else "idle", drain=part, findings=told)
 
 
 def _chosen(request: Request) -> list[dict[str, Any]]:

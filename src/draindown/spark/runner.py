@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
-from draindown import ledger, ledger_table, report
+from draindown import drift, ledger, ledger_table, report
 from draindown.errors import DraindownError
 from draindown.exits import Exit, exit_for
 from draindown.gate import Refused
@@ -71,6 +71,7 @@ def failed(request: Request, error: Exception, started: datetime) -> StepReport:
         error=error.as_dict() if isinstance(error, DraindownError) else _crash(error, request),
         drain=_done_so_far(request) if request.step == "drain" else None,
         check=error.part if isinstance(error, Refused) else None,
+        findings=drift.findings(request.layout, request.flow_spec, request.run_id) if request.step == "drain" else [],
     )
 
 

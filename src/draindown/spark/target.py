@@ -67,19 +67,52 @@ class Writer:
         return known | ({_METADATA: metadata} if metadata else {})
 
 
+def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
+    """The columns of the target and their types, in its order; none where there is no table yet."""
+    path = writer.layout.table
+    if not tables.exists(path):
+        return {}
+    return {field.name: field.dataType.simpleString() for field in DeltaTable.forPath(spark, path).toDF().schema}
+
+
+def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
+    """Text columns of the target that the contract doesn't name, where the flow makes columns of new fields."""
+    if writer.flow.drift.new != "add":
+        return []
+    held, named = held_columns(spark, writer), {name.lower() for name in writer.flow.columns}
+    texts = (name for name, kind in held.items() if kind == "string" and not name.startswith("_"))
+    return [name for name in texts if name.lower() not in named]
+
+
 def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
-    """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ."""
+    """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ.
+
+    A type that grows is refused too: Delta would widen it in place, but no reader without Spark that we know reads such
+    a table (docs/decisions/022).
+    """
     path, flow = writer.layout.table, writer.flow
     if not tables.exists(path):
         _create(spark, path, schema, flow)
         return
-    table = DeltaTable.forPath(spark, path)
-    held = {field.name: field.dataType for field in table.toDF().schema}
-    wanted = {field.name: field.dataType for field in schema}
+    held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}
+    _refuse_mismatch(writer, held, schema)
+    missing = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in schema if f.name not in held]
+    if missing:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: StructType) -> None:
+    path, flow = writer.layout.table, writer.flow
     differing = [
-        f"column {name} is {held[name].simpleString()} in the table and {kind.simpleString()} in the spec"
-        for name, kind in wanted.items()
-        if name in held and held[name] != kind
+        f"column {f.name} is {held[f.name].simpleString()} in the table and {f.dataType.simpleString()} in the spec"
+        for f in schema
+        if held.get(f.name, f.dataType) != f.dataType
+    ]
+    spelled = {name.lower(): name for name in held}
+    differing += [
+        f"column {f.name} is spelled {spelled[f.name.lower()]} in the table"
+        for f in schema
+        if f.name not in held and f.name.lower() in spelled
     ]
     partitions = tables.partition_columns(path)
     if partitions != flow.target.partition_by:
@@ -94,9 +127,6 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
                 "or give the flow a new name: it starts with a table and a checkpoint of its own",
             ],
         )
-    missing = [f"{quoted(name)} {kind.simpleString()}" for name, kind in wanted.items() if name not in held]
-    if missing:
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:

@@ -1,0 +1,290 @@
+"""What the contract doesn't name and what files lack, by policy: told once, made columns in any order, or refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from draindown import drift, generations, tables
+from draindown.audit import audit
+from draindown.exits import Exit
+from draindown.report import Finding, StepReport, now
+from draindown.request import Again, Request
+from draindown.spark.replay_input import replay as read_again
+from tests.landing import Injected
+
+Make = Callable[[Mapping[str, Any]], Any]
+Record = Mapping[str, Any]
+COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "string"}
+FIRST = {"json": 1, "csv": 2, "parquet": 1}
+"""Number of a file's first record: in CSV the header is a record too."""
+KEYED = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
+
+
+def flow(form: str = "json", **more: Any) -> dict[str, Any]:
+    source = {"format": form, **more.pop("source", {})}
+    return {"source": source, "columns": COLUMNS, "target": KEYED, **more}
+
+
+def encoded(form: str, records: Sequence[Record]) -> bytes:
+    """A file of these records; in CSV and Parquet all have the columns of the first."""
+    if form == "json":
+        return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    out = io.BytesIO()
+    if form == "csv":
+        text = io.TextIOWrapper(out, newline="", write_through=True)
+        writer = csv.DictWriter(text, list(records[0]))
+        writer.writeheader()
+        writer.writerows(records)
+        return out.getvalue()
+    pq.write_table(pa.Table.from_pylist(list(records)), out)
+    return out.getvalue()
+
+
+def row(key: str, seq: int, **more: Any) -> dict[str, Any]:
+    return {"id": key, "seq": seq, "op": "u", "a": "x", **more}
+
+
+def respecified(here: Any, **changed: Any) -> None:
+    """The pipeline file as its owner changes it."""
+    document = here.spec.model_dump(mode="json")
+    document["flows"]["f"] |= changed
+    here.spec = type(here.spec).model_validate(document)
+
+
+def told(report: StepReport, *kinds: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.kind in kinds]
+
+
+def die_at(here: Any, step: str) -> None:
+    """Drain until the first batch reaches that step, where it dies."""
+    fired = []
+
+    def reached(at: str) -> None:
+        if at == step:
+            fired.append(at)
+            raise Injected(step)
+
+    assert here.drain(reached=reached)[1] == Exit.CRASH
+    assert fired == [step]
+
+
+def replay(here: Any, since: str, until: str) -> None:
+    asked = Again.model_validate({"since": since, "until": until})
+    request = Request(spec=here.spec, flow="f", step="drain", run_id="again", root=str(here.root), replay=asked)
+    assert read_again(request, here.spark, progress=lambda line: None).outcome == "done"
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tried_again(
+    landing: Make, form: str
+) -> None:
+    here = landing(flow(form))
+    here.land("1", encoded(form, [row("k1", 1), row("k2", 1)]))
+    gate = here.land("2", encoded(form, [row("k3", 1, gate=7), row("k4", 1, gate=12)]))
+    lacking = here.land("3", encoded(form, [{"id": "k5", "seq": 1, "op": "u", "b": "1.5"}]))
+    for failing in ("quarantined", "merged") if form == "json" else ("merged",):
+        die_at(here, failing)
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert [one["name"] for one in map(vars, drift.seen(here.layout))] == ["a", "gate", "b"]
+    new = {finding.subject: finding for finding in told(report, "new-field")}
+    assert set(new) == {"gate", "b"}
+    at = FIRST[form]
+    assert f"2 records, like int; first in {gate}:{at}" in new["gate"].detail
+    assert f"1 record, like double; renamed? a is gone there; first in {lacking}:{at}" in new["b"].detail
+    assert "add `gate: int` to columns" in new["gate"].next
+    (missing,) = told(report, "missing-column")
+    assert missing.subject == "a" and str(lacking) in missing.detail
+    here.land("4", encoded(form, [{"id": "k6", "seq": 1, "op": "u", "gate": 1, "b": "2"}]))
+    report, code = here.drain()
+    assert (code, report.findings) == (Exit.DONE, [])
+    assert len(drift.seen(here.layout)) == 3
+    rescued = {r["id"]: json.loads(r["_rescued"] or "{}") for r in here.rows()}
+    assert {key: {n: str(v) for n, v in held.items()} for key, held in rescued.items()} == {
+        "k1": {},
+        "k2": {},
+        "k3": {"gate": "7"},
+        "k4": {"gate": "12"},
+        "k5": {"b": "1.5"},
+        "k6": {"gate": "1", "b": "2"},
+    }
+    if form != "json":
+        return
+    # what the finding advises fills the older rows
+    respecified(here, columns={**COLUMNS, "gate": "int"})
+    asked = re.search(r"--from (\S+) --to (\S+)", new["gate"].next)
+    assert asked
+    replay(here, asked[1], asked[2])
+    held = {r["id"]: (r["gate"], r["_rescued"] and set(json.loads(r["_rescued"]))) for r in here.rows()}
+    assert held["k3"] == (7, None) and held["k4"] == (12, None) and held["k6"] == (1, {"b"})
+
+
+@pytest.mark.parametrize(("form", "way"), [("json", "discard"), ("csv", "policy"), ("parquet", "columns")])
+def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
+    landing: Make, form: str, way: str
+) -> None:
+    here = landing(flow(form, drift={"new": "refuse", "missing": "refuse"}))
+    here.land("1", encoded(form, [row("k1", 1), row("k2", 1)]))
+    bad = here.land("2", encoded(form, [row("k3", 1, gate=7), row("x", 1, gate=8) | {"seq": None}]))
+    gone = here.land("3", encoded(form, [{"id": "k4", "seq": 1, "op": "u"}]))
+    here.land("4", encoded(form, [row("k5", 1), {"id": "k1", "seq": 1, "op": "d", "a": None}]))
+    report, code = here.drain()
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
+    assert f"column `a` is in no record of {gone}" in report.error["found"]
+    assert f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}" in report.error["next"][-1]
+    assert not tables.exists(here.layout.table) and not tables.exists(here.layout.quarantine)
+    assert not drift.seen(here.layout)
+    if way == "discard":
+        generations.discard_files(here.layout, [str(bad), str(gone)], by="me", note="", at=now())
+    elif way == "policy":
+        respecified(here, drift={"new": "rescue", "missing": "accept"})
+    else:
+        respecified(here, columns=COLUMNS | {"gate": "int"}, drift={"new": "refuse"})
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    refused = 0 if way == "discard" else 1
+    assert {r["id"] for r in here.rows()} == {"k2", "k5"} | ({"k3", "k4"} if refused else set())
+    assert len(here.refused()) == refused
+    if way == "columns":
+        assert {r["gate"] for r in here.rows("select gate from t where id = 'k3'")} == {7}
+    elif way == "policy":
+        assert json.loads(here.rows("select _rescued from t where id = 'k3'")[0]["_rescued"]) == {"gate": "7"}
+
+
+def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """The table that `drift: {new: add}` makes of these records: contract, then added by name, then `_rescued`."""
+    reserved = {*COLUMNS, "arrived_at"}
+    split = []
+    for record in records:
+        taken: dict[str, str] = {}
+        for name in sorted(record.keys() - COLUMNS.keys()):
+            plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,126}", name) and name.lower() not in reserved
+            if plain and record[name] is not None and name.lower() not in (t.lower() for t in taken):
+                taken[name] = record[name]
+        if len(record.keys() - COLUMNS.keys()) > drift.MOST_ADDED:
+            taken = {}
+        left = {name: value for name, value in record.items() if name not in COLUMNS and name not in taken}
+        split.append((record, {name.lower(): value for name, value in taken.items()}, left))
+    names = sorted({name for record, taken, _ in split for name in taken})
+    newest: dict[str, tuple[Any, dict[str, Any], bool]] = {}
+    for record, taken, left in split:
+        content = {"op": record.get("op"), "a": record.get("a")} | {name: taken.get(name) for name in names}
+        content["_rescued"] = json.dumps(left, separators=(",", ":"), ensure_ascii=False) if left else None
+        delete = record.get("op") == "d"
+        rank = (record["seq"], delete, () if delete else tuple((v is not None, v) for v in content.values()))
+        if record["id"] not in newest or rank > newest[record["id"]][0]:
+            newest[record["id"]] = (rank, content, delete)
+    return {key: content for key, (_, content, delete) in newest.items() if not delete}
+
+
+def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
+    """Files of records with few keys and sequences, so that many tie, and fields that come and go."""
+    odd = ["new", "New", "other", "user-id", "_own", "ID", "arrived_at", "größe", "a b", "zz"]
+    files = []
+    for _ in range(4):
+        records = []
+        for _ in range(8):
+            more = {name: chance.choice(["1", "2", None]) for name in chance.sample(odd, chance.randint(0, 3))}
+            record = row(chance.choice("pqrst"), chance.randint(1, 2), a=chance.choice(["x", "y"]), **more)
+            records.append(record | {"op": chance.choice("uuud")})
+        files.append(records)
+    files[0].append(row("flood", 1, **{f"f{i}": "1" for i in range(drift.MOST_ADDED + 1)}))
+    return files
+
+
+def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
+    chance = random.Random(22)
+    files = _delivered(chance)
+    expected = _folded([record for file in files for record in file])
+    for per_batch, order in ((1, [0, 1, 2, 3]), (4, [2, 3, 1, 0])):
+        here = landing(flow(drift={"new": "add"}, source={"max_files_per_trigger": per_batch}))
+        for at, number in enumerate(order):
+            path = here.land(f"{at}", encoded("json", files[number]))
+            os.utime(path, (at, at))
+        if per_batch == 4:
+            die_at(here, "remembered")
+        report, code = here.drain()
+        assert code == Exit.DONE, report.error
+        found = {}
+        for held in here.rows():
+            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", "_changed_at")}
+            found[held["id"]] = content
+        assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
+            key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
+        }
+        plain = [{key: {**content, "_rescued": None} for key, content in side.items()} for side in (found, expected)]
+        assert plain[0] == plain[1], order
+        here.sums()
+        assert audit(here.spec, "f", root=here.root).clean
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str) -> None:
+    here = landing(flow(form, drift={"new": "add"}, source={"max_files_per_trigger": 1}))
+    here.land("1", encoded(form, [row("k1", 1)]))
+    path = here.land("2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)]))
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    done = [commit["operation"] for commit in tables.history(here.layout.table, 2)]
+    assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
+    assert {finding.subject for finding in told(report, "new-column")} == {"gate", "tail"}
+    assert all(f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column"))
+    held = {r["id"]: (r["gate"], r["tail"], r["_rescued"]) for r in here.rows()}
+    assert held == {"k1": (None, None, None), "k2": ("7", "N1", '{"_own":"o"}'), "k3": ("8", None, None)}
+
+
+def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
+    bomb = row("bomb", 1, **{f"f{i}": i for i in range(10_000)})
+    spread = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(drift.MOST_ADDED + 1)]
+    here = landing(flow())
+    wide = [row("w", 1, **{f"h{i}": 1 for i in range(first, first + 150)}) for first in (0, 150, 300)]
+    here.land("1", encoded("json", [bomb, *spread, *wide]))
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert len(report.findings) <= 11
+    assert len(drift.seen(here.layout)) == drift.MOST_REMEMBERED + 1
+    assert len(json.loads(here.rows("select _rescued from t where id = 'bomb'")[0]["_rescued"])) == 10_000
+
+    here = landing(flow(drift={"new": "add"}))
+    here.land("1", encoded("json", [bomb, row("k", 1, one="1")]))
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert len(tables.query(here.layout.table, "select * from t").schema.names) == len(COLUMNS) + 3
+    assert f"more than {drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
+    before = tables.version(here.layout.table)
+    here.land("2", encoded("json", spread))
+    report, code = here.drain()
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert tables.version(here.layout.table) == before
+
+
+def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -> None:
+    here = landing(flow())
+    here.land("1", encoded("json", [row("k1", 1)]))
+    assert here.drain()[1] == Exit.DONE
+    before = tables.version(here.layout.table)
+    here.land("2", encoded("json", [row("k2", 1)]))
+    for changed in ({"seq": "bigint not null"}, {"A": "string"}):
+        columns = {
+            name: kind for name, kind in COLUMNS.items() if name.lower() not in map(str.lower, changed)
+        } | changed
+        respecified(here, columns=columns)
+        report, code = here.drain()
+        assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "table-mismatch")
+        assert tables.version(here.layout.table) == before
+    respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
+    assert here.drain()[1] == Exit.DONE
+    assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}
+    assert audit(here.spec, "f", root=here.root).clean
