@@ -24,17 +24,17 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
     here = setting(ctx)
     spec = here.spec(pipeline)
     found = {name: planned(here, spec, name) for name in flows(spec, flow)}
-    unnamed = {name: _unnamed(spec, name) for name in found}
+    unnamed = {name: [row for row in _unnamed(spec, name) if row["kind"] == "new-field"] for name in found}
     data = {
         name: {
             "plan": part.model_dump(mode="json"),
             "findings": [f.model_dump(mode="json") for f in findings],
-            "drift": [row for row in unnamed[name] if row["kind"] == "new-field"],
+            "drift": unnamed[name],
         }
         for name, (part, findings) in found.items()
     }
     texts = [
-        _plan_text(f"{spec.pipeline}/{name}", *parts, _drift_line(data[name]["drift"], spec.pipeline, name))
+        _plan_text(f"{spec.pipeline}/{name}", *parts, _drift_line(unnamed[name], spec.pipeline, name))
         for name, parts in found.items()
     ]
     text = "\n\n".join(texts)
