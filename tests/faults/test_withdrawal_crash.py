@@ -24,6 +24,7 @@ from draindown.report import StepReport
 from draindown.spark.runner import attempt
 from draindown.spark.session import session
 from draindown.spark.withdrawal import withdraw
+from tests.faults import lakes
 from tests.landing import Landing
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def clean(home: Path) -> Landing:
 def killed(home: Path) -> Path:
     step = home.name
     assert run(step, lake(home)) == -signal.SIGKILL
-    assert (home / "fired").exists()
+    assert lakes.gone(int((home / "fired").read_text()))  # until then it holds the lease
     landing = clean(home)
     assert quarantine.counts(landing.layout).open == WITHDRAWN[step]
     assert len(landing.rows()) == 3 - WITHDRAWN[step]
