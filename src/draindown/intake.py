@@ -27,6 +27,9 @@ from draindown.verify import Skipped, Unreadable, Verified, sha256_of, verify
 FILES_PER_CUT = 2000
 """Files of one batch at most: each costs the engine a task or part of one, however small it is."""
 
+SHAPES_PER_CUT = 32
+"""Headers or schemas of one batch at most: each is a part of its plan, which grows with them."""
+
 _FLOOR, _CEILING, _HEAP_SHARE = 32 * 1024**2, 1024**3, 8
 _AT_ONCE = 512
 _THREADS = 4
@@ -107,12 +110,15 @@ def cut(files: Sequence[Verified], bound: Bound) -> list[list[Verified]]:
 
 def _cuts(files: Iterable[Verified], bound: Bound) -> Iterator[list[Verified]]:
     group: list[Verified] = []
+    shapes: set[str] = set()
     size = 0
     for file in files:
-        if group and (size + file.raw_bytes > bound.bytes or len(group) >= bound.files):
+        full = size + file.raw_bytes > bound.bytes or len(group) >= bound.files
+        if group and (full or len(shapes | {file.shape}) > SHAPES_PER_CUT):
             yield group
-            group, size = [], 0
+            group, shapes, size = [], set(), 0
         group.append(file)
+        shapes.add(file.shape)
         size += file.raw_bytes
     if group:
         yield group

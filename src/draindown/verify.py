@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from draindown.columnar import Unsupported, orc_batches, parquet_batches
+from draindown.columnar import Measured, Unsupported, digest, measured, shape_of
 from draindown.lines import LineCounter, LineTooLong
 from draindown.listing import SourceFile, shown
 from draindown.report import Finding
@@ -26,6 +26,9 @@ LINE_LIMIT = 64 * 1024**2
 """Bytes of one line beyond which a file is parked whole: no engine could hold the row."""
 UNPACKED_LIMIT = 4 * 1024**3
 """Bytes a compressed file may unpack to; it can't be split, so one task would have to read it all."""
+
+_BLOW_UP, _BLOWN_UP = 250, 256 * 1024**2
+"""Times its size that a file may unpack to, once past so many bytes. Text packs 5 to 50 times, blank lines 1,000."""
 
 _GZIP = b"\x1f\x8b"
 _MAGIC = {
@@ -52,7 +55,10 @@ _OTHER_CODECS = (".bz2", ".deflate", ".snappy", ".lz4", ".zst", ".lzo", ".xz", "
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A file that can be read whole. `raw_bytes` is its size unpacked; counts are None where the format has none."""
+    """A file that can be read whole. `raw_bytes` is its size unpacked; counts are None where the format has none.
+
+    Files of one `shape` (CSV header, schema) are read by one plan.
+    """
 
     path: str
     size: int
@@ -65,6 +71,7 @@ class Verified:
     header: str | None = None
     multiline: bool = False
     bom: bool = False
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,7 @@ def _text(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, Any]
         "header": header,
         "multiline": counter.multiline,
         "bom": counter.bom,
+        "shape": digest(header or ""),
     }
 
 
@@ -195,10 +203,10 @@ def _unpacked(file: SourceFile, data: _Bytes) -> Iterator[bytes]:
         raise _Broken("not-gzip", "is named .gz, but does not begin like gzip")
     if not named and data.head.startswith(_GZIP):
         raise _Broken("gzip-not-named", "begins like gzip, but is not named .gz, by which the engine would know")
-    return _gunzip(data) if named else data.chunks()
+    return _gunzip(data, file.size) if named else data.chunks()
 
 
-def _gunzip(data: _Bytes) -> Iterator[bytes]:
+def _gunzip(data: _Bytes, size: int) -> Iterator[bytes]:
     """The content of all members, at most a chunk at a time, however much a chunk unpacks to."""
     member, total = None, 0
     for packed in data.chunks():
@@ -214,6 +222,8 @@ def _gunzip(data: _Bytes) -> Iterator[bytes]:
             total += len(piece)
             if total > UNPACKED_LIMIT:
                 raise _Broken("too-large", f"unpacks to more than {UNPACKED_LIMIT} bytes; deliver smaller files")
+            if total > max(_BLOWN_UP, _BLOW_UP * size):
+                raise _Broken("too-large", f"unpacks to more than {_BLOW_UP} times its size; deliver it plain")
             yield piece
             packed = member.unconsumed_tail
             if member.eof:
@@ -228,13 +238,22 @@ def _columnar(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, 
     magic = b"PAR1" if source.format == "parquet" else b"ORC"
     if not data.head.startswith(magic):
         raise _Broken("wrong-container", f"does not begin like {source.format}")
+    found = Measured()
     try:
-        records = raw_bytes = 0
-        for batch in parquet_batches(file.path) if source.format == "parquet" else orc_batches(file.path):
-            records += batch.num_rows
-            raw_bytes += batch.nbytes
+        for found in measured(file.path, source.format, LINE_LIMIT):
+            _refuse_bomb(file, found)
+        shape = digest(shape_of(file.path, source.format))
     except Unsupported as error:
         raise _Broken(error.reason, str(error)) from None
+    except _Broken:
+        raise
     except Exception as error:  # whatever a reader of a broken file raises, the file is what is broken
         raise _Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
-    return {"records": records, "raw_bytes": raw_bytes}
+    return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
+
+
+def _refuse_bomb(file: SourceFile, found: Measured) -> None:
+    if found.longest > LINE_LIMIT:
+        raise _Broken("record-too-long", f"holds a value of {found.longest} bytes; at most {LINE_LIMIT}")
+    if found.bytes > max(UNPACKED_LIMIT, _BLOW_UP * file.size):
+        raise _Broken("too-large", f"unpacks to more than {_BLOW_UP} times its size; deliver smaller files")

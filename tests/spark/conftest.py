@@ -51,6 +51,12 @@ class Landing:
         path.write_bytes(content)
         return path
 
+    def write_pipeline(self) -> None:
+        """Write dags/pipelines/p.yaml, for commands as people type them."""
+        home = self.root / "dags" / "pipelines"
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "p.yaml").write_text(self.spec.model_dump_json(exclude_defaults=True))
+
     def drain(self, **hooks: Any) -> tuple[StepReport, Exit]:
         """Drain once as a job does: the report and the exit code."""
         self.runs += 1

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from draindown.audit import audit
 from draindown.exits import Exit
 
 COLUMNS = {
@@ -159,6 +160,8 @@ CASES = {
         clash("at", "2024-01-01T24:10:00"),
         clash("at", "today"),
         clash("plain", "12:30"),
+        clash("at", "2024-03-10T02:30:00"),
+        clash("at", "2024-11-03T01:30:00"),
         (fields(id=501, at="2024-07-01T12:00:00"), 501),
         (fields(id=502, at="2024-07-01T12:00:00+05:45"), 502),
         (fields(id=503, day="2024-02-29", plain="2024-07-01 12:00:00"), 503),
@@ -381,6 +384,7 @@ def test_what_is_no_file_to_read_is_named(drained: Any) -> None:
 def test_the_next_run_is_clean(drained: Any) -> None:
     report, code = drained.drain()
     assert (code, report.outcome, report.drain.parked_files) == (Exit.DONE, "idle", 0)
+    assert audit(drained.spec, "f", root=drained.root).residues == []
     assert len(drained.rows("select 1 from t")) == len(drained.table)
 
 

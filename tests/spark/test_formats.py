@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +16,8 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
+from draindown.audit import audit
+from draindown.cli import main
 from draindown.exits import Exit
 from draindown.spark.reading import split_records
 
@@ -50,7 +53,8 @@ CSV = {
     "bom.csv": (b"\xef\xbb\xbfid,s\n101,a\n", {}, {101: "a"}),
     "zipped.csv.gz": (gzip.compress(b"s,id\na,111\nb,x\n"), {3: ("type", "id")}, {111: "a"}),
     "folded.csv.gz": (gzip.compress(b'\xef\xbb\xbfs,id\n"a\nb",121\nb,x\n'), {3: ("type", "id")}, {121: "a\nb"}),
-    "no-header.csv": (b"131,a,1\n132,b,2\n", {2: ("malformed", None)}, {}),
+    "no-header.csv": (b"131,a,1\n132,b,2\n", {1: ("malformed", None), 2: ("malformed", None)}, {}),
+    "one-record.csv": (b"133,a,1\n", {1: ("malformed", None)}, {}),
     "twice.csv": (b"id,s,s\n141,a,b\n", {2: ("malformed", None)}, {}),
     "other-twice.csv": (b"id,x,x\n151,a,b\n", {2: ("malformed", None)}, {}),
     "extra-name.csv": (b"id,_extra\n161,a,b\n", {}, {161: None}),
@@ -91,6 +95,7 @@ def test_csv_holds_nothing_else(csv: Any) -> None:
     csv.sums()
     report, code = csv.drain()
     assert (code, report.outcome) == (Exit.DONE, "idle")
+    assert audit(csv.spec, "f", root=csv.root).residues == []
 
 
 def test_csv_rescues_what_the_contract_does_not_name(csv: Any) -> None:
@@ -233,6 +238,16 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             {2: ("type", "s")},
             {91: {"s": "ok"}},
         ),
+        "too-large": (
+            pa.table({"id": [95, 96], "s": ["x" * 9_000_000, "y"]}),
+            {1: ("too_large", None)},
+            {96: {"s": "y"}},
+        ),
+        "wide": (
+            pa.table({"id": [97, None], "s": ["w", "x"], **{f"w{n}": [n, None] for n in range(600)}}),
+            {2: ("missing", "id")},
+            {97: {"s": "w"}},
+        ),
         "no-rows": (pa.table({"id": pa.array([], pa.int32())}), {}, {}),
         "many": (
             pa.table({"id": pa.array([None if n == 4_321 else 100_000 + n for n in range(5_000)])}),
@@ -297,6 +312,7 @@ def test_columnar_rescues_and_parks(columnar: Any) -> None:
         "_t0": 1,
     }
     assert columnar.table[1]["_rescued"] is None
+    assert json.loads(columnar.table[97]["_rescued"]) == {f"w{n}": n for n in range(600)}
     bad = f"bad-{columnar.format}"
     assert columnar.parked() == {"half": bad, "other": "wrong-container"}
 
@@ -311,6 +327,28 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
 def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
     report, code = columnar.drain()
     assert (code, report.outcome) == (Exit.DONE, "idle")
+    assert audit(columnar.spec, "f", root=columnar.root).residues == []
+
+
+def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(landing: Make) -> None:
+    here = landing({"source": {"format": "parquet"}, "columns": {"id": "int", "d": "double"}})
+    table = pa.table({"id": [1, 2], "d": [1.5, 2.5]})
+    pq.write_table(table, here.files / "good")
+    pq.write_table(table, here.files / "brotli", compression="brotli")
+    pq.write_table(
+        table, here.files / "odd", use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT", "id": "PLAIN"}
+    )
+    report, code = here.drain()
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
+    assert ("odd" in report.error["found"], "good" in report.error["found"]) == (True, False)
+    assert here.parked() == {"brotli": "unsupported-compression"}
+    here.write_pipeline()
+    assert main(["--root", str(here.root), *shlex.split(report.error["next"][0])[1:]]) == 0
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    assert sorted(row["id"] for row in here.rows()) == [1, 2]
+    assert audit(here.spec, "f", root=here.root).residues == []
+    assert here.drain()[0].outcome == "idle"
 
 
 def test_only_empty_columnar_files(landing: Make) -> None:

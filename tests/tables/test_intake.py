@@ -64,6 +64,13 @@ def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], 
         assert len(group) == count or sum(f.raw_bytes for f in [*group, following[0]]) > size
 
 
+def test_a_cut_holds_files_of_few_shapes() -> None:
+    many = [Verified(f"/{n}", 1, 0, raw_bytes=1, shape=str(n % 40)) for n in range(120)]
+    cuts = cut(many, Bound(10**6, 1000, ""))
+    assert [file for group in cuts for file in group] == many
+    assert [len({file.shape for file in group}) for group in cuts] == [32, 32, 32, 24]
+
+
 @pytest.mark.parametrize(
     ("source", "heap", "expected"),
     [

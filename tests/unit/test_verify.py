@@ -127,6 +127,39 @@ def test_a_bomb_is_parked_without_being_unpacked_whole(tmp_path: Path, monkeypat
     assert result.reason == "too-large"
 
 
+def test_blank_lines_packed_a_thousand_times_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOWN_UP", 4 * 1024**2)
+    result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"\n" * (8 * 1024**2)))
+    assert isinstance(result, Unreadable)
+    assert (result.reason, "250 times" in result.detail) == ("too-large", True)
+    assert isinstance(judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2))), Verified)
+
+
+def test_a_long_value_that_every_row_names_is_held_once(tmp_path: Path) -> None:
+    value = pa.DictionaryArray.from_arrays(pa.array([0] * 6000, pa.int32()), pa.array(["z" * 1024**2]))
+    path = tmp_path / "bomb.parquet"
+    pyarrow.parquet.write_table(pa.table({"s": value}), path, compression="zstd")
+    result = judge(path, None, "parquet")
+    assert isinstance(result, Unreadable)
+    assert (path.stat().st_size < 20_000, result.reason) == (True, "too-large")
+
+
+@pytest.mark.parametrize("rows", [1, 2000])
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_a_value_no_engine_can_hold_parks_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, rows: int
+) -> None:
+    monkeypatch.setattr(module, "LINE_LIMIT", 100_000)
+    path = tmp_path / f"a.{format}"
+    for size, verdict in ((90_000, Verified), (300_000, Unreadable)):
+        table = pa.table({"s": [{"in": [["x" * size]]}] + [{"in": [["y"]]}] * (rows - 1)})
+        (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(table, path)
+        result = judge(path, None, format)
+        assert isinstance(result, verdict), result
+    assert isinstance(result, Unreadable)
+    assert result.reason == "record-too-long"
+
+
 def test_a_file_with_a_line_no_engine_can_hold_is_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_LIMIT", 3 * 1024**2)
     result = judge(tmp_path / "a.json", b"a\n" + b"b" * (5 * 1024**2) + b"\nc\n", max_record_bytes=1024)

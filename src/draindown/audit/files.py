@@ -88,7 +88,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
                 facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", "blank"))
             continue
         if row:
-            facts.residues += _raw_residues(path, record, row, multiline)
+            facts.residues += _raw_residues(path, record, row)
         else:
             facts.accepted += 1
         if row is None or refusals.is_released(row):
@@ -112,14 +112,21 @@ def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     if flow.source.format != "csv" or not flow.source.header:
         return None
     # whatever the intake says: the audit reads for itself
-    return next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
+    first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
+    # one that names no column of the contract is no header, but the first of the records that are refused
+    return first if first is not None and set(_names_in(first, flow)) & set(flow.columns) else None
 
 
-def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any], multiline: bool) -> Iterator[Residue]:
-    where = f"{path}:{record.position}"
-    raw = record.raw
-    if multiline:  # its records pass through text, where a byte that is no UTF-8 becomes U+FFFD
-        raw = raw.decode("utf-8", "replace").encode()
+def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
+    try:
+        cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source.delimiter)
+    except ValueError:
+        return []
+    return [cell.strip() for cell in cells]
+
+
+def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
+    where, raw = f"{path}:{record.position}", record.raw
     kept, length = row.get("raw_bytes"), row.get("raw_length")
     if kept is None:
         kept = (row["raw"] or "").encode("utf-8", "surrogatepass")
@@ -142,7 +149,7 @@ class _KeySink:
         self._rows: list[list[str | None]] = []
         names = list(flow.columns)
         if header is not None:
-            names = [cell.strip() for cell in cells_of(header, flow.source.delimiter)]
+            names = _names_in(header, flow)
         self._read = FieldReader(flow.source, keys.names if keys else [], names)
 
     def take(self, record: RawRecord) -> None:

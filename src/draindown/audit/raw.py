@@ -10,6 +10,7 @@ import bz2
 import csv
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import re
@@ -151,7 +152,7 @@ def cells_of(raw: bytes, delimiter: str) -> list[str]:
     """The cells of one CSV record. Raises ValueError."""
     text = raw.decode("utf-8")
     try:
-        return next(csv.reader(text.splitlines(keepends=True), delimiter=delimiter), [])
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     except csv.Error as error:
         raise ValueError(str(error)) from error
 

@@ -21,7 +21,7 @@ from draindown.drift import Known
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, withheld
+from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, unreadable, withheld
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
@@ -112,15 +112,17 @@ class Counted:
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """Apply one batch and return its ledger row; a batch that the target holds already changes nothing.
 
-    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, and what reading and
-    merging raise.
+    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and
+    what reading and merging raise.
     """
     if batch.writer.is_done():
         return _done_before(batch)
     with configured(spark, _settings(batch)):
-        parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
+        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
+            parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
         with _persisted(frame):
-            counted = _count(parsed, frame, batch)
+            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
+                counted = _count(parsed, frame, batch)
             _lines_agree(batch, counted)
             batch.was_read()
             batch.reached("read")
@@ -262,17 +264,18 @@ def _lines_agree(batch: Batch, counted: Counted) -> None:
     seen: Counter[str] = Counter()
     for uri, _, lines, _ in counted.blocks:
         seen[local_path(uri)] += lines
-    wrong = [
-        f"{file.path}: {file.counted} lines when it was taken in, {seen[file.path]} now"
+    wrong = {
+        file.path: f"{file.path}: {file.counted} lines when it was taken in, {seen[file.path]} now"
         for file in batch.files
         if not file.multiline and file.counted != seen[file.path]
-    ]
+    }
     if wrong:
         raise TerminalError(
             "lines-differ",
             tried=f"read cut {batch.cut} of flow {batch.writer.layout.flow}",
-            found="; ".join(wrong[:5]),
-            next=f"draindown audit {batch.writer.layout.pipeline}",
+            found="; ".join(list(wrong.values())[:5]),
+            changed="nothing of this batch is in the table",
+            next=[f"draindown audit {batch.writer.layout.pipeline}", unreadable.discarding(batch.writer.layout, wrong)],
         )
 
 

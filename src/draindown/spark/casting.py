@@ -1,6 +1,7 @@
 """A cell as its column's type, or NULL where it is no such value. Nothing is guessed and nothing is cut off:
 
-infinite and NaN are no numbers, 4.7 is no int, a number is no time, a time of day is no timestamp, and -0.0 is 0.0.
+infinite and NaN are no numbers, 4.7 is no int, a number is no time, a time of day is no timestamp, a local time that
+clocks skip or show twice is no timestamp either, and -0.0 is 0.0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NUMBERS = (*_INTEGRAL, "float", "double", "decimal")
 _FINITE = ("float", "double")
+_OVERLAPS = (" + interval 1 hour", " + interval 30 minutes")
 
 
 def typed(frame: DataFrame, cell: str, kind: str) -> Column:
@@ -34,7 +36,7 @@ def typed(frame: DataFrame, cell: str, kind: str) -> Column:
     elif "<" in kind or _is_nested(held):
         result = _from_text(frame.sparkSession, f"to_json({cell})", kind)
     else:
-        result = _from_value(cell, held, kind)
+        result = _from_value(frame.sparkSession, cell, held, kind)
     if kind in _FINITE:
         result = F.when(F.abs(result) < float("inf"), result + F.lit(0.0).cast(kind))
     return result
@@ -86,11 +88,37 @@ def _from_text(spark: SparkSession, text: str, kind: str) -> Column:
     result = F.expr(f"try_cast({text} as {kind})")
     if kind in _TIMES:  # else `12:30` is today, and 19782 a year
         whole_date = f"substring(ltrim({text}), 5, 1) = '-' and octet_length({text}) > 7"
-        length = f" and length(trim({text})) <= 10" if kind == "date" else ""
-        return F.when(F.expr(whole_date + length), result)
+        more = f" and length(trim({text})) <= 10" if kind == "date" else _once(spark, text) if kind == _TIMES[1] else ""
+        return F.when(F.expr(whole_date + more), result)
     if kind in _FINITE:  # else Java's 1.5d and NaN count
         return F.when(F.expr(f"substring(rtrim({text}), -1, 1) between '.' and '9'"), result)
     return result
+
+
+def one_moment(zone: str) -> bool:
+    """Whether each local time of the zone is exactly one moment: it never changes its clocks."""
+    return zone.upper() in ("UTC", "GMT", "Z") or zone.startswith(("+", "-", "Etc/"))
+
+
+def _once(spark: SparkSession, text: str) -> str:
+    """Condition: the text names its own zone, or a local time that clocks show exactly once in the session's zone.
+
+    Spark moves a time that is skipped by an hour, and takes the first of two. Only a text without zone and with a time
+    can take a `Z`; a lone date is its first moment.
+    """
+    bare = f"try_cast(concat(rtrim({text}), 'Z') as timestamp) is null"
+    local = f"try_cast({text} as timestamp_ntz)"
+    return f" and ({bare} or {_is_once(f'try_cast({text} as timestamp)', local)})" if _changes_clocks(spark) else ""
+
+
+def _changes_clocks(spark: SparkSession) -> bool:
+    return not one_moment(str(spark.conf.get("spark.sql.session.timeZone")))
+
+
+def _is_once(moment: str, local: str) -> str:
+    """Condition: `moment`, which Spark made of `local`, shows that time, and no later one does."""
+    shown = [f"cast({moment}{later} as timestamp_ntz)" for later in ("", *_OVERLAPS)]
+    return f"{shown[0]} = {local} and " + " and ".join(f"{again} <> {local}" for again in shown[1:])
 
 
 def _from_json(spark: SparkSession, text: str, kind: str) -> Column:
@@ -101,7 +129,7 @@ def _from_json(spark: SparkSession, text: str, kind: str) -> Column:
     return F.when(F.expr(whole), try_eval(spark, f"from_json({text}, {literal(kind)}, {options})"))
 
 
-def _from_value(cell: str, held: DataType, kind: str) -> Column:
+def _from_value(spark: SparkSession, cell: str, held: DataType, kind: str) -> Column:
     source = held.typeName() if not isinstance(held, BinaryType) else "binary"
     family = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}.get(source, source)
     result = F.expr(f"try_cast({cell} as {kind})")
@@ -116,5 +144,6 @@ def _from_value(cell: str, held: DataType, kind: str) -> Column:
     if (family in _NUMBERS and kind.startswith(_NUMBERS)) or (isinstance(held, DateType) and kind in _TIMES):
         return result
     if source.startswith("timestamp") and kind in _TIMES[1:]:
-        return result
+        unsure = source == "timestamp_ntz" and kind == "timestamp" and _changes_clocks(spark)
+        return F.when(F.expr(_is_once(f"cast({cell} as timestamp)", cell)), result) if unsure else result
     return F.expr(f"try_cast(cast({cell} as string) as {kind})") if kind not in _TIMES else F.lit(None).cast(kind)

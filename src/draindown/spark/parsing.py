@@ -13,7 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.spark.casting import can_clash, is_there, text_of, typed
+from draindown.spark.casting import can_clash, is_there, one_moment, text_of, typed
 from draindown.spark.evaluation import quoted, try_eval
 from draindown.spark.reading import PLACE, union
 from draindown.spark.records import Records
@@ -91,6 +91,10 @@ def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Colu
     )
 
 
+def _called(kind: str, zone: str) -> str:
+    return kind if kind != "timestamp" or one_moment(zone) else f"{kind} that clocks in {zone} show once"
+
+
 def may_be_refused_later(flow: FlowSpec) -> bool:
     """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
     return flow.is_keyed and (flow.transform is not None or bool(set(flow.target.keys) & set(flow.target.partition_by)))
@@ -114,10 +118,10 @@ class _Refusal:
 
 def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator[_Refusal]:
     """In the order in which the first one counts."""
+    size, limit = records.size, flow.source.max_record_bytes
+    shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
+    yield _Refusal(size > limit, "too_large", found=shown)
     if records.whole_text:
-        size, limit = F.octet_length("_raw"), flow.source.max_record_bytes
-        shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
-        yield _Refusal(size > limit, "too_large", found=shown)
         yield _Refusal(~F.is_valid_utf8(F.col("_raw")), "malformed", detail="not valid UTF-8")
     yield _Refusal(F.col("_broken").isNotNull(), "malformed", found=F.col("_broken"))
     essential = {*flow.target.keys, *flow.target.sequence_by}
@@ -125,7 +129,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
         value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
         if can_clash(records.frame, f"_t{i}", column.type):
             clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
-            yield _Refusal(clash, "type", name, column.type)
+            yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone))
         if not column.nullable or name in essential:
             yield _Refusal(~spared & value.isNull(), "missing", name)
     for rule, expression in flow.rules.items():

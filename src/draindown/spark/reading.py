@@ -11,7 +11,7 @@ import gzip
 import re
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby, islice
@@ -19,19 +19,29 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from draindown.columnar import blocks, shape_of
 from draindown.spark.evaluation import quoted
 
 PLACE = ("_file", "_block", "_id")
 """Columns every reader adds: the file as Spark names it (URI), the start of the block, a number rising within it."""
 
-SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
-"""Session settings that reading needs: without this one, Spark refuses the timestamps that pandas writes."""
+_NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
+SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
+"""Session settings that reading needs: without the first, Spark refuses the timestamps that pandas writes.
+
+The second is put back after a batch in which `_respooled` turned it off.
+"""
+
+_WIDE = 500
+"""Columns of a file above which Spark reads a copy that holds them as one: it compares plans column by column, and for
+each column looks at all. 10,000 of them take it minutes."""
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -63,24 +73,47 @@ def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     return lines.select("value", *_place(lines))
 
 
-def columnar_groups(spark: SparkSession, files: Sequence[InputFile], form: str) -> list[DataFrame]:
-    """One frame per distinct file schema: `_row`, a struct of the file's own columns, plus PLACE."""
+def columnar_groups(
+    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]
+) -> list[DataFrame]:
+    """One frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
+
+    `_size`: bytes of the row's texts and binaries, without those inside nested values. Columns that aren't `known`
+    stand in a struct `_more`, too, if there are any.
+    """
     filled = [file for file in files if file.counted]
-    groups = _by(filled, lambda file: _schema_of(file.path, form))
-    return [_rows(spark, group, form) for group in groups] or [spark.createDataFrame([], _NO_ROWS)]
+    groups = _by(filled, lambda file: shape_of(file.path, form))
+    return [_rows(spark, group, form, known) for group in groups] or [spark.createDataFrame([], _NO_ROWS)]
 
 
-_NO_ROWS = "_row struct<_none: string>, _file string, _block long, _id long"
+_NO_ROWS = "_row struct<_none: string>, _size long, _file string, _block long, _id long"
 
 
-def _rows(spark: SparkSession, files: Sequence[InputFile], form: str) -> DataFrame:
-    if form == "orc" and _has_moments(files[0].path):
-        return _respooled(spark, files)
+def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+    if (form == "orc" and _has_moments(files[0].path)) or _columns_of(files[0].path, form) > _WIDE:
+        return _respooled(spark, files, form, known)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
     counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
     nanos = _nanosecond_columns(files[0].path, counted) if form == "parquet" else {}
     own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
-    return rows.select(F.struct(*own).alias("_row"), *_place(rows))
+    return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
+
+
+def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
+    """`_size` and, if there are unknown columns, `_more`."""
+    texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
+    sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
+    size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
+    more = [
+        _from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name))
+        for name in schema.names
+        if name not in known
+    ]
+    return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
+
+
+def _columns_of(path: str, form: str) -> int:
+    return len(pq.read_schema(path) if form == "parquet" else orc.ORCFile(Path(path)).schema)
 
 
 def _has_moments(path: str) -> bool:
@@ -88,22 +121,34 @@ def _has_moments(path: str) -> bool:
     return any(pa.types.is_timestamp(kind) and kind.tz for kind in _types(orc.ORCFile(Path(path)).schema))
 
 
-def _respooled(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
-    """Rows of ORC files by way of a Parquet file, stripe by stripe: `_row` plus PLACE (one block per file)."""
-    schema = orc.ORCFile(Path(files[0].path)).schema
-    kinds = [("_row", pa.struct(list(schema))), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())]
+def _respooled(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+    """Rows by way of a Parquet file of few columns, made a block of rows at a time (to Spark, one block per file)."""
+    schema = pq.read_schema(files[0].path) if form == "parquet" else orc.ORCFile(Path(files[0].path)).schema
+    more = [field for field in schema if field.name not in known]
+    kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
+    kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
     spool = _spool(spark)
     with pq.ParquetWriter(spool, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
         for file in files:
-            content, before = orc.ORCFile(Path(file.path)), 0
-            for stripe in range(content.nstripes):
-                rows = content.read_stripe(stripe)
+            before = 0
+            for rows in blocks(file.path, form):
                 size = rows.num_rows
                 ids = pa.array(range(before, before + size), pa.int64())
-                held = [rows.to_struct_array(), [_uri(file)] * size, [0] * size, ids]
+                held = [rows.to_struct_array(), _sizes(rows), [_uri(file)] * size, [0] * size, ids]
+                held += [rows.select([field.name for field in more]).to_struct_array()] if more else []
                 out.write_table(pa.table(held, schema=pa.schema(kinds)))
                 before += size
+    spark.conf.set(_NESTED, "false")  # it keeps room for 4,096 rows of each field: thousands of them fill the heap
     return spark.read.parquet(escape(str(spool)))
+
+
+def _sizes(rows: pa.RecordBatch) -> pa.Array:
+    """Bytes of each row's texts and binaries."""
+    texts = [c for c in rows.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
+    sizes = pa.array([0] * rows.num_rows, pa.int64())
+    for column in texts:
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()))
+    return sizes
 
 
 def _types(nested: Iterable[pa.Field]) -> Iterator[pa.DataType]:
@@ -272,21 +317,15 @@ def _by(files: Sequence[InputFile], key: Callable[[InputFile], str]) -> list[lis
     return [list(group) for _, group in groupby(ordered, key)]
 
 
-def _schema_of(path: str, form: str) -> str:
-    if form == "parquet":
-        return str(pq.read_metadata(path).schema).partition("\n")[2]  # the first line holds an address
-    return str(orc.ORCFile(Path(path)).schema)
-
-
 def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int, int]]:
     """What to add to `_id` to get a record's number.
 
     `counts`: (file, block, rows, smallest id) per block; returns (file, block, offset). Shapes as in PLACE.
     """
     result = []
-    for _, blocks in groupby(sorted(counts), key=lambda row: row[0]):
+    for _, parts in groupby(sorted(counts), key=lambda row: row[0]):
         before = 0
-        for file, block, rows, smallest in blocks:
+        for file, block, rows, smallest in parts:
             result.append((file, block, before - smallest + 1))
             before += rows
     return result

@@ -8,6 +8,7 @@ PLACE, and whatever `cell` and `raw` read from.
 from __future__ import annotations
 
 import csv
+import io
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,12 +45,14 @@ _NOTHING = "cast(null as string)"
 class Records:
     """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast).
 
-    `raw` is the record as it came; `whole_text` says that this is text, to be held against limits and encoding.
+    `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
+    many bytes of text and binary it holds, to be held against the limit.
     """
 
     frame: DataFrame
     cell: Callable[[str], Column]
     raw: Column
+    size: Column
     whole_text: bool = True
 
 
@@ -61,7 +64,8 @@ def read(
 ) -> list[Records]:
     """The records of the batch's files: one entry per distinct header or file schema. `known`: what is no news."""
     if flow.source.format in ("parquet", "orc"):
-        return [_columnar(frame, flow, known) for frame in columnar_groups(spark, files, flow.source.format)]
+        groups = columnar_groups(spark, files, flow.source.format, flow.columns)
+        return [_columnar(frame, flow, known) for frame in groups]
     if flow.source.format == "csv":
         return [_csv(_csv_lines(spark, group, flow), flow, header, known) for header, group in by_header(files)]
     return [from_lines(read_text(spark, files), flow, known=known)]
@@ -132,7 +136,8 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
         return F.struct(text.alias(PAIR[0]), F.col(f"_exact.{quoted(name)}").alias(PAIR[1])) if name in exact else text
 
     kept = ("_m", "_exact") if exact else ("_m",)
-    return Records(_finish(frame, broken, unknown, fields.of_map(flow, known), *kept), cell, F.col("_raw"))
+    marks = fields.of_map(flow, known)
+    return Records(_finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"))
 
 
 def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
@@ -140,14 +145,15 @@ def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
     if not flow.source.header or header is None:
         return list(flow.columns), None
     try:
-        names = next(csv.reader(header.splitlines(keepends=True), delimiter=flow.source.delimiter), [])
+        # not splitlines: it also splits at what is no line end, such as U+2028
+        names = next(csv.reader(io.StringIO(header, newline=""), delimiter=flow.source.delimiter), [])
     except csv.Error as error:
         return [], f"the header can't be read: {error}"
     names = [name.strip() or f"_c{i}" for i, name in enumerate(names)]
-    if len(set(names)) < len(names):
-        return names, "the header names a column twice"
     if not set(names) & set(flow.columns):
         return names, "the header names no column of the contract"
+    if len(set(names)) < len(names):
+        return names, "the header names a column twice"
     return names, None
 
 
@@ -156,7 +162,8 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> 
     names, wrong = _header(flow, header)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
     frame = _base(lines)
-    if flow.source.header and header is not None:
+    # a first line that names no column may be a record: it is refused like those after it
+    if flow.source.header and header is not None and set(names) & set(flow.columns):
         same = F.col("value") if "\ufffd" not in header else F.make_valid_utf8(F.col("value"))
         frame = frame.withColumn("_blank", F.col("_blank") | (same == F.lit(header)))
     cells = [f"c{i}" for i in range(max(len(names), 1))]
@@ -176,7 +183,7 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> 
     def cell(name: str) -> Column:
         return F.col(place[name]) if name in place else F.expr(_NOTHING)
 
-    return Records(frame, cell, F.col("_raw"))
+    return Records(frame, cell, F.col("_raw"), F.octet_length("_raw"))
 
 
 def _broken_csv(width: int, wrong: str | None) -> Column:
@@ -205,16 +212,18 @@ def _extra_name(names: Sequence[str]) -> str:
 
 def _text(lines: DataFrame) -> Records:
     nothing = F.expr(_NOTHING)
-    return Records(_finish(_base(lines), nothing, nothing, fields.nothing()), lambda _: F.col("_raw"), F.col("_raw"))
+    raw = F.col("_raw")
+    return Records(_finish(_base(lines), nothing, nothing, fields.nothing()), lambda _: raw, raw, F.octet_length(raw))
 
 
 def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Records of a frame with `_row`, a struct of the file's own columns, and PLACE."""
+    """Records of a frame as `reading.columnar_groups` returns it."""
     own = rows.select("_row.*").columns
-    unnamed = [F.col(f"_row.{quoted(name)}").alias(name) for name in own if name not in flow.columns]
-    unknown = F.to_json(F.struct(*unnamed), _ROW_JSON | {"ignoreNullFields": "true"}) if unnamed else F.expr(_NOTHING)
+    unknown = F.to_json("_more", _ROW_JSON | {"ignoreNullFields": "true"})
+    unknown = unknown if "_more" in rows.columns else F.expr(_NOTHING)
     frame = rows.select(
         "_row",
+        "_size",
         F.lit(False).alias("_blank"),
         F.expr(_NOTHING).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
@@ -225,7 +234,7 @@ def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
     def cell(name: str) -> Column:
         return F.col(f"_row.{quoted(name)}") if name in own else F.expr(_NOTHING)
 
-    return Records(frame, cell, F.to_json("_row", _ROW_JSON), whole_text=False)
+    return Records(frame, cell, F.to_json("_row", _ROW_JSON), F.col("_size"), whole_text=False)
 
 
 def _json_rows(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
@@ -237,4 +246,4 @@ def _json_rows(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
             return held.cell(name)
         return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
 
-    return Records(held.frame, cell, held.raw)
+    return Records(held.frame, cell, held.raw, held.size)
