@@ -1,25 +1,23 @@
-"""The contract without a drain: order of reasons, casts in every zone, one parse per line, and a seeded fuzzer."""
+"""The contract without a drain: order of reasons, casts, times where clocks change, one parse per line."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.exits import Exit
 from draindown.lines import LineCounter
 from draindown.spark.parsing import WHY, parse
 from draindown.spark.records import from_lines
+from draindown.spark.session import configured
 from draindown.spec import FlowSpec
+from tests.spark.mutants import found_in, mutant
 
-Make = Callable[[Mapping[str, Any]], Any]
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -87,106 +85,44 @@ def test_rows_of_columnar_files_come_back_from_quarantine(spark: SparkSession) -
     assert (held["a"], bytes(held["raw"]), held["at"].microsecond) == (1, b"\xff\x00", 123456)
 
 
-def mutated(seed: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files of one seed: good files of three kinds of line ends, with a few bytes changed."""
-    chance = random.Random(seed)
-    end = chance.choice([b"\n", b"\r\n", b"\r"])
-    records = [{"k": str(n), "n": n, "s": chance.choice(["", "é", '"', "\\", "[{"])} for n in range(20)]
-    content = bytearray(end.join(json.dumps(r, ensure_ascii=chance.random() < 0.5).encode() for r in records) + end)
-    for _ in range(chance.randint(1, 8)):
-        at = chance.randrange(len(content))
-        match chance.randrange(4):
-            case 0:
-                content[at] = chance.randrange(256)
-            case 1:
-                del content[at : at + chance.randint(1, 30)]
-            case 2:
-                content[at:at] = chance.choice([b"\n", b"\r", b"\0", b"\xff", b'"', b"}", b"]", b"{}", b" "])
-            case 3:
-                content[at:at] = content[at : at + chance.randint(1, 60)]
-    yield f"{seed:04d}.json", bytes(content)
-    packed = bytearray(gzip.compress(bytes(content), mtime=0))
-    if chance.random() < 0.5:
-        packed[chance.randrange(len(packed))] ^= 1 << chance.randrange(8)
-    yield f"{seed:04d}.json.gz", bytes(packed)
+def test_a_local_time_is_one_moment_or_none(spark: SparkSession) -> None:
+    flow = {
+        "source": {"format": "json", "timezone": "America/New_York"},
+        "columns": {"at": "timestamp", "plain": "timestamp_ntz"},
+    }
+    times = {
+        "2024-03-10T01:59:59": "06:59:59",
+        "2024-03-10T02:00:00": None,
+        "2024-03-10 02:59:59.999": None,
+        "2024-03-10T03:00:00": "07:00:00",
+        "2024-03-10T02:30:00-05:00": "07:30:00",
+        "2024-03-10": "05:00:00",
+        "2024-11-03T00:59:59": "04:59:59",
+        "2024-11-03T01:00:00": None,
+        " 2024-11-03 01:59:59 ": None,
+        "2024-11-03T02:00:00": "07:00:00",
+        "2024-11-03T01:30:00Z": "01:30:00",
+        "2024-11-03T01:30:00 America/New_York": "05:30:00",
+    }
+    with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        frame = parsed(spark, flow, *[json.dumps({"at": text, "plain": text}) for text in times])
+        seconds = [row[0] for row in frame.orderBy("_id").select(F.unix_seconds("at")).collect()]
+        detail = frame.where("_why is not null").orderBy("_id").select("_why.detail").first()[0]
+    found = [None if s is None else datetime.fromtimestamp(s, UTC).strftime("%H:%M:%S") for s in seconds]
+    assert dict(zip(times, found, strict=True)) == times
+    assert detail == "2024-03-10T02:00:00 is no timestamp that clocks in America/New_York show once"
+    with configured(spark, {"spark.sql.session.timeZone": "+02:00"}):
+        assert reasons(parsed(spark, flow, '{"at":"2024-03-10T02:30:00"}')) == [(None, None)]
 
 
-def counted(name: str, content: bytes) -> tuple[int, int, set[int]] | None:
-    """Lines, blank lines and the positions that hold one JSON object, by Python alone; None if it can't be unpacked."""
-    if name.endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except Exception:  # noqa: BLE001 - whatever zlib says, it is unreadable
-            return None
-    lines = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    lines = lines[:-1] if lines[-1] == b"" else lines
-    return len(lines), sum(not line.strip() for line in lines), {n for n, line in enumerate(lines, 1) if _whole(line)}
-
-
-def _whole(line: bytes) -> bool:
-    """Whether a line is one object that the contract below accepts."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) < len(pairs):
-            raise ValueError("twice")
-        return dict(pairs)
-
-    def constant(name: str) -> Any:
-        raise ValueError(name)
-
-    try:
-        found = json.loads(line.decode("utf-8"), object_pairs_hook=once, parse_constant=constant)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.get("k") is not None
-
-
-FUZZED = {
-    "source": {"format": "json"},
-    "columns": {"k": "string not null", "s": "string"},
-}
-
-
-def fuzz(landing: Make, seeds: range) -> None:
-    """Land the files of all seeds at once; every line must be where plain Python says."""
-    here = landing(FUZZED)
-    files = {name: content for seed in seeds for name, content in mutated(seed)}
-    expected = {name: counted(name, content) for name, content in files.items()}
-    for name, content in files.items():
-        here.land(name, content)
-    report, code = here.drain()
-    assert code == Exit.DONE, report.error
-    assert set(here.parked()) == {name for name, found in expected.items() if found is None}
-    sums = here.sums()
-    readable = {name: found for name, found in expected.items() if found}
-    assert sums["lines"] == sum(found[0] for found in readable.values())
-    assert sums["blank"] == sum(found[1] for found in readable.values())
-    refused: dict[str, set[int]] = {name: set() for name in readable}
-    for name, at in here.refused():
-        refused[name].add(at)
-    for name, (lines, blank, whole) in readable.items():
-        assert not refused[name] & whole, name
-        assert lines - blank - len(refused[name]) == len(whole), name
-    assert here.drain()[0].outcome == "idle"
-
-
-def test_lines_are_counted_alike() -> None:
-    for name, content in mutated(7):
-        if not name.endswith(".gz"):
+def test_lines_are_counted_alike(tmp_path: Path) -> None:
+    for seed in range(200):
+        name, content = mutant("json", seed)
+        path = tmp_path / name
+        path.write_bytes(content)
+        found = found_in("json", path)
+        if found.lines is not None and not name.endswith(".gz"):
             counter = LineCounter(limit=10**6)
             counter.feed(content)
             counter.finish()
-            found = counted(name, content)
-            assert found is not None
-            assert (counter.lines, counter.blank) == found[:2]
-
-
-def test_forty_mutated_files(landing: Make) -> None:
-    fuzz(landing, range(20))
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("start", range(1_000, 2_000, 250))
-def test_a_thousand_mutated_files(landing: Make, start: int) -> None:
-    fuzz(landing, range(start, start + 250))
+            assert (counter.lines, counter.blank) == (found.lines, found.blank), name
