@@ -51,7 +51,9 @@ e2e: setup ## The whole way, as a user would
 	@$(PYTEST) tests/e2e
 
 faults: setup ## Kill and break everything, at length
-	@$(PYTEST) --timeout 1800 tests/faults
+	@rm -f .work/bad-input.jsonl
+	@failed=0; $(PYTEST) --timeout 1800 tests/faults || failed=1; \
+	  $(PYTEST) --timeout 1800 -m campaign tests/spark || failed=1; $(PY) -m tests.scores && exit $$failed
 
 check: setup ## Format, lint, types, layers, spelling, docs
 	@$(BIN)/ruff check $(wildcard $(LINTED))
