@@ -220,9 +220,10 @@ def _compact_lines(part: CompactPart) -> list[str]:
 def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     unique = list({(f.kind, f.subject): f for f in findings}.values())
     lines = []
+    room = max(1, _MOST_FINDINGS // len(unique)) if unique else 1  # lines
     for finding in unique[:_MOST_FINDINGS]:
         subject, detail = printable(finding.subject), printable(finding.detail)
-        lines += _labelled("finding", _pieces(f"{finding.kind}  {_tail(subject, 45)}  {detail}", 2))
+        lines += _labelled("finding", _pieces(f"{finding.kind}  {_tail(subject, 45)}  {detail}", room))
         if finding.next:
             lines += _labelled("", [f"next: {printable(finding.next)}"])
     if len(unique) > _MOST_FINDINGS:

@@ -40,6 +40,7 @@ from draindown.report import (
 )
 from draindown.request import Request, Step
 from draindown.sparkconf import settings
+from draindown.wording import printable
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("src", "jobs", "dags", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -170,7 +171,8 @@ def test_s9_a_spreadsheet_finds_no_formula(start: str) -> None:
 
 def test_s10_a_card_and_a_page_of_doctor_are_lines_that_no_terminal_obeys() -> None:
     shown = card(reports(TERMINAL, run_id=TERMINAL))
-    assert len(shown.splitlines()) == len(card(reports("x", run_id="x")).splitlines())
+    harmless = "x" * len(printable(TERMINAL))
+    assert len(shown.splitlines()) == len(card(reports(harmless, run_id=harmless)).splitlines())
     sick = Symptom("code", "wrong", "part", TERMINAL, TERMINAL)
     health = str(Health("p/f", {"part": TERMINAL}, [sick], [TERMINAL]))
     for text in (shown, health):

@@ -87,9 +87,9 @@ def _drill(order: Order, tell: Tell) -> Drill:
 def _flow(order: Order, flow: str, tell: Tell) -> tuple[list[Result], tuple[list[str], list[str]]]:
     here = order.scratch / flow
     scratch = prepare(here, order.spec, flow, order.root, max_files=order.max_files, max_bytes=order.max_bytes)
-    before = untouched.look(order.spec.layout(flow), [file.path for file in scratch.linked])
-    total = sum(file.size for file in scratch.linked)
-    tell(f"{order.spec.pipeline}/{flow}: {count(len(scratch.linked), 'file')}, {size(total)}, copies in {here}")
+    before = untouched.look(order.spec.layout(flow), [file.path for file in scratch.inputs])
+    total = sum(file.size for file in scratch.inputs)
+    tell(f"{order.spec.pipeline}/{flow}: {count(len(scratch.inputs), 'file')}, {size(total)}, copies in {here}")
     this = stage.make(scratch, nth=order.batch, times=order.times, seed=order.seed, tell=tell)
     tell(f"{count(this.batches, 'batch', 'batches')} in {age(this.seconds)}")
     wanted = faults.chosen(order.fault, this.there)

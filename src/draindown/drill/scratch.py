@@ -1,4 +1,4 @@
-"""Scratch copies of a flow: its pipeline on lakes of their own, over links to some of its real files.
+"""Scratch copies of a flow: its pipeline on lakes of their own, over copies of some of its real files.
 
 Below one directory: `source/`, which all copies read, and a project per copy (`control/`, one per fault) in which every
 command works: `draindown --root SCRATCH/FLOW/control doctor PIPELINE`.
@@ -59,7 +59,7 @@ class Scratch:
     root: Path
     spec: PipelineSpec
     flow: str
-    linked: tuple[SourceFile, ...]
+    inputs: tuple[SourceFile, ...]
 
     def project(self, name: str) -> Project:
         """A copy with an empty lake."""
@@ -86,15 +86,15 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
     Raises TerminalError `nothing-to-drill`, `source-missing`.
     """
     source = spec.flow(flow).source
-    linked = _some(list_source(source, root, now()).files, max_files, max_bytes)
-    if not linked:
+    inputs = _some(list_source(source, root, now()).files, max_files, max_bytes)
+    if not inputs:
         raise TerminalError(
             "nothing-to-drill",
             tried=f"find input for a drill of flow {flow} of pipeline {spec.pipeline}",
             found=f"no file at {source.files}",
             next=f"draindown plan {spec.pipeline}",
         )
-    deliveries = _deliver(home / _SOURCE, linked, source, max_bytes)
+    deliveries = _deliver(home / _SOURCE, inputs, source, max_bytes)
     document = spec.model_dump(mode="json")
     one = document["flows"][flow]
     one["source"] |= {
@@ -104,7 +104,7 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
         "max_files_per_trigger": max(1, deliveries // BATCHES),
     }
     document |= {"lake": "lake", "schedule": None, "flows": {flow: one | {"deadline": None, "max_batches": None}}}
-    return Scratch(home, root, PipelineSpec.model_validate(document), flow, tuple(linked))
+    return Scratch(home, root, PipelineSpec.model_validate(document), flow, tuple(inputs))
 
 
 def _spelled(value: Any) -> Any:
@@ -141,7 +141,7 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
             place = directory / f"{number:05}" / Path(file.path).name
             place.parent.mkdir(parents=True)
             if piece is None:
-                place.symlink_to(file.path)
+                shutil.copy2(file.path, place)
             else:
                 place.write_bytes(piece)
                 os.utime(place, ns=(file.mtime_ns, file.mtime_ns))

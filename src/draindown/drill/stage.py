@@ -109,7 +109,7 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
     if not ledger:
         raise TerminalError(
             "nothing-to-drill",
-            tried=f"drain {len(scratch.linked)} files of flow {scratch.flow} without a fault",
+            tried=f"drain {len(scratch.inputs)} files of flow {scratch.flow} without a fault",
             found="none of them can be read: all were parked",
             next="draindown drill --max-files 1000 all PIPELINE",
         )
