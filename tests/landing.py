@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pyspark.sql import SparkSession
 
 from draindown import checkpoint, tables
@@ -32,14 +33,15 @@ class Injected(Exception):
 
 
 class Landing:
-    """Flow `f` of pipeline `p` under `home`, which is also the project root."""
+    """Flow `f` of pipeline `p`, or another, under `home`, which is also the project root."""
 
-    def __init__(self, home: Path, **flow: Any) -> None:
+    def __init__(self, home: Path, *, pipeline: str = "p", **flow: Any) -> None:
         self.home, self.landing, self.delivered = home, home / "landing", 0
         self.landing.mkdir(parents=True, exist_ok=True)
         source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
-        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": content}})
+        self.document = {"pipeline": pipeline, "lake": str(home / "lake"), "flows": {"f": content}}
+        self.spec = PipelineSpec.model_validate(self.document)
 
     @property
     def layout(self) -> FlowLayout:
@@ -47,6 +49,12 @@ class Landing:
 
     def request(self, run_id: str = "r", **more: Any) -> Request:
         return Request(spec=self.spec, flow="f", step="drain", run_id=run_id, root=str(self.home), **more)
+
+    def write_pipeline(self) -> None:
+        """Write its file in dags/pipelines/, for commands that are typed."""
+        path = self.home / "dags" / "pipelines" / f"{self.spec.pipeline}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(self.document, sort_keys=False))
 
     def transform(self, name: str, source: str) -> None:
         """Write jobs/transforms/<name>.py."""

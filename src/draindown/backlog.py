@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown import evidence, gate, intake, known, replays, report, tables
+from draindown import damage, evidence, gate, intake, known, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
@@ -124,9 +124,10 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
     """Say what waits and decide what the flow's other steps must do, each with its reason.
 
     `heap_bytes` is what the drain's driver will have. Raises like `look`, and TerminalError `checkpoint-missing`,
-    `table-behind-checkpoint`.
+    `table-behind-checkpoint`, `table-damaged`.
     """
     layout = request.layout
+    damage.refuse(layout)
     seen = look(request, now)
     ledger = _ledger(layout)
     number = generation(layout)

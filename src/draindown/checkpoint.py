@@ -10,6 +10,7 @@ The stream reads the intake table, one version per batch: an end at version V me
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +90,13 @@ class Checkpoint:
             self._offset(batch)
         for batch in commits[-2:]:
             self._json(self._home / "commits" / str(batch), 1)
+        self._verify_sums("metadata", *[f"offsets/{n}" for n in offsets[-2:]], *[f"commits/{n}" for n in commits[-2:]])
+
+    def _verify_sums(self, *names: str) -> None:
+        for file in (self._home / name for name in names):
+            if not _matches(file.read_bytes(), file.with_name(f".{file.name}.crc")):
+                where = file.relative_to(self._home)
+                raise self._error("checkpoint-damaged", f"{where} is not what its checksum says; Spark insists on it")
 
     def _verify_order(self, offsets: list[int], commits: list[int]) -> None:
         for kind, batches in (("offsets", offsets), ("commits", commits)):
@@ -143,6 +151,17 @@ class Checkpoint:
             found=found,
             next=_restore(self.path),
         )
+
+
+def _matches(content: bytes, checksum: Path) -> bool:
+    """Whether Hadoop's checksum file fits, if there is one: `crc\\0`, bytes per sum, and a CRC-32 for each part."""
+    try:
+        found = checksum.read_bytes()
+    except FileNotFoundError:
+        return True
+    part = int.from_bytes(found[4:8], "big")
+    parts = [content[start : start + part] for start in range(0, len(content), part)] if part else []
+    return found[:4] == b"crc\0" and found[8:] == b"".join(zlib.crc32(one).to_bytes(4, "big") for one in parts)
 
 
 def _restore(path: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from draindown import (
     checkpoint,
+    damage,
     gate,
     generations,
     known,
@@ -174,6 +175,11 @@ def _generation(desk: _Desk) -> None:
     begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
     left_out = f", without {count(len(card.without), 'file')}" if card and card.without else ""
     desk.say("generation", f"{desk.generation}{begun}{left_out}")
+
+
+def _logs(desk: _Desk) -> None:
+    for path, words in damage.damaged(desk.layout).items():
+        desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.command("reset"))
 
 
 def _checkpoint(desk: _Desk) -> None:
@@ -430,6 +436,7 @@ def _java() -> str:
 _LOOKS: dict[str, Callable[[_Desk], None]] = {
     "lease": _lease,
     "generation": _generation,
+    "logs": _logs,
     "checkpoint": _checkpoint,
     "intake": _intake,
     "target": _target,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from draindown import checkpoint, intake, known, ledger_table, parked, quarantine, tables, withdrawn
+from draindown import checkpoint, damage, intake, known, ledger_table, parked, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -56,7 +56,8 @@ class Taken:
 class ResetPlan:
     """What a reset would do. `previous` is None where the live generation can't be told; sizes on disk.
 
-    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations.
+    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations;
+    `damaged`: tables that can't be read and will be put aside.
     """
 
     pipeline: str
@@ -70,6 +71,7 @@ class ResetPlan:
     missing: tuple[str, ...]
     target: str
     holds_previous: bool
+    damaged: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready."""
@@ -92,9 +94,10 @@ def resume(layout: FlowLayout) -> int:
     """The live generation, once it is proven that its next batch may follow the last; heals the ledger.
 
     Call it under the lease, before anything is taken in: that would make a lost intake anew. Raises TerminalError
-    `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
+    `table-damaged`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
     `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
+    damage.refuse(layout)
     generation = checkpoint.generation(layout)
     Checkpoint(layout.checkpoint(generation)).verify()
     checkpoint.refuse_lost(
@@ -242,7 +245,7 @@ def plan_reset(request: Request) -> ResetPlan:
     layout, keyed = request.layout, request.flow_spec.is_keyed
     live = _live(layout)
     rows = _rows_of(layout)
-    if rows is None and not known.last_cut(layout) and checkpoint.newest_directory(layout) == 0:
+    if rows is None and checkpoint.newest_directory(layout) == 0 and not known.last_cut(layout):
         raise TerminalError(
             "nothing-to-reset",
             tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
@@ -265,6 +268,7 @@ def plan_reset(request: Request) -> ResetPlan:
         missing=tuple(file.path for file in taken if intake.pinned([file])),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=any(_knows(layout, number) for number in range(1, (live or _next(layout, live)) + 1)),
+        damaged=tuple(damage.damaged(layout)),
     )
 
 
@@ -276,6 +280,7 @@ def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -
     layout = request.layout
     if plan.missing and not accept_missing:
         raise input_gone(plan)
+    damage.put_aside(layout, plan.generation)
     if not plan.holds_previous:  # what took them is gone, and the new generation decides about them again
         released = quarantine.listed(layout, quarantine.Filter(state="released"))
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
@@ -372,7 +377,7 @@ def _next(layout: FlowLayout, live: int | None) -> int:
 
 
 def _last_in_ledger(layout: FlowLayout) -> int:
-    if not tables.exists(layout.ledger):
+    if not _readable(layout.ledger):
         return 0
     return int(tables.query(layout.ledger, "select max(generation) as n from t").to_pylist()[0]["n"] or 0)
 
@@ -384,21 +389,27 @@ def _is_fresh(layout: FlowLayout, live: int) -> bool:
 
 def _knows(layout: FlowLayout, generation: int) -> bool:
     """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
+    if not _readable(layout.table):
+        return False
     apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", withdrawn.ORIGIN))
     return any(tables.transaction_version(layout.table, app) is not None for app in apps)
 
 
 def _rows_of(layout: FlowLayout) -> int | None:
-    if not tables.exists(layout.table):
+    if not _readable(layout.table):
         return None
     return int(tables.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
 
 
 def _intake(layout: FlowLayout) -> list[Taken]:
-    if not known.last_cut(layout):
+    if not _readable(layout.intake) or not known.last_cut(layout):
         return []
     rows = tables.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
     return [Taken(**row) for row in rows]
+
+
+def _readable(path: str) -> bool:
+    return tables.damage(path) is None and tables.exists(path)
 
 
 def _would_double(layout: FlowLayout, rows: int) -> TerminalError:

@@ -80,6 +80,10 @@ class FlowLayout:
         """Spark's checkpoint of one generation."""
         return f"{self.home}/generations/{generation:04d}/checkpoint"
 
+    def aside(self, generation: int) -> str:
+        """Directory of damaged tables that a reset to this generation put out of the way."""
+        return f"{self.home}/aside/{generation:04d}"
+
     @property
     def generation(self) -> str:
         """JSON file that names the live generation."""

@@ -6,13 +6,16 @@ queries that an idle plan runs ask for numbers instead (`to_unixtime`).
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
+_NEWEST = 20  # commits that a power cut may have left empty
 _CONFIGURATION: dict[str, str | None] = {
     # a stream that starts again from version 1 needs every version
     "delta.enableExpiredLogCleanup": "false",
@@ -23,6 +26,20 @@ _CONFIGURATION: dict[str, str | None] = {
 def exists(path: str) -> bool:
     """Whether there is a Delta table at `path`."""
     return DeltaTable.is_deltatable(_plain(path))
+
+
+def damage(path: str) -> str | None:
+    """Why the table can't be trusted, in words: an empty commit among the newest, or a log that can't be read."""
+    log = Path(_plain(path)) / "_delta_log"
+    commits = sorted(log.glob("*.json"))[-_NEWEST:]
+    empty = [commit.name for commit in commits if commit.stat().st_size == 0]
+    if empty:
+        return f"commit {empty[0]} is empty"
+    try:
+        _ = exists(path) and _open(path)
+    except DeltaError as error:
+        return f"its log can't be read: {str(error).strip()[:200]}"
+    return None
 
 
 def version(path: str) -> int:
@@ -116,6 +133,16 @@ def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) ->
         target, table, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(*app)])
     )
     return True
+
+
+def clear_unmade(path: str) -> None:
+    """Remove what a creation that died left: a log without a commit, and nothing beside it.
+
+    Delta takes such a directory for a table that is there, makes none, and then finds none.
+    """
+    home = Path(_plain(path))
+    if not exists(path) and home.is_dir() and {entry.name for entry in home.iterdir()} <= {"_delta_log"}:
+        shutil.rmtree(home)
 
 
 def delete(path: str, where: str) -> None:

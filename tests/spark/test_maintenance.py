@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from draindown.report import StepReport, now, read_json
 from draindown.request import Request
 from draindown.spark.maintenance import compact, predicate, vacuum
 from draindown.spec import PipelineSpec
+from tests.ageing import age
 
 ODD = "it's \\ a % day"
 WEEK = 7 * 86400
@@ -176,29 +176,6 @@ def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: s
     properties = {row["key"]: row["value"] for row in kept}
     assert properties["delta.deletedFileRetentionDuration"] == f"interval {40 * 86400} seconds"
     assert properties["delta.logRetentionDuration"] == f"interval {40 * 86400} seconds"
-
-
-def age(path: str, *, days: int) -> None:
-    """Make the table's history look older than it is."""
-    by = int(timedelta(days=days).total_seconds() * 1000)
-    log = Path(path) / "_delta_log"
-    for file in sorted(log.glob("*.json")):
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        for action in lines:
-            for kind, name in (
-                ("commitInfo", "timestamp"),
-                ("remove", "deletionTimestamp"),
-                ("add", "modificationTime"),
-            ):
-                if kind in action:
-                    action[kind][name] -= by
-        file.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
-    for file in [*log.iterdir(), *Path(path).rglob("*.parquet")]:
-        if file.is_file():
-            at = file.stat().st_mtime - by / 1000
-            os.utime(file, (at, at))
-    for checksum in log.glob(".*.crc"):
-        checksum.unlink()
 
 
 def old_files(spark: SparkSession, asked: Request) -> set[Path]:

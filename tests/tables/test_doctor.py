@@ -88,6 +88,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
     "older copy": (lambda a: log(a.layout.table, 2).unlink(), "table-behind-checkpoint"),
     "restored": (lambda a: restore(a, 1), "table-behind-checkpoint"),
     "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "target-unreadable"),
+    "log empty": (lambda a: log(a.layout.intake, 2).write_text(""), "table-damaged"),
     "data file gone": (lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(), "table-files-gone"),
     "foreign rows": (foreign, "foreign-commits"),
     "intake gone": (lambda a: shutil.rmtree(a.layout.intake), "intake-behind-checkpoint"),

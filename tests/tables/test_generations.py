@@ -9,10 +9,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, generations, known, parked, replays
+from draindown import backlog, checkpoint, generations, known, parked, replays, tables
 from draindown.errors import TerminalError
 from draindown.generations import app_id
 from draindown.intake import take_in
@@ -97,6 +98,50 @@ def test_another_intake_than_the_checkpoint_reads_is_refused(
     assert generations.resume(asked.layout) == 2
     take_in(asked, heap_bytes=1024**3, now=AT)
     assert backlog.backlog(asked, AT).files == 3  # all of them, and the new one
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _half(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [_empty, _half])
+@pytest.mark.parametrize("name", ["table", "intake", "ledger", "tombstones", "quarantine", "resolutions"])
+def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    asked = drained(tmp_path)
+    path = getattr(asked.layout, name)
+    for _ in range(2):
+        if name not in ("table", "intake", "ledger"):
+            tables.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
+    newest = max(Path(path, "_delta_log").glob("*.json"))
+    damage(newest)
+    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert caught.value.code == "table-damaged"
+        assert path in caught.value.found
+        assert caught.value.next[0].startswith("draindown reset p --flow f ")
+    assert reset(asked).damaged == (path,)
+    assert not tables.exists(path)
+    assert list(Path(asked.layout.aside(2)).rglob(newest.name))
+    if name == "ledger":
+        return  # these commits were made without the numbers that heal it
+    assert generations.resume(asked.layout) == 2
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert backlog.backlog(asked, AT).files == 2
+
+
+@pytest.mark.parametrize(("name", "counts"), [("tombstones", {"deleted": 1}), ("quarantine", {"quarantined": 1})])
+def test_a_side_table_that_lost_its_newest_batch_is_refused(tmp_path: Path, name: str, counts: dict[str, int]) -> None:
+    asked, app = drained(tmp_path), generations.app_id(FlowLayout("", "p", "f", "f"), 1, name)
+    tables.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
+    commit(asked, 2, **counts)
+    assert code_of(lambda: backlog.plan(asked, AT)) == "table-damaged"
+    tables.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
+    assert backlog.plan(asked, AT)
 
 
 def test_a_cut_that_is_planned_and_lost_is_refused(tmp_path: Path) -> None:

@@ -108,3 +108,20 @@ def test_reading_and_deciding_imports_no_heavy_library() -> None:
     code = f"import draindown.backlog, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "unmade" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.0a.tmp").write_text("{")
+    tables.clear_unmade(str(tmp_path / "unmade"))
+    assert not (tmp_path / "unmade").exists()
+    tables.clear_unmade(str(tmp_path / "unmade"))
+    foreign = tmp_path / "foreign"
+    (foreign / "_delta_log").mkdir(parents=True)
+    (foreign / "data.parquet").touch()
+    tables.clear_unmade(str(foreign))
+    assert (foreign / "data.parquet").exists()
+    tables.append(str(tmp_path / "table"), pa.table({"n": [1]}))
+    tables.clear_unmade(str(tmp_path / "table"))
+    assert tables.version(str(tmp_path / "table")) == 1

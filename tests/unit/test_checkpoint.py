@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,15 +25,32 @@ def offset(version: int, index: int = -1) -> str:
 def make(home: Path, *, offsets: int, commits: int, first: int = 0) -> Checkpoint:
     for kind in ("offsets", "commits"):
         (home / kind).mkdir(parents=True)
-    (home / "metadata").write_text('{"id":"06a397d4"}')
-    (home / ".metadata.crc").write_bytes(b"crc")
+    _write(home / "metadata", '{"id":"06a397d4"}')
     for batch in range(first, offsets):
-        (home / f"offsets/{batch}").write_text(offset(batch + 2))
-        (home / f"offsets/.{batch}.crc").write_bytes(b"crc")
+        _write(home / f"offsets/{batch}", offset(batch + 2))
     for batch in range(first, commits):
         (home / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
     (home / "offsets/.9.0d9f.tmp").write_bytes(b"")
     return Checkpoint(str(home))
+
+
+def _write(file: Path, text: str) -> None:
+    """As Hadoop does on local disks: beside the file its sums, one per 512 bytes."""
+    file.write_text(text)
+    parts = [file.read_bytes()[start : start + 512] for start in range(0, len(text), 512)]
+    sums = b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+    file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/2"])
+@pytest.mark.parametrize("content", [b"", b"crc", b"crc\0\0\0\2\0\1\2\3\4"])
+def test_a_checksum_that_spark_will_not_accept_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    checkpoint = make(tmp_path / "c", offsets=3, commits=3)
+    file = tmp_path / "c" / name
+    file.with_name(f".{file.name}.crc").write_bytes(content)
+    with pytest.raises(TerminalError) as caught:
+        checkpoint.verify()
+    assert (caught.value.code, name in caught.value.found) == ("checkpoint-damaged", True)
 
 
 def test_before_the_first_run_there_is_nothing(tmp_path: Path) -> None:

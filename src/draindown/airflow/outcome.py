@@ -14,6 +14,7 @@ from draindown.report import StepReport
 from draindown.wording import printable_lines
 
 LEASE_HELD = "lease-held"
+_HEAP_EXHAUSTED = 52  # how Spark ends a JVM in which a task found no memory
 LOOK_AGAIN = timedelta(seconds=30)
 PATIENCE = timedelta(hours=1)
 """How long a run waits for a lease before the wait counts as a failed try."""
@@ -75,4 +76,5 @@ def _ending(exit_code: int) -> str:
     if number in signal.valid_signals():
         hint = " (out of memory?)" if number == signal.SIGKILL else ""
         return f"the driver was stopped by {signal.Signals(number).name}{hint}"
-    return f"the driver ended with exit code {exit_code}"
+    hint = " (out of memory)" if exit_code == _HEAP_EXHAUSTED else ""
+    return f"the driver ended with exit code {exit_code}{hint}"

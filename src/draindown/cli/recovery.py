@@ -105,6 +105,7 @@ def _plan_text(plan: ResetPlan) -> str:
         f"  read again   {what}"
         if plan.cuts
         else "  read again   whatever is at the source: the intake is empty or gone",
+        *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
         f"  gone         {count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}",
         f"  the table    {_meaning(plan)}",
         f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",

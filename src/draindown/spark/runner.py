@@ -11,10 +11,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NoReturn
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from draindown import drift, ledger, ledger_table, report
-from draindown.errors import DraindownError
+from draindown import drift, ledger, ledger_table, report, sparkconf
+from draindown.errors import DraindownError, TerminalError
 from draindown.exits import Exit, exit_for
 from draindown.gate import Refused
 from draindown.report import DrainPart, StepReport, now
@@ -22,6 +23,9 @@ from draindown.request import Request, Step
 from draindown.spark.bounds import Stop
 from draindown.spark.session import session
 from draindown.wording import printable_lines
+
+_HEAP_EXHAUSTED = 52
+"""How Spark ends a JVM in which a task found no memory."""
 
 Work = Callable[[Request, SparkSession, Stop], StepReport]
 """One step: what to do with a request and a session."""
@@ -43,7 +47,7 @@ def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
 
 
 def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepReport, Exit]:
-    """Do the work; whatever becomes of it, a report is written and returned with the exit code.
+    """Do the work; whatever becomes of it, a report is written (if the disk takes it) and returned with the exit code.
 
     The first SIGTERM or SIGINT asks for an end before the next batch, the second ends at once (the next run resumes).
     """
@@ -51,15 +55,49 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
     restore = _on_signals(stop)
     try:
         result, code = work(stop), Exit.DONE
-    except Exception as error:
+    except Exception as raised:
+        error = _foreseen(raised, request)
         result, code = failed(request, error, started), exit_for(error)
         said = str(error) if isinstance(error, DraindownError) else traceback.format_exc()
         print(printable_lines(said), file=sys.stderr)  # it may quote a record
     finally:
         restore()
-    report.write(request.layout, result)
-    report.forget_old(request.layout)
-    return result, code
+    return result, _left(request, result, code)
+
+
+def _left(request: Request, result: StepReport, code: Exit) -> Exit:
+    """Write the report; where that fails, as on a full disk, the step is not done, whatever it says itself."""
+    try:
+        report.write(request.layout, result)
+        report.forget_old(request.layout)
+    except OSError as error:
+        print(f"draindown: the report could not be written: {error}", file=sys.stderr)
+        return code or Exit.CRASH
+    return code
+
+
+def _foreseen(error: Exception, request: Request) -> Exception:
+    """The error to report: the one raised, or where the heap was too small one that says so."""
+    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _jvm_ended() == _HEAP_EXHAUSTED):
+        return error
+    heap = sparkconf.heap()
+    return TerminalError(
+        "out-of-memory",
+        tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline} in a heap of {heap}",
+        found=f"the heap was too small: {_first_line(error)}",
+        changed="whole batches only; the ledger lists them",
+        next=[
+            f"export DRAINDOWN_DRIVER_MEMORY={2 * sparkconf.heap_bytes(heap) // 1024**2}m, "
+            f"then: draindown run {request.spec.pipeline}",
+            "look at what the transform makes of one row, if more memory does not help",
+        ],
+    )
+
+
+def _jvm_ended() -> int | None:
+    """The exit code of the JVM, if one was started here and has ended."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return None if process is None else process.poll()
 
 
 def failed(request: Request, error: Exception, started: datetime) -> StepReport:
@@ -89,10 +127,14 @@ def _crash(error: Exception, request: Request) -> dict[str, object]:
     return DraindownError(
         "crash",
         tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}",
-        found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:500] if str(error).strip() else ''}",
+        found=_first_line(error),
         changed="whole batches only; the ledger lists them",
         next=["retry: it resumes where it ended", f"draindown audit {request.spec.pipeline}"],
     ).as_dict()
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:500] if str(error).strip() else ''}"
 
 
 def _on_signals(stop: Stop) -> Callable[[], None]:

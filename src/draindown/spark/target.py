@@ -92,6 +92,7 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
     """
     path, flow = writer.layout.table, writer.flow
     if not tables.exists(path):
+        tables.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
     held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}

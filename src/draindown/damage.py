@@ -1,0 +1,79 @@
+"""Tables of a flow whose newest commits are empty, torn or gone, as a power cut leaves them, and the way out.
+
+An empty commit reads as one that did nothing: intake, tombstones and quarantine would forget without a word.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draindown import checkpoint, tables
+from draindown.errors import TerminalError
+from draindown.layout import FlowLayout
+from draindown.transactions import app_id
+
+
+def damaged(layout: FlowLayout) -> dict[str, str]:
+    """The flow's tables that can't be read whole: path, and in words what is wrong."""
+    found = {path: words for path in _tables(layout) if (words := tables.damage(path))}
+    generation = _live(layout)
+    if generation is not None and layout.ledger not in found and tables.exists(layout.ledger):
+        for path, purpose, counted in _side_tables(layout, generation):
+            words = None if path in found else _behind(layout, path, app_id(layout, generation, purpose), counted)
+            found |= {path: f"{words} of generation {generation}"} if words else {}
+    return found
+
+
+def _live(layout: FlowLayout) -> int | None:
+    try:
+        return checkpoint.generation(layout)
+    except TerminalError:
+        return None
+
+
+def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, str, str]]:
+    """Path, purpose, and where the ledger counts a batch's rows there. A later generation refuses most rows again."""
+    tombstones = (layout.tombstones, "tombstones", f"generation = {generation} and deleted + remembered > 0")
+    quarantine = (layout.quarantine, "quarantine", f"generation = {generation} and quarantined > 0")
+    return [tombstones] if generation > 1 else [tombstones, quarantine]
+
+
+def _behind(layout: FlowLayout, path: str, app: str, counted: str) -> str | None:
+    """Whether a side table lacks the newest batch that the ledger counts rows of; doctor says if it is gone."""
+    sql = f"select max(batch) as batch from t where origin = 'source' and {counted}"
+    last = tables.query(layout.ledger, sql).to_pylist()[0]["batch"]
+    newest = tables.transaction_version(path, app)
+    if last is None or not tables.exists(path) or (newest is not None and newest >= last):
+        return None
+    return f"the ledger counts rows of batch {last}, it {'knows none' if newest is None else f'ends at batch {newest}'}"
+
+
+def refuse(layout: FlowLayout) -> None:
+    """Refuse to work on tables that forgot something. Raises TerminalError `table-damaged`."""
+    found = damaged(layout)
+    if found:
+        raise TerminalError(
+            "table-damaged",
+            tried=f"read the tables of flow {layout.flow} of pipeline {layout.pipeline}",
+            found="; ".join(f"{path}: {words}" for path, words in found.items()),
+            next=[
+                f"draindown reset {layout.pipeline} --flow {layout.flow}   (puts them aside and reads all input again)",
+                f"or restore {' and '.join(found)} from a copy, as a whole",
+            ],
+        )
+
+
+def put_aside(layout: FlowLayout, generation: int) -> list[str]:
+    """Move damaged tables out of the way of a new generation, as a whole; returns where they are now."""
+    moved = []
+    for path in damaged(layout):
+        aside = Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        Path(path).rename(aside)
+        moved.append(str(aside))
+    return moved
+
+
+def _tables(layout: FlowLayout) -> tuple[str, ...]:
+    everyone = (layout.table, layout.tombstones, layout.quarantine, layout.ledger)
+    return (*everyone, layout.intake, layout.parked, layout.resolutions)

@@ -1,0 +1,52 @@
+"""The faults of the campaign, one case each. Numbers stay; a case is scored by what its trials record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault: what happens, how it is brought about, and what must hold all the same."""
+
+    id: str
+    fault: str
+    injected: str
+    must: str
+
+
+_ONCE = "each record counted once, tables equal the control"
+_MAINTAINED = "no row changes, no file is missed, time travel works"
+
+CASES = {
+    case.id: case
+    for case in (
+        Case("F1", "driver dies after the offset log, before its batch", "SIGKILL of Python and JVM", _ONCE),
+        Case("F2", "driver dies inside the MERGE", "SIGKILL when its first data file appears", _ONCE),
+        Case("F3", "driver dies between quarantine, tombstones and MERGE", "SIGKILL after either write", _ONCE),
+        Case("F4", "driver dies after the MERGE, before the ledger", "SIGKILL", _ONCE),
+        Case("F5", "driver dies before the checkpoint's commit file", "SIGKILL; commit file deleted", "a no-op"),
+        Case("F6", "driver dies at any time", "SIGKILL at random times, between batches, after the intake", _ONCE),
+        Case("F7", "Python worker or task dies", "SIGKILL of the worker; a task that throws", _ONCE),
+        Case("F8", "out of memory", "a value larger than the heap; SIGKILL of a JVM that grew", "red; retry right"),
+        Case("F9", "commit written, answer lost", "SIGKILL at the commit; exception after it", "applied once"),
+        Case("F10", "told to end", "SIGTERM, once and twice", "ends after its batch or at once; no JVM stays"),
+        Case("F11", "OPTIMIZE beside MERGE", "compact under a drain, drain under compact, by hand", _MAINTAINED),
+        Case("F12", "driver dies inside OPTIMIZE", "SIGKILL at a data file, at the commit", _MAINTAINED),
+        Case("F13", "driver dies inside VACUUM, beside a reader", "SIGKILL after its start", _MAINTAINED),
+        Case("F14", "two drivers at once", "drain, compact and reset beside a drain", "the second leaves with 75"),
+        Case("F15", "old driver wakes after its retry", "SIGSTOP, retry, SIGCONT; locks removed", "no commit"),
+        Case("F17", "checkpoint deleted", "rm -r", "refused, never skipped"),
+        Case("F18", "table dropped, recreated or restored", "rm -r, RESTORE", "refused, never skipped"),
+        Case("F19", "two drivers make or alter a table", "two processes from one barrier", "one table, no error"),
+        Case("F20", "torn, empty or missing file in checkpoint or Delta log", "truncate, rm", "red or healed"),
+        Case("F21", "disk full", "a full tmpfs under the lake or Spark's scratch files", "red; then right"),
+        Case("F27", "clock jumps; an hour repeats", "a day and a year ahead, then back; end of summer time", _ONCE),
+        Case("F28", "file still being written", "a slow writer in place; rename as control", "complete, or red"),
+        Case("F29", "file changed or deleted before its batch is repeated", "rewrite or rm after a crash", "red"),
+        Case("F30", "odd modification times", "1970, 8 days ago, in 30 days, all equal", "all are read"),
+        Case("F31", "schema drift", "columns added, dropped, retyped, in data and in the spec", "kept or red"),
+        Case("F32", "gate fails or dies; next run writes meanwhile", "bad rows, exception, SIGKILL", "not published"),
+    )
+}  # fmt: skip
+ELSEWHERE = {"F16": "Airflow's scheduler or database restarts: not tried here; it needs a deployment of Airflow"}

@@ -1,0 +1,148 @@
+"""The table of the campaign: `python -m tests.faults.score [RESULTS]` writes it into docs/guarantees.md.
+
+A case is as good as its worst trial. Exit 1, after writing, if a case is missing or below 0.5, or all together are
+below 0.9 on average. A case that could not be tried here is named, with the reason, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.faults.cases import CASES, ELSEWHERE, Case
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guarantees.md"
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+LEAST, AVERAGE = 0.5, 0.9
+
+Result = Mapping[str, Any]
+
+
+def read(lines: Iterable[str]) -> dict[str, list[Result]]:
+    """Results by case; of several at one place the newest counts."""
+    newest: dict[tuple[str, str], Result] = {}
+    for found in map(json.loads, lines):
+        if "case" in found:
+            newest[found["case"], found["place"]] = found
+    cases: dict[str, list[Result]] = defaultdict(list)
+    for (case, _), found in newest.items():
+        cases[case].append(found)
+    return cases
+
+
+def soak(lines: Iterable[str]) -> str:
+    """What the longest soak found, in a sentence; of several of that length the newest counts."""
+    found = [line["soak"] for line in map(json.loads, lines) if "soak" in line]
+    if not found:
+        return "Soak: not run."
+    long = max(reversed(found), key=lambda one: int(one["rounds"]))
+    first, last = long["batch_seconds"]
+    faults = ", ".join(f"{name} {count}" for name, count in sorted(long["fired"].items()))
+    return (
+        f"Soak: {long['rounds']} rounds in {long['seconds']} s (seed {long['seed']}), {long['batches']} batches, each "
+        f"round equal to the oracle; a batch took {first} s at first and {last} s at last; "
+        f"{long['table_files']} files hold {long['rows']} rows at the end. Faults: {faults}."
+    )
+
+
+def tried(results: Sequence[Result]) -> list[Result]:
+    """Those that were tried, not skipped."""
+    return [result for result in results if "skipped" not in result]
+
+
+def score(results: Sequence[Result]) -> float:
+    """The worst of a case's trials."""
+    return float(min(result["score"] for result in results))
+
+
+def verdict(cases: Mapping[str, Sequence[Result]]) -> list[str]:
+    """What keeps the campaign from passing; empty is good."""
+    wrong = [f"{case} is missing" for case in CASES if not cases.get(case)]
+    scores = {case: score(found) for case in CASES if (found := tried(cases.get(case, ())))}
+    wrong += [f"{case} scores {value:g}: {_worst(cases[case])}" for case, value in scores.items() if value < LEAST]
+    if scores and statistics.mean(scores.values()) < AVERAGE:
+        wrong.append(f"the average is {statistics.mean(scores.values()):.3f}, below {AVERAGE}")
+    return wrong
+
+
+def _worst(results: Sequence[Result]) -> str:
+    worst = min(tried(results), key=lambda result: float(result["score"]))
+    return f"{worst['place']}: {'; '.join([*worst['wrong'], *worst['surgery']])}"
+
+
+def table(cases: Mapping[str, Sequence[Result]]) -> str:
+    """The table, with a line about all of it."""
+    lines = [
+        "| # | fault | injected | trials | proof, of one trial | how it ended | held | recovery | score |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_row(case, cases.get(case.id, ())) for case in CASES.values()]
+    every = [found for case in CASES if (found := tried(cases.get(case, ())))]
+    mean = statistics.mean(map(score, every)) if every else 0
+    count = sum(map(len, every))
+    lines += ["", f"{len(every)} cases, {count} trials, {mean:.2f} on average."]
+    lacking = [case for case in CASES if not tried(cases.get(case, ()))]
+    lines += [f"Not tried when this table was made: {', '.join(lacking)}."] if lacking else []
+    lines += [f"{case}: {why}." for case, why in ELSEWHERE.items()]
+    return "\n".join(lines)
+
+
+def _row(case: Case, results: Sequence[Result]) -> str:
+    found = tried(results)
+    cells = [case.id, case.fault, case.injected]
+    if not found:
+        why = results[0]["skipped"] if results else "not tried"
+        return _cells([*cells, "0", why, "", case.must, "", "-"])
+    shown = found[len(found) // 2]
+    seconds = [result["recovery"] for result in found]
+    recovery = f"{statistics.median(seconds):.0f} s, at most {max(seconds):.0f}"
+    held = f"{case.must}: {len({words for result in found for words in result['held']})} checks"
+    return _cells([*cells, str(len(found)), shown["fired"], _endings(found), held, recovery, f"{score(found):g}"])
+
+
+def _endings(results: Sequence[Result]) -> str:
+    """The errors that trials met, and the commands that they typed besides `run`."""
+    ends = {run["error"] or _exit(run["code"]) for result in results for run in result["runs"] if run["code"]}
+    typed = {command for result in results for command in result["commands"]}
+    return ", ".join([*(f"`{end}`" for end in sorted(ends)), *(f"then `{command}`" for command in sorted(typed))])
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit {code}"
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def place(page: str, text: str) -> str:
+    """The page with `text` between its markers."""
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    assert found and closed, f"{PAGE} has no markers"
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def main(results: Path) -> int:
+    """Write the table; the exit code."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    cases = read(lines)
+    PAGE.write_text(place(PAGE.read_text(), f"{table(cases)}\n\n{soak(lines)}"))
+    wrong = verdict(cases)
+    skipped = [f"{case}: {found['skipped']}" for case in CASES for found in cases.get(case, ()) if "skipped" in found]
+    for words in (*(f"NOT TRIED {one}" for one in skipped), *wrong):
+        print(words, file=sys.stderr)
+    print(f"{PAGE.relative_to(ROOT)}: {sum(len(tried(found)) for found in cases.values())} trials")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    from tests.faults.trial import RESULTS
+
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS))
