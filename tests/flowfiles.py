@@ -47,15 +47,30 @@ def drained(root: Path, *, keyed: bool = True) -> Request:
 def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = True, **more: Any) -> None:
     """One batch in the target and, if `recorded`, in the ledger."""
     layout = asked.layout
-    row = BatchRow("p", "f", generation, batch, "r", cut=batch + 1, files=1, lines=1, records=1, inserted=1, **more)
+    file = Path(asked.root, "in", f"{batch}.json")
+    size = file.stat().st_size if file.exists() else 0
+    counts = {"files": 1, "bytes": size, "lines": 1, "records": 1, "inserted": 1}
+    row = BatchRow("p", "f", generation, batch, "r", cut=batch + 1, **counts, **more)
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
     )
     write_deltalake(layout.table, _rows(batch), mode="append", commit_properties=known)
+    count_as_spark(layout.table)
     if recorded:
         ledger_table.record(layout, [replace(row, table_version=tables.version(layout.table))])
+
+
+def count_as_spark(path: str) -> None:
+    """Name the rows of a table's newest commit as Spark names them; deltalake names them otherwise."""
+    log = Path(path, "_delta_log", f"{tables.version(path):020}.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        metrics = action.get("commitInfo", {}).get("operationMetrics", {})
+        if "num_added_rows" in metrics:
+            metrics["numOutputRows"] = str(metrics["num_added_rows"])
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
 def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -> Path:

@@ -90,7 +90,7 @@ class Landing:
         return self.read(self.layout.quarantine)
 
     def ledger(self) -> list[dict[str, Any]]:
-        return sorted(self.read(self.layout.ledger), key=lambda row: row["table_version"])
+        return sorted(self.read(self.layout.ledger), key=lambda row: (row["table_version"], row["batch"]))
 
     @staticmethod
     def read(path: str, columns: str = "*") -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown import damage, evidence, gate, intake, known, replays, report, tables
+from draindown import damage, evidence, gate, intake, known, ledger_table, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
@@ -189,7 +189,7 @@ def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
     if not tables.exists(layout.table):
         return 0
     have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
-    rows = (from_commit(commit) for commit in tables.history(layout.table, _HISTORY))
+    rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     return sum((row.generation, row.origin, row.batch) not in have for row in mine)
 
@@ -216,7 +216,7 @@ def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
     if not tables.exists(layout.ledger):
         return []
     names = "run_id, generation, origin, batch, bytes, seconds"
-    sql = f"select {names} from t order by generation desc, table_version desc limit {2 * _HISTORY}"
+    sql = f"select {names} from t order by generation desc, table_version desc, batch desc limit {2 * _HISTORY}"
     rows: list[Mapping[str, Any]] = tables.query(layout.ledger, sql).to_pylist()
     return rows
 

@@ -21,8 +21,10 @@ from draindown import (
     generations,
     known,
     lease,
+    ledger_table,
     parked,
     quarantine,
+    rebuilds,
     replays,
     sparkconf,
     tables,
@@ -246,7 +248,7 @@ def _target(desk: _Desk) -> None:
 def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
     last = _ledger_numbers(layout, None)["last_version"]
     ahead = version if last is None or last > version else version - last
-    commits = tables.history(layout.table, min(ahead, _HEALED)) if ahead else []
+    commits = ledger_table.commits(layout, min(ahead, _HEALED)) if ahead else []
     ours = (layout.pipeline, layout.flow)
     rows = [(commit, from_commit(commit)) for commit in commits]
     return [
@@ -274,7 +276,7 @@ def _ledger(desk: _Desk) -> None:
 
 def _lacking(desk: _Desk, lacking: int, audit: str) -> None:
     what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
-    commits = (from_commit(commit) for commit in tables.history(desk.layout.table, _HEALED))
+    commits = (from_commit(commit) for commit in ledger_table.commits(desk.layout, _HEALED))
     mine = {row.batch for row in commits if row and row.origin == "source" and row.generation == desk.generation}
     sql = f"select batch from t where generation = {desk.generation} and origin = 'source'"
     have = (
@@ -349,6 +351,22 @@ def _replays(desk: _Desk) -> None:
             f"{count(len(pending['ids']), 'row')} were applied and are not marked as released yet; the next run does it"
         )
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
+
+
+def _rebuild(desk: _Desk) -> None:
+    begun = rebuilds.unfinished(desk.layout)
+    desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
+    if begun is None or desk.at_work:
+        return
+    if rebuilds.is_swapped(desk.layout, begun):
+        text = f"generation {begun.generation} is in the table's place; the next run does what follows"
+        desk.note("rebuild-unsettled", "rebuild", text, f"draindown run {desk.layout.pipeline}")
+    elif begun.previous != desk.generation:
+        text = f"it was begun beside generation {begun.previous}; it can't take the place of {desk.generation}"
+        desk.wrong("rebuild-overtaken", "rebuild", text, desk.command("rebuild", " --abort --yes"))
+    else:
+        text = f"generation {begun.generation} has not read everything yet; the live table is as it was"
+        desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   (or --abort --yes)"))
 
 
 def _published(desk: _Desk) -> None:
@@ -444,5 +462,6 @@ _LOOKS: dict[str, Callable[[_Desk], None]] = {
     "tombstones": _tombstones,
     "quarantine": _quarantine,
     "replays": _replays,
+    "rebuild": _rebuild,
     "published": _published,
 }

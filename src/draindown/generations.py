@@ -31,7 +31,8 @@ _INTAKE = "path, size, mtime_ns, sha256, cut"
 class Card:
     """How a generation began. `without`: files of the intake that it leaves out, because they are gone or changed.
 
-    The first has a card only once someone discarded a file that it had taken in and not read.
+    The first has a card only once someone discarded a file that it had taken in and not read. `rebuilt`: it was read
+    into a table of its own, which took the place of the one before.
     """
 
     generation: int
@@ -39,6 +40,7 @@ class Card:
     at: str
     by: str
     without: tuple[str, ...] = ()
+    rebuilt: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class ResetPlan:
 
 def card(layout: FlowLayout, generation: int) -> Card | None:
     """The card of a generation; None for the first, which no reset began."""
-    found = _cards(layout).get(str(generation))
+    found = cards(layout).get(str(generation))
     return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
 
 
@@ -220,7 +222,7 @@ def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: st
     parked.record(layout, (_left_out(file, detail, by, note) for file in fresh), at)
     own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
     own = replace(own, without=tuple(sorted({*own.without, *unread})))
-    write_json(layout.generation, {"generation": number, "cards": _cards(layout) | {str(number): asdict(own)}})
+    write_json(layout.generation, {"generation": number, "cards": cards(layout) | {str(number): asdict(own)}})
 
 
 def _left_out(file: known.KnownFile, detail: str, by: str, note: str) -> parked.Event:
@@ -254,20 +256,20 @@ def plan_reset(request: Request) -> ResetPlan:
         )
     if rows and not keyed:
         raise _would_double(layout, rows)
-    taken = _intake(layout)
+    taken = taken_in(layout)
     fresh = live is not None and _is_fresh(layout, live)
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
         keyed=keyed,
         previous=live,
-        generation=live if fresh and live is not None else _next(layout, live),
+        generation=live if fresh and live is not None else next_number(layout, live),
         cuts=len({file.cut for file in taken}),
         files=len(taken),
         bytes=sum(file.size for file in taken),
         missing=tuple(file.path for file in taken if intake.pinned([file])),
         target="absent" if rows is None else "filled" if rows else "empty",
-        holds_previous=any(_knows(layout, number) for number in range(1, (live or _next(layout, live)) + 1)),
+        holds_previous=any(_knows(layout, number) for number in range(1, (live or next_number(layout, live)) + 1)),
         damaged=tuple(damage.damaged(layout)),
     )
 
@@ -291,7 +293,7 @@ def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -
     fresh = Card(plan.generation, previous, now().isoformat(timespec="seconds"), by, plan.missing)
     write_json(
         layout.generation,
-        {"generation": plan.generation, "cards": _cards(layout) | {str(plan.generation): asdict(fresh)}},
+        {"generation": plan.generation, "cards": cards(layout) | {str(plan.generation): asdict(fresh)}},
     )
 
 
@@ -319,7 +321,7 @@ def undo(layout: FlowLayout, *, by: str) -> int:
     for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
         tables.delete(path, f"generation = {live}")
     quarantine.release_again(layout, by=by, note=_reopened(live))
-    write_json(layout.generation, {"generation": previous, "cards": _cards(layout)})
+    write_json(layout.generation, {"generation": previous, "cards": cards(layout)})
     return previous
 
 
@@ -351,13 +353,14 @@ def _reopened(generation: int) -> str:
     return f"generation {generation}: the table that took these rows is gone"
 
 
-def _cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
+def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
+    """The cards of all generations that have one, by number; none where the file that holds them can't be read."""
     try:
         content = read_json(layout.generation)
     except ValueError:
         return {}
-    cards = content.get("cards") if isinstance(content, dict) else None
-    return dict(cards) if isinstance(cards, dict) else {}
+    found = content.get("cards") if isinstance(content, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _live(layout: FlowLayout) -> int | None:
@@ -367,9 +370,9 @@ def _live(layout: FlowLayout) -> int | None:
         return None
 
 
-def _next(layout: FlowLayout, live: int | None) -> int:
+def next_number(layout: FlowLayout, live: int | None) -> int:
     """A generation that nothing has ever been written under."""
-    begun = [live or 0, checkpoint.newest_directory(layout), _last_in_ledger(layout), *map(int, _cards(layout))]
+    begun = [live or 0, checkpoint.newest_directory(layout), _last_in_ledger(layout), *map(int, cards(layout))]
     number = max(begun) + 1
     while _knows(layout, number):
         number += 1
@@ -401,7 +404,8 @@ def _rows_of(layout: FlowLayout) -> int | None:
     return int(tables.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
 
 
-def _intake(layout: FlowLayout) -> list[Taken]:
+def taken_in(layout: FlowLayout) -> list[Taken]:
+    """Every file that the intake has, in the order of its cuts."""
     if not _readable(layout.intake) or not known.last_cut(layout):
         return []
     rows = tables.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
@@ -420,6 +424,6 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
         "each row a second time",
         next=[
             "restore the checkpoint from a copy, as a whole",
-            f"move {layout.table} away, as a whole, then: draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   (reads all input into a fresh table)",
         ],
     )

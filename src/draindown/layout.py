@@ -8,7 +8,7 @@ _draindown/<pipeline>/<flow>/                                              for d
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _LONGEST = 250
 """Characters of a path segment; file systems take 255, Airflow's run ids have 250 at most."""
@@ -16,15 +16,37 @@ _LONGEST = 250
 
 @dataclass(frozen=True)
 class FlowLayout:
-    """Paths of one flow. All are strings under `lake`, without a trailing slash."""
+    """Paths of one flow. All are strings under `lake`, without a trailing slash.
+
+    `staged`: the generation that is being rebuilt, whose tables lie beside the live ones until they replace them; 0
+    means the live ones. Intake, parked files, decisions and lease are the same for both.
+    """
 
     lake: str
     pipeline: str
     flow: str
     table_name: str
+    staged: int = 0
+
+    def beside(self, generation: int) -> FlowLayout:
+        """The layout under which a generation is rebuilt beside the live one."""
+        return replace(self, staged=generation)
+
+    @property
+    def live(self) -> FlowLayout:
+        """The layout of the live tables."""
+        return replace(self, staged=0)
 
     def _under(self, *parts: str) -> str:
         return "/".join((self.lake.rstrip("/"), *parts))
+
+    def _of(self, name: str, live: str) -> str:
+        return f"{self.staging}/{name}" if self.staged else live
+
+    @property
+    def staging(self) -> str:
+        """Directory of what a generation that is being rebuilt has of its own."""
+        return f"{self.home}/generations/{self.staged:04d}/rebuilt"
 
     @property
     def home(self) -> str:
@@ -34,22 +56,22 @@ class FlowLayout:
     @property
     def table(self) -> str:
         """The target Delta table."""
-        return self._under("tables", self.table_name)
+        return self._of("table", self._under("tables", self.table_name))
 
     @property
     def tombstones(self) -> str:
         """Delta table that remembers deleted keys; absent until the first delete."""
-        return self._under("tombstones", self.table_name)
+        return self._of("tombstones", self._under("tombstones", self.table_name))
 
     @property
     def quarantine(self) -> str:
         """Delta table of refused rows; absent until the first one."""
-        return self._under("quarantine", self.flow)
+        return self._of("quarantine", self._under("quarantine", self.flow))
 
     @property
     def ledger(self) -> str:
         """Delta table with one row per batch."""
-        return self._under("ledger", self.flow)
+        return self._of("ledger", self._under("ledger", self.flow))
 
     @property
     def intake(self) -> str:
@@ -69,7 +91,7 @@ class FlowLayout:
     @property
     def replaying(self) -> str:
         """JSON file: the rows that the newest replay of quarantined rows releases once its commit is there."""
-        return f"{self.home}/replaying.json"
+        return self._of("replaying.json", f"{self.home}/replaying.json")
 
     @property
     def replays(self) -> str:
@@ -87,7 +109,12 @@ class FlowLayout:
     @property
     def generation(self) -> str:
         """JSON file that names the live generation."""
-        return f"{self.home}/generation.json"
+        return self._of("generation.json", f"{self.home}/generation.json")
+
+    @property
+    def rebuild(self) -> str:
+        """JSON file that says which generation is being rebuilt; absent while none is."""
+        return f"{self.home}/rebuild.json"
 
     @property
     def published(self) -> str:

@@ -19,6 +19,7 @@ FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembere
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
+_SWAP = "draindown_rebuilt"
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,33 @@ def closed(commit: Mapping[str, Any]) -> BatchRow | None:
     expected = json.loads(commit["userMetadata"])[_KEY]
     pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
     return conserve(row, fates_seen=pairs)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What the commit that put a rebuilt generation in the place of the live one says of itself.
+
+    Its batches stand in the log of the table they were made in; `rows`: what that table held.
+    """
+
+    pipeline: str
+    flow: str
+    generation: int
+    batches: int
+    rows: int
+    run_id: str
+
+    def as_metadata(self) -> str:
+        """For the commit's `userMetadata`."""
+        return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
+
+
+def swap_of(commit: Mapping[str, Any]) -> Swap | None:
+    """What a commit of a target's history says of the rebuilt generation that it brought; None for every other."""
+    try:
+        return Swap(**json.loads(commit.get("userMetadata") or "")[_SWAP])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:

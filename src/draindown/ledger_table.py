@@ -12,7 +12,7 @@ import pyarrow as pa
 from draindown import tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
-from draindown.ledger import TIMES, BatchRow, Origin, closed, from_commit
+from draindown.ledger import TIMES, BatchRow, Origin, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -37,6 +37,40 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
         tables.append(layout.ledger, pa.Table.from_pylist([_flat(row)], schema=SCHEMA), app=(app, row.batch))
 
 
+def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
+    """Append the rows of a generation that was rebuilt and is version `version` of the target now, in one commit, once.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    rows = [row for commit in reversed(made(layout, generation, version)) if (row := closed(commit))]
+    if rows:
+        flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
+        tables.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch))
+
+
+def commits(layout: FlowLayout, limit: int) -> list[dict[str, Any]]:
+    """The target's newest commits, newest first, at most `limit`.
+
+    In the place of one that brought a rebuilt generation stand those of its batches, all of that version.
+    """
+    found: list[dict[str, Any]] = []
+    for commit in tables.history(layout.table, limit):
+        swap = swap_of(commit)
+        mine = swap and (swap.pipeline, swap.flow) == (layout.pipeline, layout.flow)
+        found += made(layout, swap.generation, commit["version"]) if swap and mine else [commit]
+    return found[:limit]
+
+
+def made(layout: FlowLayout, generation: int, version: int) -> list[dict[str, Any]]:
+    """Commits of the batches of a rebuilt generation, newest first, as commits of version `version` of the target.
+
+    They stand in the log of the table they were made in, which is kept; empty where it is gone.
+    """
+    path = layout.beside(generation).table
+    history = tables.history(path, tables.version(path) + 1) if tables.exists(path) else []
+    return [commit | {"version": version} for commit in history if from_commit(commit)]
+
+
 def heal(layout: FlowLayout) -> list[BatchRow]:
     """Append what the target's newest commits say and the ledger lacks; returns the rows added, oldest first.
 
@@ -46,7 +80,7 @@ def heal(layout: FlowLayout) -> list[BatchRow]:
         return []
     known = {(row.generation, row.origin, row.batch) for row in recent(layout, _LOOK_BACK)}
     added = []
-    for commit in reversed(tables.history(layout.table, _LOOK_BACK)):
+    for commit in reversed(commits(layout, _LOOK_BACK)):
         row = from_commit(commit)
         if row is None or (row.pipeline, row.flow) != (layout.pipeline, layout.flow):
             continue
@@ -61,9 +95,15 @@ def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
     if not tables.exists(layout.ledger):
         return []
     found = tables.query(
-        layout.ledger, f"select * from t order by generation desc, table_version desc limit {int(limit)}"
+        layout.ledger, f"select * from t order by generation desc, table_version desc, batch desc limit {int(limit)}"
     )
     return [BatchRow.from_dict(row) for row in reversed(found.to_pylist())]
+
+
+def newest_stamp(layout: FlowLayout) -> datetime | None:
+    """The `changed_at` of the newest batch: where a generation is rebuilt, of the live table too."""
+    newest = [row for where in {layout, layout.live} for row in recent(where, 1)]
+    return max((row.changed_at for row in newest if row.changed_at), default=None)
 
 
 def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> BatchRow:

@@ -177,6 +177,12 @@ def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) 
     return _decide(layout, fresh, "released", by, f"let through by run {run_id}, which read their files again", "")
 
 
+def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
+    """Release rows that a rebuild let through, whatever was decided about them before, replays included. Idempotent."""
+    already = released(layout)
+    return _decide(layout, [one for one in dict.fromkeys(ids) if already.get(one) != ""], "released", by, note, "")
+
+
 def released(layout: FlowLayout) -> dict[str, str]:
     """Ids of the rows that are released now, each with the run that replayed it; "" where its file was read again."""
     if not tables.exists(layout.resolutions):

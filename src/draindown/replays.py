@@ -252,7 +252,7 @@ def _refuse_append(request: Request) -> None:
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
             found="it appends: reading input again would append each row a second time",
-            next="give the flow keys and a sequence, in another table; a replay changes nothing newer there",
+            next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   (all input, into a fresh table)",
         )
 
 

@@ -50,6 +50,7 @@ class Request(BaseModel):
     force: bool = Field(default=False, description="compact even without evidence")
     quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
     replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
+    staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
 
     @model_validator(mode="after")
     def _one_of(self) -> Request:
@@ -66,8 +67,8 @@ class Request(BaseModel):
 
     @property
     def layout(self) -> FlowLayout:
-        """Where the flow's tables and files are."""
-        return self.spec.layout(self.flow)
+        """Where the flow's tables and files are: the live ones, or those of the generation that is being rebuilt."""
+        return self.spec.layout(self.flow).beside(self.staged)
 
     def encode(self) -> str:
         """The request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""

@@ -6,12 +6,14 @@ queries that an idle plan runs ask for numbers instead (`to_unixtime`).
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
@@ -57,9 +59,25 @@ def partition_columns(path: str) -> list[str]:
     return list(_open(path).metadata().partition_columns)
 
 
+def properties(path: str) -> dict[str, str]:
+    """The table's properties."""
+    return dict(_open(path).metadata().configuration)
+
+
 def is_empty(path: str) -> bool:
     """Whether the table holds no file."""
     return not _open(path).file_uris()
+
+
+def size(path: str) -> int:
+    """Bytes of the files that the newest version consists of."""
+    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
+    return int(pc.sum(adds["size_bytes"]).as_py() or 0)
+
+
+def column_types(path: str) -> dict[str, Any]:
+    """Delta's types by column, in the table's order: names of plain types, the JSON of others."""
+    return {field["name"]: field["type"] for field in json.loads(_open(path).schema().to_json())["fields"]}
 
 
 def query(path: str, sql: str, *, version: int | None = None) -> pa.Table:
@@ -67,7 +85,7 @@ def query(path: str, sql: str, *, version: int | None = None) -> pa.Table:
 
     Strings come as `string`, not as views.
     """
-    return _run(_open(path, version), sql)
+    return _stream(_open(path, version), sql).read_all()
 
 
 def literal(text: str) -> str:
@@ -145,6 +163,34 @@ def clear_unmade(path: str) -> None:
         shutil.rmtree(home)
 
 
+def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> None:
+    """Append what a query over the table at `source` gives (`t` there, and the table at `path`, if there is one, as
+    `held`), in one commit and without holding it in memory. `app` as in `append`."""
+    held = _open(path) if exists(path) else None
+    _write_once(path, _stream(_open(source), sql, held=held), "append", app)
+
+
+def replace(path: str, source: str, *, app: tuple[str, int]) -> None:
+    """Put the rows and the columns of the table at `source` in the place of those at `path`, in one commit."""
+    _write_once(path, _stream(_open(source), "select * from t"), "overwrite", app)
+
+
+def _write_once(
+    path: str, rows: pa.RecordBatchReader, mode: Literal["append", "overwrite"], app: tuple[str, int]
+) -> None:
+    known = transaction_version(path, app[0])
+    if known is not None and known >= app[1]:
+        return
+    once = CommitProperties(app_transactions=[Transaction(*app)])
+    write_deltalake(
+        _plain(path),
+        rows,
+        mode=mode,
+        schema_mode="overwrite" if mode == "overwrite" else "merge",
+        commit_properties=once,
+    )
+
+
 def delete(path: str, where: str) -> None:
     """Delete rows, in one commit. Nothing happens where there is no table."""
     if exists(path):
@@ -165,8 +211,10 @@ def _open(path: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(_plain(path), version=version)
 
 
-def _run(table: DeltaTable, sql: str) -> pa.Table:
-    found = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
+def _stream(table: DeltaTable, sql: str, *, held: DeltaTable | None = None) -> pa.RecordBatchReader:
+    builder = QueryBuilder().register("t", table)
+    builder = builder if held is None else builder.register("held", held)
+    found = pa.RecordBatchReader.from_stream(builder.execute(sql))
     fields = [pa.field(f.name, _without_views(f.type), f.nullable) for f in found.schema]
     return found.cast(pa.schema(fields))
 

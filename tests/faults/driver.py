@@ -30,12 +30,14 @@ from pyspark.sql import SparkSession
 
 from draindown.checkpoint import Checkpoint, generation
 from draindown.report import StepReport
+from draindown.spark.bounds import Stop
 from draindown.spark.check import check
-from draindown.spark.drain import Stop, drain
+from draindown.spark.drain import drain
 from draindown.spark.maintenance import compact
 from draindown.spark.runner import attempt
 from draindown.spark.session import session
 from tests.faults.lakes import witness
+from tests.faults.rebuilding import rebuilt
 from tests.landing import Landing
 
 
@@ -168,6 +170,8 @@ def _beside(home: Path, spark: SparkSession) -> threading.Thread:
 def _do(entry: dict[str, Any], spark: SparkSession) -> int:
     home = Path(entry["home"])
     notes, landing = Path(entry.get("notes") or home), Landing(home, **entry["flow"])
+    if entry.get("rebuild"):
+        return int(rebuilt(spark, landing.request(), home, entry))
     fault = Fault(notes, landing, spark, entry)
     _write(notes / "ready", "")
     thread = _beside(home, spark) if entry.get("beside") else None

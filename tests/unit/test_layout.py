@@ -14,6 +14,19 @@ from draindown.layout import FlowLayout, safe_name
 from draindown.report import StepReport, now
 
 
+def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothing_that_is_written() -> None:
+    live = FlowLayout("/lake", "p", "f", "t")
+    staged = live.beside(7)
+    names = [name for name, kind in vars(FlowLayout).items() if isinstance(kind, property)]
+    paths = {name: getattr(staged, name) for name in names if isinstance(getattr(live, name), str)}
+    apart = {name for name, path in paths.items() if path != getattr(live, name)}
+    assert apart == {"table", "tombstones", "quarantine", "ledger", "replaying", "generation", "staging"}
+    assert {Path(paths[name]).parent for name in apart - {"staging"}} == {
+        Path("/lake/_draindown/p/f/generations/0007/rebuilt")
+    }
+    assert (staged.live, staged.checkpoint(7)) == (live, live.checkpoint(7))
+
+
 @pytest.mark.parametrize("run_id", ["manual__1", "20130101T000000-ab12", "a.b+c=d-e", "x" * 250])
 def test_a_safe_id_is_its_own_name(run_id: str) -> None:
     assert safe_name(run_id) == run_id

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def of_source(desk: Desk) -> list[BatchRow]:
 def where_of(batch: BatchRow) -> str:
     """A batch in words, for `Residue.where`."""
     return f"generation {batch.generation}, {batch.origin} batch {batch.batch}"
+
+
+def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
+    """By name, what a row of the ledger says otherwise than the commit that it projects."""
+    # times differ by how a table keeps them; every count must be the same
+    skipped = {"started_at", "finished_at", "seconds", "reasons"}
+    pairs = {f.name: (getattr(true, f.name), getattr(said, f.name)) for f in fields(BatchRow) if f.name not in skipped}
+    pairs["reasons"] = (json.dumps(dict(sorted(true.reasons.items()))), json.dumps(dict(sorted(said.reasons.items()))))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def origin_of(row: Mapping[str, Any]) -> str:

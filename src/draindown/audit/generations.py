@@ -7,6 +7,7 @@ from typing import Any
 
 from draindown import ledger, tables
 from draindown.audit.desk import Desk, of_source, origin_of
+from draindown.audit.rebuilds import swaps
 from draindown.ledger import BatchRow
 from draindown.report import read_json
 from draindown.wording import count
@@ -31,15 +32,24 @@ def generations_of(desk: Desk) -> None:
 
 
 def _lost(desk: Desk, live: int) -> set[tuple[int, str, int]]:
-    """Batches of generations before `live` that are no commits of the table, or that a RESTORE took back."""
+    """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
+    place a rebuilt generation came."""
     commits = {row["version"]: row for row in tables.history(desk.layout.table, tables.version(desk.layout.table) + 1)}
     restored = _restores(commits)
+    brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
+    taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
+    newest = max((number for at, number in brought.items() if at not in taken_back), default=0)
     return {
         _name(batch)
         for batch in desk.batches
         if batch.generation < live
         and (
-            (batch.table_version >= min(commits) and not _is_commit_of(commits.get(batch.table_version), batch))
+            batch.generation < newest
+            or (
+                batch.table_version >= min(commits)
+                and brought.get(batch.table_version) != batch.generation
+                and not _is_commit_of(commits.get(batch.table_version), batch)
+            )
             or any(to < batch.table_version < at for at, to in restored.items())
         )
     }

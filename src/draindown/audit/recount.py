@@ -12,18 +12,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from draindown import checkpoint, lease, ledger, tables
-from draindown.audit.desk import Desk, Progress, of_source, origin_of, where_of
+from draindown import checkpoint, lease, ledger, rebuilds, tables
+from draindown.audit.desk import Desk, Progress, differences, of_source, origin_of, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, made_up_for, refused_before
 from draindown.audit.keys import KeyRecount, unusable
 from draindown.audit.model import Audit
+from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals, withheld_keys
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError, TransientError
@@ -40,12 +40,14 @@ _LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may fo
 def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress | None = None) -> Audit:
     """The audit of one flow.
 
-    Raises TerminalError `nothing-to-audit` where the flow never ran, TransientError `drain-at-work` while it runs: what
-    is half written would look wrong.
+    Raises TerminalError `nothing-to-audit` where the flow never ran, `rebuild-unfinished` where a rebuilt table is in
+    place and what belongs to it is not; TransientError `drain-at-work` while it runs: what is half written would look
+    wrong.
     """
     started = time.monotonic()
     desk = Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
     _refuse_drain_at_work(desk.layout)
+    rebuilds.refuse_half_swapped(desk.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
     _load(desk)
     _set_unfinished_apart(desk)
     settle_withdrawals(desk)
@@ -188,30 +190,27 @@ def _ledger_against_commits(desk: Desk) -> None:
         desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
     # what a RESTORE took back is in the log all the same; what went with another table is not
     taken_back = [batch for batch in desk.lost if _is_commit_of(commits.get(batch.table_version), batch)]
-    projected = {batch.table_version: batch for batch in [*taken_back, *desk.batches]}
+    rebuilt = rebuilt_against_log(desk, commits)
+    batches = [batch for batch in desk.batches if rebuilt.get(batch.table_version) != batch.generation]
+    projected = {batch.table_version: batch for batch in [*taken_back, *batches]}
     for version, commit in commits.items():
+        if version in rebuilt:
+            continue
         written = ledger.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
-            if version and str(commit.get("operation")).startswith(_WRITES_ROWS) and version not in made_up_for(desk):
+            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk)
+            if version and str(commit.get("operation")).startswith(_WRITES_ROWS) and not made_up:
                 desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit["operation"])
             continue
         if version not in projected:
             desk.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")
         else:
-            for name, (true, said) in _differences(written, projected[version]).items():
+            for name, (true, said) in differences(written, projected[version]).items():
                 desk.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
-    for batch in desk.batches:
+    for batch in batches:
         if batch.table_version >= oldest and not _is_commit_of(commits.get(batch.table_version), batch):
             desk.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
     desk.seen["commits"] = len(commits)
-
-
-def _differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
-    # times differ by how a table keeps them; every count must be the same
-    skipped = {"started_at", "finished_at", "seconds", "reasons"}
-    pairs = {f.name: (getattr(true, f.name), getattr(said, f.name)) for f in fields(BatchRow) if f.name not in skipped}
-    pairs["reasons"] = (json.dumps(dict(sorted(true.reasons.items()))), json.dumps(dict(sorted(said.reasons.items()))))
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:

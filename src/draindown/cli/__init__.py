@@ -70,7 +70,7 @@ def _options(
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
     *(looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact),
-    *(recovery.doctor, recovery.reset, recovery.replay, drilling.drill),
+    *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, drilling.drill),
 )
 for command in _COMMANDS:
     app.command()(command)

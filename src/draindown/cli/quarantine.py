@@ -161,6 +161,7 @@ def discard(
         _close_files(layout, paths, note, yes, out, "discard")
         return
     from draindown import quarantine as rows_of
+    from draindown import rebuilds
     from draindown.lease import Lease
     from draindown.replays import settle
 
@@ -169,6 +170,7 @@ def discard(
     if chosen:
         refuse_without(yes)
         with Lease(layout, owner=person(), run_id=new_run_id()):
+            rebuilds.finish(layout, by=person())
             settle(layout, by=person())  # what a replay that died has applied is not for anyone to give up
             done = rows_of.discard(layout, chosen, by=person(), note=note)
     out.result({"discarded": done}, f"discarded {done} rows")
@@ -248,7 +250,7 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
 
 
 def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str) -> None:
-    from draindown import generations, parked
+    from draindown import generations, parked, rebuilds
     from draindown.lease import Lease
     from draindown.report import now
     from draindown.wording import printable
@@ -260,6 +262,7 @@ def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bo
     if wanted:
         refuse_without(yes)
         with Lease(layout, owner=person(), run_id=new_run_id()):
+            rebuilds.finish(layout, by=person())
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:

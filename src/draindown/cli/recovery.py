@@ -1,4 +1,4 @@
-"""Commands for when something is wrong: doctor says what, reset and replay put it right."""
+"""Commands for when something is wrong: doctor says what, reset, replay and rebuild put it right."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from draindown.generations import ResetPlan
+    from draindown.rebuilds import RebuildPlan
     from draindown.replays import Replay
     from draindown.request import Request
 
@@ -61,7 +62,7 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
-    from draindown import generations
+    from draindown import generations, rebuilds
     from draindown.lease import Lease
 
     here, out = setting(ctx), Output(as_json)
@@ -76,6 +77,7 @@ def reset(
         raise generations.input_gone(plan)
     refuse_without(yes)
     with Lease(request.layout, owner=person(), run_id=request.run_id):
+        rebuilds.finish(request.layout, by=person())
         plan = generations.plan_reset(request)
         generations.reset(request, plan, by=person(), accept_missing=accept_missing)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
@@ -83,13 +85,14 @@ def reset(
 
 
 def _undo(request: Request, yes: bool, out: Output) -> None:
-    from draindown import checkpoint, generations
+    from draindown import checkpoint, generations, rebuilds
     from draindown.lease import Lease
 
     live, previous = checkpoint.generation(request.layout), generations.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
     with Lease(request.layout, owner=person(), run_id=request.run_id):
+        rebuilds.finish(request.layout, by=person())
         previous = generations.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
 
@@ -155,6 +158,71 @@ def replay(
     from draindown.cli.running import drain_instead
 
     drain_instead(here, spec, request.flow, out, replay=asked)
+
+
+def rebuild(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    accept_missing: _AcceptMissing = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Throw away a rebuild that was begun.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Read all input again into a fresh table and swap it in: after a change of transform, rules, types or keys."""
+    from draindown import rebuilds
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    if abort:
+        _abort(request, yes, out)
+        return
+    plan = rebuilds.plan(request)
+    out.note(_rebuild_text(plan, request))
+    if (plan.missing or plan.forgotten) and not accept_missing:
+        raise rebuilds.input_gone(plan)
+    refuse_without(yes)
+    from draindown.cli.running import rebuild_table
+
+    rebuild_table(here, spec, request.flow, accept_missing, out)
+
+
+def _abort(request: Request, yes: bool, out: Output) -> None:
+    from draindown import rebuilds
+    from draindown.lease import Lease
+
+    begun = rebuilds.abortable(request.layout)
+    whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
+    out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
+    refuse_without(yes)
+    with Lease(request.layout, owner=person(), run_id=request.run_id):
+        generation = rebuilds.abort(request.layout)
+    out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
+
+
+def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
+    from draindown.generations import shown
+    from draindown.wording import count, size
+
+    head = f"rebuild {plan.pipeline}/{plan.flow}: generation {plan.previous} -> {plan.generation}"
+    if plan.state == "swapped":
+        return f"{head}\n  it is in the table's place; a crash came before what follows, which is done now"
+    what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
+    forgotten = f"; {count(plan.forgotten, 'file')} once read and not in the intake" if plan.forgotten else ""
+    gone = f"{count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}"
+    target, table = request.flow_spec.target, size(plan.table_bytes)
+    rows = f"one per {', '.join(target.keys)}, by {', '.join(target.sequence_by)}" if plan.keyed else "all are appended"
+    lines = [
+        f"{head}{' (begun before, goes on)' if plan.state == 'begun' else ''}",
+        f"  read again   {what}",
+        f"  gone         {gone}{forgotten}",
+        f"  rows         {rows}; the fresh table has what the input gives, nothing else",
+        f"  changes      {'; '.join(plan.changes) or 'none in columns or partitions'}",
+        f"  disk         twice the table more ({table} now), once until VACUUM; {size(plan.free_bytes)} are free",
+        "  until then   the live table stays as it is; no other run of this flow can start",
+    ]
+    return "\n".join(lines)
 
 
 def _absolute(name: str) -> str:

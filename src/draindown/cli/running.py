@@ -206,3 +206,20 @@ def _withdrawal_text(plan: Plan) -> str:
             f"  back into the table: {back} {reason} --yes",
         ]
     )
+
+
+def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: bool, out: Output) -> None:
+    """Read all input into a fresh table and swap it in; prints the card and ends with its exit code."""
+    from draindown.spark.rebuild import rebuild
+    from draindown.spark.runner import attempt
+
+    this = _Run(here, spec, out)
+    request = this.request(flow, "drain")
+    with _spark(this, short=False) as spark:
+        report, this.exit = attempt(
+            request,
+            lambda stop: rebuild(request, spark, accept_missing=accept_missing, progress=out.progress, stop=stop),
+        )
+    out.progress_done()
+    this.reports.append(report)
+    this.finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import backlog, drift, generations, intake, ledger, ledger_table, report, wording
+from draindown import backlog, drift, generations, intake, ledger, ledger_table, rebuilds, report, wording
 from draindown.errors import DraindownError, TerminalError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
@@ -19,7 +19,7 @@ from draindown.ledger import BatchRow
 from draindown.replays import settle
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
-from draindown.spark import requarantine, session, transforms
+from draindown.spark import requarantine, session, target, transforms
 from draindown.spark.batch import Batch, Reached, process, stamp_after
 from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.reading import InputFile
@@ -67,14 +67,13 @@ class _Drain:
         writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
         if not writer.is_done():  # whose files may rightly be gone
             _refuse_other_bytes(self.request, files)
-        newest = ledger_table.recent(self.request.layout, 1)
         started = now()
         batch = Batch(
             writer=writer,
             run_id=self.request.run_id,
             # Spark gives naive local times; only an aware one means the same in the hour that clocks repeat
             first_seen=max(row["first_seen"].astimezone() for row in taken),
-            changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+            changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
             started_at=started,
             cut=max(row["cut"] for row in taken),
             files=files,
@@ -103,26 +102,37 @@ def drain(
     Raises TransientError `lease-held`; TerminalError where the checkpoint, the input or the table is not what it was.
     What was done before an error is in the ledger.
     """
-    started, layout = now(), request.layout
-    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(request.layout, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        settle(layout, by=request.owner)
-        generation = generations.resume(layout)
-        heap = session.heap_bytes(spark)
-        taken = intake.take_in(request, heap_bytes=heap, now=started, progress=_counting(progress, "files looked at"))
-        before = backlog.backlog(request, started)
-        progress(f"{wording.count(before.files, 'file')} waiting, {taken.bound.reason}")
-        state = _Drain(
-            request,
-            generation,
-            _transform(request),
-            _bounds(request, stop or Stop()),
-            progress,
-            reached,
-            without=generations.without(layout, generation),
-        )
-        bounded = _stream(spark, layout, state) if before.files else None
-        after = backlog.backlog(request, now())
+        if rebuilds.finish(request.layout, by=request.owner):
+            target.keep_bounds(spark, request.layout.table, request.flow_spec)
+        settle(request.layout, by=request.owner)
+        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=reached)
+    refuse_changed(request, done.findings)
+    return done
+
+
+def under_lease(
+    request: Request, spark: SparkSession, *, progress: Progress, stop: Stop, reached: Reached
+) -> StepReport:
+    """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind."""
+    started, layout = now(), request.layout
+    generation = generations.resume(layout)
+    heap = session.heap_bytes(spark)
+    taken = intake.take_in(request, heap_bytes=heap, now=started, progress=_counting(progress, "files looked at"))
+    before = backlog.backlog(request, started)
+    progress(f"{wording.count(before.files, 'file')} waiting, {taken.bound.reason}")
+    state = _Drain(
+        request,
+        generation,
+        _transform(request),
+        _bounds(request, stop),
+        progress,
+        reached,
+        without=generations.without(layout, generation),
+    )
+    bounded = _stream(spark, layout, state) if before.files else None
+    after = backlog.backlog(request, now())
     part = DrainPart(
         generation=generation,
         before=before,
@@ -133,7 +143,6 @@ def drain(
         batches=[row.as_dict() for row in state.rows],
         totals=ledger.total(state.rows),
     )
-    _refuse_changed(request, taken.findings)
     told = drift.findings(layout, request.flow_spec, request.run_id, {_place(row) for row in state.rows})
     findings = [*taken.findings, *told]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
@@ -203,15 +212,24 @@ def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
             tried=f"read {wording.count(len(files), 'file')} of flow {request.flow} as they were taken in",
             found="; ".join(f"{finding.subject}: {finding.detail}" for finding in found[:5]),
             changed="nothing of this batch is in the table",
-            next=[
-                "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
-                f"draindown quarantine discard {request.spec.pipeline} --flow {request.flow} --files {gone} --yes   "
-                "(it is never read)",
-            ],
+            next=_without(request, gone),
         )
 
 
-def _refuse_changed(request: Request, findings: tuple[Finding, ...]) -> None:
+def _without(request: Request, gone: str) -> list[str]:
+    flow = f"{request.spec.pipeline} --flow {request.flow}"
+    if request.staged:
+        return [
+            f"put the file back as it was (size and content), then: draindown rebuild {flow} --yes",
+            f"draindown rebuild {flow} --accept-missing --yes   (its rows will be missing)",
+        ]
+    return [
+        "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
+        f"draindown quarantine discard {flow} --files {gone} --yes   (it is never read)",
+    ]
+
+
+def refuse_changed(request: Request, findings: Sequence[Finding]) -> None:
     """End red, once, after everything else was drained, if a file's bytes changed after they were read."""
     changed = [finding for finding in findings if finding.kind == "changed"]
     if changed:

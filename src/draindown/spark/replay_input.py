@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from draindown import drift, generations, ledger, ledger_table, replays, report
+from draindown import drift, generations, ledger, ledger_table, rebuilds, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.replays import Part, Replay, settle
@@ -43,6 +43,7 @@ def replay(
     started, layout = now(), request.layout
     with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
+        rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
         generations.resume(layout)
         wanted = replays.find(request)
@@ -70,13 +71,12 @@ def _run(
     reached: Reached,
 ) -> BatchRow:
     started, layout = now(), request.layout
-    newest = ledger_table.recent(layout, 1)
     files = [InputFile(**row) for row in part.files]
     batch = Batch(
         writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
         run_id=request.run_id,
         first_seen=part.first_seen,
-        changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+        changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
         started_at=started,
         cut=part.cut,
         files=files,

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown import checkpoint, drift, known, ledger, ledger_table, quarantine, report, tables, withdrawn
+from draindown import checkpoint, drift, known, ledger, ledger_table, quarantine, rebuilds, report, tables, withdrawn
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.replays import settle
@@ -44,6 +44,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     started, layout = now(), request.layout
     with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
+        rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
         generation = checkpoint.generation(layout)
         rows = _chosen(request)
@@ -99,7 +100,6 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
     writer = Writer(
         request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine"
     )
-    newest = ledger_table.recent(request.layout, 1)
     dotted = request.flow_spec.transform
     ids = [row["quarantine_id"] for row in rows]
 
@@ -113,7 +113,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         writer=writer,
         run_id=request.run_id,
         first_seen=max(row["first_seen"] for row in rows),
-        changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+        changed_at=stamp_after(ledger_table.newest_stamp(request.layout), started),
         started_at=started,
         transform=transforms.load(request.root, dotted) if dotted else None,
         keep_open=keep_open,

@@ -34,6 +34,7 @@ Pruning = Mapping[str, Sequence[str | None]]
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_BOUNDED = "delta.dataSkippingStatsColumns"
 
 
 @dataclass(frozen=True)
@@ -125,23 +126,30 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
             found="; ".join(differing),
             next=[
                 f"put the spec back, then: draindown run {writer.layout.pipeline}",
-                "or give the flow a new name: it starts with a table and a checkpoint of its own",
+                f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   "
+                "(reads all input again into a table as the spec says it)",
             ],
         )
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
-    # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
-    names = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
-    odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
-    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
+    statistics = _bounded(schema, flow)
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
     builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
-    if all(c.isidentifier() for c in statistics):
-        builder = builder.property("delta.dataSkippingStatsColumns", ",".join(dict.fromkeys(statistics)))
+    if statistics:
+        builder = builder.property(_BOUNDED, statistics)
     builder.execute()
+
+
+def _bounded(schema: StructType, flow: FlowSpec) -> str:
+    """The columns whose bounds Delta shall keep, as its property names them; empty where it can't name one of them."""
+    names = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
+    odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
+    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
+    return ",".join(dict.fromkeys(statistics)) if all(c.isidentifier() for c in statistics) else ""
 
 
 def _nullable(schema: StructType) -> list[StructField]:
@@ -195,6 +203,32 @@ def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -
         condition = _within(F.col(f"t.{quoted(column)}"), rows.schema[column].dataType, possible) & condition
     with configured(spark, writer.settings("rows", metadata)):
         table.alias("t").merge(rows.alias("s"), condition).whenMatchedDelete().execute()
+
+
+def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
+    """Put the staged table's rows, columns and partitions in the place of the live one's, in one commit.
+
+    Older versions stay readable. `writer` is that of the staged table's last batch; done once, it changes nothing.
+    """
+    path, flow = writer.layout.live.table, writer.flow
+    rows = spark.read.format("delta").load(writer.layout.table)
+    if not tables.exists(path):
+        _create(spark, path, rows.schema, flow)
+    statistics = _bounded(rows.schema, flow)
+    if tables.properties(path).get(_BOUNDED, "") != statistics:  # it may name columns that are about to go
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{_BOUNDED}')")
+    how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
+    with configured(spark, writer.settings("rows", metadata)):
+        written = rows.write.format("delta").mode("overwrite").options(**how)
+        written.partitionBy(*flow.target.partition_by).save(path)
+    keep_bounds(spark, path, flow)
+
+
+def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
+    """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
+    statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
+    if statistics and tables.properties(path).get(_BOUNDED) != statistics:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{_BOUNDED}' = '{statistics}')")
 
 
 def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:

@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown import gate, generations, ledger, ledger_table, report, tables, withdrawn
+from draindown import gate, generations, ledger, ledger_table, rebuilds, report, tables, withdrawn
 from draindown.errors import TerminalError, TransientError
 from draindown.gate import Unpublished
 from draindown.lease import Lease
@@ -88,6 +88,7 @@ def withdraw(
     refuse_impossible(request, expectation)
     with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
+        rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
         generation = generations.resume(layout)
         with _failing(request, spark, expectation) as found:

@@ -22,13 +22,14 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
 
     `besides`: ids of rows that this batch releases.
     """
-    if not withdrawn.ever(writer.layout):
+    live = writer.layout.live  # whose withdrawals count for a table that is rebuilt beside it, too
+    if not withdrawn.ever(live):
         return None
     goal = writer.flow.target
     names = dict.fromkeys([*goal.keys, *goal.sequence_by])
     wanted = StructType([StructField(name, schema[name].dataType) for name in names])
-    rows = spark.read.format("delta").load(writer.layout.quarantine).where(F.col("origin") == withdrawn.ORIGIN)
-    kept = rows.join(_released(spark, writer.layout), "quarantine_id", "left_anti")
+    rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == withdrawn.ORIGIN)
+    kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = spark.createDataFrame([(known,) for known in besides], "quarantine_id string")
         kept = kept.join(chosen, "quarantine_id", "left_anti")

@@ -1,0 +1,59 @@
+"""The audit of rebuilt generations: made in a table beside the live one, brought by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from draindown import ledger, ledger_table
+from draindown.audit.desk import Desk, differences, where_of
+from draindown.ledger import BatchRow, Swap
+
+
+def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
+    """Hold the ledger's rows of rebuilt generations against the log they were made in, and that against the swap.
+
+    Returns the generation that each version of the target brought which is a swap of this flow.
+    """
+    found = swaps(desk, commits)
+    for version, swap in found.items():
+        rows = [ledger.from_commit(commit) for commit in ledger_table.made(desk.layout, swap.generation, version)]
+        made = {row.batch: row for row in rows if row is not None}
+        if made:
+            _against_ledger(desk, swap, version, made)
+            _against_swap(desk, swap, version, made, commits[version])
+        else:
+            desk.unlooked.append(
+                f"the commits of rebuilt generation {swap.generation}: the log they were made in is gone"
+            )
+    return {version: swap.generation for version, swap in found.items()}
+
+
+def swaps(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, Swap]:
+    """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
+    said = {version: ledger.swap_of(commit) for version, commit in commits.items()}
+    mine = (desk.layout.pipeline, desk.layout.flow)
+    return {version: swap for version, swap in said.items() if swap and (swap.pipeline, swap.flow) == mine}
+
+
+def _against_ledger(desk: Desk, swap: Swap, version: int, made: Mapping[int, BatchRow]) -> None:
+    every = [*desk.batches, *desk.lost]
+    told = {row.batch: row for row in every if (row.generation, row.table_version) == (swap.generation, version)}
+    for number, row in made.items():
+        if number not in told:
+            desk.expect("ledger-missing-batch", where_of(row), f"a row with version {version}", "none")
+            continue
+        for name, (true, said) in differences(row, told[number]).items():
+            desk.expect("ledger-not-as-committed", where_of(row), true, said, f"{name} in the log of the rebuilt table")
+    for number in told.keys() - made.keys():
+        desk.expect("ledger-without-commit", where_of(told[number]), "a commit of the rebuilt table", "none")
+
+
+def _against_swap(
+    desk: Desk, swap: Swap, version: int, made: Mapping[int, BatchRow], commit: Mapping[str, Any]
+) -> None:
+    where = f"generation {swap.generation}, version {version}"
+    brought = int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
+    desk.expect("rebuilt-batches", where, len(made), swap.batches, "batches of the rebuilt table against the swap")
+    rows = sum(row.inserted - row.deleted for row in made.values())
+    desk.expect("rebuilt-rows", where, rows, brought, "inserted - deleted against the rows that the swap brought")

@@ -1,0 +1,454 @@
+"""Rebuilds: a generation that reads all input into tables of its own and then takes the place of the live one.
+
+    rebuild.json                    which generation, since when, by whom, under which contract
+    generations/NNNN/checkpoint/    its checkpoint, which it keeps
+    generations/NNNN/rebuilt/       its tables, and a generation.json under which the engine drains into them
+
+One commit of the live table decides: it brings the rows, and the transaction id of the generation's last batch. Before
+it nothing live is touched; after it `finish` brings the rest along, for whoever holds the lease next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from draindown import checkpoint, generations, intake, known, ledger, ledger_table, quarantine, tables
+from draindown.checkpoint import Checkpoint
+from draindown.errors import TerminalError
+from draindown.generations import Card, Taken, app_id, card, shown
+from draindown.layout import FlowLayout
+from draindown.ledger import Swap
+from draindown.report import now, read_json, write_json
+from draindown.request import Request
+from draindown.wording import count
+
+State = Literal["new", "begun", "swapped"]
+Reached = Callable[[str], None]
+"""Told each step of `finish`: tombstones, moved, decided, ledger, named. Where a fault may strike."""
+
+_NO_CONTRACT = {"expectations", "maintenance", "deadline", "max_batches"}
+_NO_SOURCE = {"files", "max_bytes_per_trigger", "max_files_per_trigger"}
+_DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A rebuild that was begun. `contract`: hash of all that decides what its batches make of their input."""
+
+    generation: int
+    previous: int
+    at: str
+    by: str
+    contract: str
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """What a rebuild would read and change; sizes in bytes, `table_bytes` of the live table.
+
+    `state`: `new`, `begun` (the same command goes on; files and cuts are those that are left), or `swapped` (all but
+    what follows the swap is done). `missing`: files gone or changed at the source; `forgotten`: how many more files
+    were read once and are in the intake no longer. `changes`: what differs from the live table, in words.
+    """
+
+    pipeline: str
+    flow: str
+    keyed: bool
+    previous: int
+    generation: int
+    state: State
+    cuts: int
+    files: int
+    bytes: int
+    missing: tuple[str, ...]
+    forgotten: int
+    table_bytes: int
+    free_bytes: int
+    changes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        return asdict(self)
+
+
+def unfinished(layout: FlowLayout) -> Rebuild | None:
+    """The rebuild that was begun and is not done, if there is one."""
+    content = read_json(layout.rebuild)
+    return None if content is None else Rebuild(**content)
+
+
+def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
+    """Whether the live table is the rebuilt one already."""
+    return tables.transaction_version(layout.table, app_id(layout, begun.generation, "rows")) is not None
+
+
+def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
+    """Refuse what needs the table and all that belongs to it. Raises TerminalError `rebuild-unfinished`."""
+    begun = unfinished(layout)
+    if begun is not None and is_swapped(layout, begun):
+        raise TerminalError(
+            "rebuild-unfinished",
+            tried=tried,
+            found=f"the rebuilt generation {begun.generation} is in the table's place, a crash came before its ledger, "
+            "quarantine and tombstones were",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   (finishes it)",
+        )
+
+
+def plan(request: Request) -> RebuildPlan:
+    """What a rebuild would do now, or what is left of one that was begun. Changes nothing.
+
+    Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `generation-damaged`.
+    """
+    layout = request.layout
+    live, begun = checkpoint.generation(layout), unfinished(layout)
+    taken, before = generations.taken_in(layout), _read_before(layout)
+    if not taken and not before:
+        raise TerminalError(
+            "nothing-to-rebuild",
+            tried=f"rebuild flow {layout.flow} of pipeline {layout.pipeline}",
+            found="it never drained anything",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+        )
+    state: State = "new" if begun is None else "swapped" if is_swapped(layout, begun) else "begun"
+    if begun is not None and state == "begun":
+        _refuse_overtaken(layout, begun, live)
+        _refuse_other_contract(request, begun)
+    left = taken if begun is None else _left(layout, begun, taken) if state == "begun" else []
+    return RebuildPlan(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        keyed=request.flow_spec.is_keyed,
+        previous=live if begun is None else begun.previous,
+        generation=generations.next_number(layout, live) if begun is None else begun.generation,
+        state=state,
+        cuts=len({file.cut for file in left}),
+        files=len(left),
+        bytes=sum(file.size for file in left),
+        missing=tuple(file.path for file in left if intake.pinned([file])),
+        forgotten=max(0, before - len(taken)) if state == "new" else 0,
+        table_bytes=tables.size(layout.table) if tables.exists(layout.table) else 0,
+        free_bytes=shutil.disk_usage(_existing(layout.home)).free,
+        changes=tuple(_changes(request)) if state != "swapped" else (),
+    )
+
+
+def _read_before(layout: FlowLayout) -> int:
+    """Files that the generation which read most of them has read."""
+    if not tables.exists(layout.ledger):
+        return 0
+    per_generation = "select sum(files) as n from t where origin = 'source' group by generation"
+    return int(tables.query(layout.ledger, f"select max(n) as n from ({per_generation})").to_pylist()[0]["n"] or 0)
+
+
+def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
+    """What no batch of the begun generation has read, and nobody agreed to leave out."""
+    staged, number = layout.beside(begun.generation), begun.generation
+    newest = tables.transaction_version(staged.table, app_id(staged, number, "rows"))
+    # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
+    first = max(Checkpoint(staged.checkpoint(number)).consumed_before, 0 if newest is None else newest + 2)
+    left_out = generations.without(staged, number)
+    return [file for file in taken if file.cut >= first and file.path not in left_out]
+
+
+def _existing(path: str) -> Path:
+    return next(place for place in (Path(path), *Path(path).absolute().parents) if place.exists())
+
+
+def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
+    if begun.previous != live:
+        raise TerminalError(
+            "rebuild-overtaken",
+            tried=f"go on with the rebuild of generation {begun.generation} of flow {layout.flow}",
+            found=f"it was begun beside generation {begun.previous}, and a reset made generation {live} the live one",
+            next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes",
+        )
+
+
+def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
+    if begun.contract != _contract(request):
+        raise TerminalError(
+            "rebuild-other-contract",
+            tried=f"go on with the rebuild of generation {begun.generation} of flow {request.flow}",
+            found=f"the flow or a file of jobs/transforms/ was changed since it was begun ({begun.at}): its first "
+            "batches would have been read by other rules than its last",
+            next=[
+                "put the flow and the transforms back as they were, then try again",
+                f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   (then begin anew)",
+            ],
+        )
+
+
+def _contract(request: Request) -> str:
+    """Hash of what the spec says of rows, and of the code of all transforms: one may import another."""
+    said = request.flow_spec.model_dump(mode="json", exclude=_NO_CONTRACT)
+    said["source"] = {name: value for name, value in said["source"].items() if name not in _NO_SOURCE}
+    home = Path(request.root) / "jobs" / "transforms"
+    code = sorted(home.rglob("*.py")) if request.flow_spec.transform else []
+    said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _changes(request: Request) -> list[str]:
+    path, flow = request.layout.table, request.flow_spec
+    if not tables.exists(path):
+        return ["the table is gone: it is made anew"]
+    partitions, held = tables.partition_columns(path), tables.column_types(path)
+    found = []
+    if partitions != flow.target.partition_by:
+        found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
+    if flow.transform:
+        return [*found, f"columns: those that {flow.transform} gives"]
+    wanted = {name: _DELTA_NAMES.get(column.type, column.type) for name, column in flow.columns.items()}
+    for name, kind in wanted.items():
+        if name not in held:
+            found.append(f"column {name}: new, {kind}")
+        elif isinstance(held[name], str) and held[name] != kind:
+            found.append(f"column {name}: {held[name]} -> {kind}")
+    return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
+
+
+def input_gone(found: RebuildPlan) -> TerminalError:
+    """The error for a rebuild whose input is not all there any more."""
+    what = [f"{count(len(found.missing), 'file')} gone or changed at the source: {shown(found.missing)}"]
+    forgotten = f"{count(found.forgotten, 'file')} that were read once are not in the intake"
+    return TerminalError(
+        "rebuild-input-gone",
+        tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
+        found="; ".join(what * bool(found.missing) + [forgotten] * bool(found.forgotten)),
+        next=[
+            "put them back as they were (size and content), then try again",
+            f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "
+            "(their rows will be missing)",
+        ],
+    )
+
+
+def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
+    """Begin a rebuild, or go on with the one that was begun. Call it under the lease; idempotent.
+
+    Raises TerminalError like `plan`, and `rebuild-input-gone` unless `accept_missing` or all input is there.
+    """
+    layout, found = request.layout, plan(request)
+    if (found.missing or found.forgotten) and not accept_missing:
+        raise input_gone(found)
+    begun, at = unfinished(layout), now().isoformat(timespec="seconds")
+    if begun is None:
+        begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
+        # before a directory of a later generation is there: without its name the live one could not be told
+        write_json(layout.generation, {"generation": found.previous, "cards": generations.cards(layout)})
+        write_json(layout.rebuild, asdict(begun))
+    staged = layout.beside(begun.generation)
+    own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
+    own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
+    write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
+    return begun
+
+
+def damaged(layout: FlowLayout, begun: Rebuild, error: TerminalError) -> TerminalError:
+    """The error for a staging that can't be gone on with; `error` says why."""
+    return _damaged(layout, begun.generation, f"{error.code}: {error.found}")
+
+
+def _damaged(layout: FlowLayout, generation: int, found: str) -> TerminalError:
+    return TerminalError(
+        "rebuild-damaged",
+        tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",
+        found=found,
+        changed="the live table and all that belongs to it are as they were",
+        next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   (then begin anew)",
+    )
+
+
+def abort(layout: FlowLayout) -> int:
+    """Throw a rebuild away that was begun; returns the number of its generation, which is never used again.
+
+    Call it under the lease; idempotent until it is done. Raises TerminalError like `abortable`.
+    """
+    begun = abortable(layout)
+    home = Path(layout.beside(begun.generation).staging).parent
+    for path in home.iterdir() if home.is_dir() else ():
+        shutil.rmtree(path)
+    Path(layout.rebuild).unlink(missing_ok=True)
+    return begun.generation
+
+
+def abortable(layout: FlowLayout) -> Rebuild:
+    """The rebuild that an abort would throw away. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
+    begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
+    if begun is None:
+        raise TerminalError(
+            "nothing-to-abort",
+            tried=tried,
+            found="none is begun",
+            next=f"draindown doctor {layout.pipeline} --flow {layout.flow}",
+        )
+    refuse_half_swapped(layout, tried)
+    return begun
+
+
+def swap(request: Request) -> Swap:
+    """What the swapping commit shall say, once all that follows it lies ready beside the live tables.
+
+    `request` is about the staged generation, all of whose batches are done. Raises TerminalError
+    `ledger-does-not-add-up` if the rows of its table are not those that its batches made, `rebuild-damaged` if a cut is
+    not read.
+    """
+    staged, flow = request.layout, request.flow_spec
+    newest, cuts = (
+        tables.transaction_version(staged.table, app_id(staged, staged.staged, "rows")),
+        known.last_cut(staged),
+    )
+    if newest is None or newest + 1 != cuts:
+        raise _damaged(staged, staged.staged, f"its newest batch is {newest}, the intake has {count(cuts, 'cut')}")
+    ledger_table.heal(staged)
+    sums = tables.query(staged.ledger, "select count(*) as batches, sum(inserted) - sum(deleted) as rows from t")
+    batches, rows = (int(sums.to_pylist()[0][name] or 0) for name in ("batches", "rows"))
+    if batches != cuts:
+        raise _damaged(staged, staged.staged, f"its ledger has {count(batches, 'row')} for {count(cuts, 'cut')}")
+    found = int(tables.query(staged.table, "select count(*) as n from t").to_pylist()[0]["n"])
+    if found != rows:
+        wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
+        raise ledger.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
+    if flow.is_keyed and tables.exists(staged.live.tombstones) and not tables.exists(staged.tombstones):
+        names = ", ".join(_quoted(name) for name in (*flow.target.keys, *flow.target.sequence_by))
+        kept = tables.query(staged.table, f"select {names} from t limit 0").schema
+        tables.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
+    return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
+
+
+_OF_TOMBSTONES = (
+    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("origin", pa.string())),
+    pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
+)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def finish(layout: FlowLayout, *, by: str, reached: Reached = lambda _: None) -> Rebuild | None:
+    """Bring along what follows the swap, if the live table is a rebuilt one and a crash came before that; else nothing.
+
+    Call it under the lease, before anything else is done under it. Idempotent. Returns the rebuild that it finished.
+    Raises TerminalError `ledger-does-not-add-up` if the swap brought other rows than the rebuilt table held.
+    """
+    begun = unfinished(layout)
+    if begun is None or not is_swapped(layout, begun):
+        return None
+    staged, number = layout.beside(begun.generation), begun.generation
+    if checkpoint.generation(layout) != number:
+        last = tables.transaction_version(layout.table, app_id(layout, number, "rows"))
+        assert last is not None, "a swapped table knows its batches"
+        version = _swapped_at(layout, number)
+        if tables.exists(staged.tombstones):
+            tables.replace(layout.tombstones, staged.tombstones, app=(app_id(layout, number, "tombstones"), last))
+        reached("tombstones")
+        _move_refused(layout, begun, last)
+        reached("moved")
+        _decide_again(layout, begun, by)
+        reached("decided")
+        ledger_table.record_rebuilt(layout, number, version)
+        reached("ledger")
+        own = generations.cards(staged)
+        write_json(layout.generation, {"generation": number, "cards": generations.cards(layout) | own})
+    reached("named")
+    _clear(staged)
+    return begun
+
+
+def _swapped_at(layout: FlowLayout, generation: int) -> int:
+    """The version that the swap made, once it is proven that it brought the rows it should."""
+    for commit in tables.history(layout.table, tables.version(layout.table) + 1):
+        swap = ledger.swap_of(commit)
+        if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
+            wrote = int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
+            if wrote != swap.rows:
+                wrong = [f"rows of the rebuilt table: {swap.rows} beside the live one, {wrote} in its place"]
+                raise ledger.not_adding_up(ledger_table.recent(layout.beside(generation), 1)[0], wrong)
+            return int(commit["version"])
+    raise TerminalError(
+        "rebuild-damaged",
+        tried=f"finish the rebuild of generation {generation} of flow {layout.flow}",
+        found=f"{layout.table} knows its batches, and none of its commits brought them",
+        next=f"restore {layout.table} from a copy, as a whole",
+    )
+
+
+def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
+    """Add the rows that were never refused before; those that were stay as they are."""
+    staged = layout.beside(begun.generation)
+    _forget_unfinished(layout, begun)
+    if not tables.exists(staged.quarantine):
+        return
+    fresh = "select t.* from t"
+    if tables.exists(layout.quarantine):
+        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    app = (app_id(layout, begun.generation, "quarantine"), last)
+    tables.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+
+
+def _forget_unfinished(layout: FlowLayout, begun: Rebuild) -> None:
+    """Drop what a batch of the previous generation refused that was cut short: no later run repeats it."""
+    if not tables.exists(layout.quarantine):
+        return
+    mine = f"generation = {begun.previous}"
+    for row in tables.query(layout.quarantine, f"select distinct origin from t where {mine}").to_pylist():
+        origin = row["origin"]
+        if _reads_files(origin):
+            done = tables.transaction_version(layout.table, app_id(layout, begun.previous, "rows", origin))
+            cut_short = f"{mine} and origin = {tables.literal(origin)} and batch > {-1 if done is None else done}"
+            if tables.query(layout.quarantine, f"select count(*) as n from t where {cut_short}").to_pylist()[0]["n"]:
+                tables.delete(layout.quarantine, cut_short)
+
+
+def _reads_files(origin: str) -> bool:
+    """Whether rows of this origin were refused by a batch that read files: only about those a rebuild decides anew."""
+    return origin == "source" or origin.startswith("replay:")
+
+
+def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
+    """Release what was refused before and is let through now; reopen what was released and has no row any longer."""
+    if not tables.exists(layout.quarantine):
+        return
+    staged = layout.beside(begun.generation)
+    again = _ids(staged.quarantine) if tables.exists(staged.quarantine) else set()
+    rows = tables.query(layout.quarantine, "select quarantine_id, file, origin from t").to_pylist()
+    before = {row["quarantine_id"]: row["file"] for row in rows if _reads_files(row["origin"])}
+    left_out = generations.without(staged, begun.generation)
+    read = known.find(layout, set(before.values())).keys() - left_out
+    passed = [one for one, file in before.items() if file in read and one not in again]
+    note = f"generation {begun.generation}, a rebuild,"
+    quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
+    released = quarantine.released(layout).keys()
+    # released all the same, but the batch that did it is history: the row came with the others now
+    others = [row["quarantine_id"] for row in rows if row["quarantine_id"] not in before]
+    quarantine.let_through(layout, [one for one in others if one in released], by=by, note=f"{note} let it through")
+    gone = sorted(before.keys() - set(passed) & released)
+    quarantine.reopen(layout, gone, by=by, note=f"{note} has no row of it")
+
+
+def _ids(path: str) -> set[str]:
+    return set(tables.query(path, "select distinct quarantine_id from t")["quarantine_id"].to_pylist())
+
+
+def _clear(staged: FlowLayout) -> None:
+    """Remove what was staged, but for the log of the table: it says which batch made what."""
+    home = Path(staged.staging)
+    every = [*home.iterdir(), *Path(staged.table).iterdir()] if Path(staged.table).is_dir() else []
+    for path in every:
+        if str(path) == staged.table or path.name == "_delta_log":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    Path(staged.rebuild).unlink(missing_ok=True)

@@ -1,0 +1,287 @@
+"""Rebuilds: the table is what a fresh flow would have made, readers see the old one or the new one, a crash changes
+nothing of that."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import SparkSession
+
+from draindown import checkpoint, evidence, gate, generations, quarantine, rebuilds, tables
+from draindown.audit import audit
+from draindown.doctor import examine
+from draindown.errors import TerminalError, TransientError
+from draindown.lease import Lease
+from draindown.report import StepReport, now
+from draindown.request import Request
+from draindown.spark.bounds import Stop
+from draindown.spark.maintenance import rewrite
+from draindown.spark.rebuild import rebuild
+from draindown.spark.replay_rows import replay as replay_rows
+from tests.landing import KEYED, Injected, Landing
+
+COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string"}
+ONE = {"max_files_per_trigger": 1}
+OLD: dict[str, Any] = {
+    "source": ONE,
+    "columns": COLUMNS,
+    "rules": {"sane": "a is null or a >= 0"},
+    "transform": "own.tidy",
+}
+NEW: dict[str, Any] = OLD | {
+    "columns": COLUMNS | {"id": "bigint not null"},
+    "rules": {"sane": "a is null or a < 10"},
+    "target": KEYED | {"partition_by": ["zone"]},
+}
+TIDY_OLD = "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 3)\n"
+TIDY_NEW = (
+    "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 2).withColumn('zone', F.pmod('id', F.lit(2)))\n"
+)
+
+
+def land(landing: Landing, *numbers: int) -> None:
+    """Files of changes, deletes and rows that the old rule refuses, the new one, or both contracts."""
+    for batch in numbers:
+        rows: list[dict[str, Any]] = [
+            {"id": str(n % 9), "seq": batch * 10 + n % 4, "a": n - 2 if n < 14 else None, "region": f"r{n % 3}"}
+            for n in range(20)
+        ]
+        rows += [{"id": str(n), "seq": batch * 10 + 5, "op": "d"} for n in range(batch, 9, 3)]
+        rows += [{"id": "no number", "seq": batch, "a": 1}]
+        landing.deliver(*[json.dumps(row) for row in rows], "no json", "", name=f"{batch:03}.json")
+
+
+def content(path: str, version: int | None = None) -> Counter[str]:
+    """The rows of a table without their stamps, by deltalake alone."""
+    batches = QueryBuilder().register("t", DeltaTable(path, version=version)).execute("select * from t").read_all()
+    import pyarrow as pa
+
+    rows = pa.table(batches).to_pylist()
+    return Counter(
+        json.dumps({k: v for k, v in row.items() if k != "_changed_at"}, sort_keys=True, default=str) for row in rows
+    )
+
+
+def refusals(landing: Landing) -> dict[tuple[str, int], str]:
+    """State of each refused row, by file and record."""
+    rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
+    found = {(Path(row["file"]).name, row["position"]): row["state"] for row in rows}
+    assert len(found) == len(rows), "a row stands in the quarantine twice"
+    return found
+
+
+def healthy(landing: Landing) -> None:
+    found = audit(landing.spec, "f", root=landing.home)
+    assert found.clean, str(found)
+    page = examine(landing.layout)
+    assert page.exit == 0, str(page)
+
+
+def rebuilt(landing: Landing, spark: SparkSession, fault: str | None = None, **more: Any) -> StepReport:
+    """Rebuild; with `fault`, die at that step."""
+
+    def reached(step: str) -> None:
+        if step == fault:
+            raise Injected(step)
+
+    hooks = {"reached": reached} | more
+    return rebuild(landing.request("rebuild"), spark, progress=lambda line: None, **hooks)
+
+
+@contextmanager
+def polling(path: str) -> Iterator[list[Counter[str]]]:
+    """Read the table again and again meanwhile; the states that were seen, each once, in their order."""
+    seen: list[Counter[str]] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def poll() -> None:
+        try:
+            while not done.wait(0.05):  # leaves the rebuild some of the processor
+                state = content(path)
+                if not seen or seen[-1] != state:
+                    seen.append(state)
+        except BaseException as error:  # noqa: BLE001 - it is the test's to raise
+            errors.append(error)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        reader.join()
+    if errors:
+        raise errors[0]
+
+
+def publish(landing: Landing) -> gate.Published:
+    state = gate.unpublished(landing.layout)
+    assert state is not None
+    pointer = {"version": state.version, "table_id": state.table_id, "changed_at": now(), "at": now()}
+    return gate.publish(landing.layout, gate.Published(**pointer, run_id="r", rows=1))
+
+
+def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(tmp_path / "one", **OLD)
+    landing.transform("own", TIDY_OLD)
+    land(landing, 1, 2)
+    landing.drain(spark)
+    first = [row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter(reason="malformed"))]
+    quarantine.discard(landing.layout, first[:1], by="someone")
+    published, before = publish(landing), content(landing.layout.table)
+    refused_before = refusals(landing)
+    assert set(Counter(refused_before.values())) == {"open", "discarded"}
+
+    changed = Landing(landing.home, **NEW)
+    changed.transform("own", TIDY_NEW)
+    land(changed, 3)
+    with pytest.raises(TerminalError) as caught:
+        changed.drain(spark)  # whose refused rows stand in the quarantine all the same
+    assert (caught.value.code, "draindown rebuild p --flow f" in caught.value.next[1]) == ("table-mismatch", True)
+    cut_short = refusals(changed)
+    control = Landing(tmp_path / "two", **NEW)
+    control.transform("own", TIDY_NEW)
+    land(control, 1, 2, 3)
+    control.drain(spark)
+
+    held: list[str] = []
+
+    def reached(step: str) -> None:
+        if step in ("read", "staged") and step not in held:
+            held.append(step)
+            assert content(changed.layout.table) == before
+            assert refusals(changed) == cut_short
+            assert checkpoint.generation(changed.layout) == 1
+            with pytest.raises(TransientError) as caught:
+                changed.drain(spark)
+            assert caught.value.code == "lease-held"
+
+    with polling(changed.layout.table) as seen:
+        done = rebuilt(changed, spark, reached=reached)
+    assert (done.outcome, held) == ("done", ["read", "staged"])
+    after = content(changed.layout.table)
+    assert after == content(control.layout.table)
+    assert [state for state in seen if state not in (before, after)] == []
+    assert seen[0] == before
+    assert seen[-1] in (before, after)
+
+    table = DeltaTable(changed.layout.table)
+    assert (tables.table_id(changed.layout.table), table.metadata().partition_columns) == (published.table_id, ["zone"])
+    assert content(changed.layout.table, published.version) == before
+    assert tables.properties(changed.layout.table)["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
+    assert Counter(row["id"] for row in changed.tombstones()) == Counter(row["id"] for row in control.tombstones())
+    states = refusals(changed)
+    assert states.keys() == refused_before.keys() | refusals(control).keys()
+    for place, state in states.items():
+        again = place in refusals(control)
+        expected = refused_before.get(place, "open") if again else "released"
+        assert state == expected, place
+    assert "discarded" in states.values() and "released" in states.values()
+    assert {row["generation"] for row in changed.quarantine()} == {1, 2}
+    state = gate.unpublished(changed.layout)
+    assert state is not None and (state.pending, state.since) == (True, None)
+    assert [(row["generation"], row["batch"]) for row in changed.ledger()] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    healthy(changed)
+
+    publish(changed)
+    for one in (changed, control):
+        land(one, 4)
+        one.drain(spark)
+    assert content(changed.layout.table) == content(control.layout.table)
+    healthy(changed)
+    state = gate.unpublished(changed.layout)
+    assert state is not None and state.since is not None
+    work = evidence.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
+    for one_table in work.tables:
+        rewrite(spark, one_table, 64 * 1024**2)
+    assert tables.files_missing(changed.layout.table, published.version) == []
+    assert content(changed.layout.table) == content(control.layout.table)
+    healthy(changed)
+
+
+def finish_killed_at_each_step(landing: Landing) -> None:
+    def dying(step: str) -> Callable[[str], None]:
+        def reached(done: str) -> None:
+            if done == step:
+                raise Injected(step)
+
+        return reached
+
+    for step in ("tombstones", "moved", "decided", "ledger", "named"):
+        with Lease(landing.layout, owner="me", run_id="r"), pytest.raises(Injected):
+            rebuilds.finish(landing.layout, by="me", reached=dying(step))
+
+
+def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSession, tmp_path: Path) -> None:
+    flow: dict[str, Any] = {"source": ONE, "columns": COLUMNS, "rules": OLD["rules"]}
+    old = Landing(tmp_path / "one", **flow, target={"partition_by": ["region"]})
+    land(old, 1, 2)
+    old.drain(spark)
+    loose = flow | {"rules": NEW["rules"], "target": {}}
+    new, control = Landing(old.home, **loose), Landing(tmp_path / "two", **loose)
+    land(control, 1, 2)
+    control.drain(spark)
+    passing = [row["quarantine_id"] for row in quarantine.listed(old.layout, quarantine.Filter(reason="rule:sane"))]
+    free = Landing(old.home, **(flow | {"rules": {}, "target": {"partition_by": ["region"]}}))
+    replay_rows(free.request("rows", quarantine_ids=tuple(passing[:1])), spark)  # in the table by a replay
+    before = content(old.layout.table)
+
+    stop = Stop()
+    stopped = rebuilt(new, spark, stop=stop, reached=lambda step: stop.ask("enough") if step == "recorded" else None)
+    assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("bounded", 1)
+    assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.layout).symptoms}
+    healthy(old)  # which goes on meanwhile
+    with pytest.raises(TerminalError) as caught:
+        rebuilt(old, spark)
+    assert caught.value.code == "rebuild-other-contract"
+    for fault in ("quarantined", "merged", "staged"):
+        with pytest.raises(Exception):  # noqa: B017 - Spark wraps what a batch raises
+            rebuilt(new, spark, fault)
+        assert content(new.layout.table) == before, fault
+    with pytest.raises(Injected):
+        rebuilt(new, spark, "swapped")
+    assert content(new.layout.table) == content(control.layout.table)
+    assert checkpoint.generation(new.layout) == 1
+    finish_killed_at_each_step(new)
+    land(new, 3)
+    land(control, 3)
+    assert new.drain(spark).outcome == "done"  # a run finishes it, and goes on in the new generation
+    control.drain(spark)
+    assert content(new.layout.table) == content(control.layout.table)
+    assert tables.partition_columns(new.layout.table) == []
+    assert {place: state for place, state in refusals(new).items() if state != "released"} == refusals(control)
+    assert [(row["generation"], row["origin"]) for row in new.ledger()] == [
+        *[(1, "source"), (1, "source"), (1, "quarantine")],
+        *[(2, "source"), (2, "source"), (2, "source")],
+    ]
+    healthy(new)
+
+    with pytest.raises(Exception):  # noqa: B017 - as above
+        rebuilt(new, spark, "merged")
+    with Lease(new.layout, owner="me", run_id="r"):
+        assert rebuilds.abort(new.layout) == 3
+    healthy(new)
+    (new.landing / "002.json").unlink()
+    with pytest.raises(TerminalError) as caught:
+        rebuilt(new, spark)
+    assert caught.value.code == "rebuild-input-gone"
+    done = rebuilt(new, spark, accept_missing=True)
+    assert done.drain is not None
+    assert (done.drain.generation, generations.without(new.layout, 4)) == (4, {str(new.landing / "002.json")})
+    rows = sum(content(control.layout.table).values())
+    assert 0 < sum(content(new.layout.table).values()) < rows
+    healthy(new)
+
+
+def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
+    asked = Landing(tmp_path).request(staged=2)
+    assert Request.decode(asked.encode()).layout.table.endswith("generations/0002/rebuilt/table")

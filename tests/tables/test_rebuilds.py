@@ -1,0 +1,359 @@
+"""A rebuild without a JVM: its plan, what stops it, and all that follows the swap, killed at any step."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from draindown import backlog, checkpoint, gate, generations, known, ledger_table, quarantine, rebuilds, tables
+from draindown.audit import audit
+from draindown.cli import main
+from draindown.doctor import examine
+from draindown.errors import TerminalError
+from draindown.generations import app_id
+from draindown.ledger import Swap
+from draindown.report import read_json
+from draindown.request import Request
+from tests.flowfiles import AT, commit, count_as_spark, drained, foreign, request, restore
+from tests.flowfiles import checkpoint as write_checkpoint
+
+
+def begin(asked: Request, *, accept_missing: bool = False) -> rebuilds.Rebuild:
+    return rebuilds.begin(asked, by="me", accept_missing=accept_missing)
+
+
+def read_all(asked: Request, begun: rebuilds.Rebuild, batches: int = 2) -> Request:
+    """Do what a drain into the staged tables does; returns its request."""
+    staged = asked.model_copy(update={"staged": begun.generation})
+    write_deltalake(staged.layout.table, tables.query(asked.layout.table, "select * from t limit 0"))
+    for batch in range(batches):
+        commit(staged, batch, generation=begun.generation)
+    write_checkpoint(asked, begun.generation, offsets=batches, commits=batches)
+    return staged
+
+
+def swap(asked: Request, staged: Request, **other: Any) -> int:
+    """Do what `target.swap` does; returns the version."""
+    said = replace(rebuilds.swap(staged), **other)
+    rows = tables.query(staged.layout.table, "select * from t")
+    known_as = CommitProperties(
+        custom_metadata={"userMetadata": said.as_metadata()},
+        app_transactions=[Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)],
+    )
+    write_deltalake(asked.layout.table, rows, mode="overwrite", commit_properties=known_as)
+    count_as_spark(asked.layout.table)
+    return tables.version(asked.layout.table)
+
+
+def code_of(act: Any) -> str:
+    with pytest.raises(TerminalError) as caught:
+        act()
+    assert caught.value.next
+    return caught.value.code
+
+
+def codes(asked: Request, level: str) -> set[str]:
+    return {symptom.code for symptom in examine(asked.layout).symptoms if symptom.level == level}
+
+
+def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    found = rebuilds.plan(asked)
+    assert (found.previous, found.generation, found.state, found.cuts, found.files) == (1, 2, "new", 2, 2)
+    assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
+    assert found.table_bytes == sum(file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet"))
+    flow = asked.flow_spec.model_dump(mode="json")
+    flow["columns"] |= {"id": "bigint not null", "new": "string"}
+    flow["target"]["partition_by"] = ["new"]
+    content = asked.spec.model_dump(mode="json") | {"flows": {"f": flow}}
+    other = asked.model_copy(update={"spec": type(asked.spec).model_validate(content)})
+    assert rebuilds.plan(other).changes == (
+        "partition_by: [] -> ['new']",
+        "column id: string -> long",
+        "column new: new, string",
+    )
+    assert code_of(lambda: rebuilds.plan(request(tmp_path / "other"))) == "nothing-to-rebuild"
+
+
+def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    (tmp_path / "in/0.json").unlink()
+    with pytest.raises(TerminalError) as caught:
+        begin(asked)
+    assert (caught.value.code, "0.json" in caught.value.found) == ("rebuild-input-gone", True)
+    assert not Path(asked.layout.rebuild).exists()
+    begun = begin(asked, accept_missing=True)
+    staged = asked.layout.beside(begun.generation)
+    assert {Path(path).name for path in generations.without(staged, 2)} == {"0.json"}
+    assert rebuilds.plan(asked).missing == ()  # agreed to, for this one
+    (tmp_path / "in/1.json").unlink()
+    assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
+    rebuilds.abort(asked.layout)
+    shutil.rmtree(asked.layout.intake)  # read once, and nobody knows what
+    assert rebuilds.plan(asked).forgotten == 2
+    assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
+
+
+def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    assert begin(asked) == begun
+    assert (checkpoint.generation(asked.layout), checkpoint.generation(asked.layout.beside(2))) == (1, 2)
+    assert (generations.resume(asked.layout), backlog.plan(asked, AT)[0].drain) == (1, False)  # the live one goes on
+    assert codes(asked, "note") == {"rebuild-unfinished"}
+    read_all(asked, begun, batches=1)
+    found = rebuilds.plan(asked)
+    assert (found.state, found.cuts, [Path(path).name for path in found.missing]) == ("begun", 1, [])
+    flow = asked.flow_spec.model_copy(update={"max_batches": 7})
+    bounded = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
+    assert rebuilds.plan(bounded).state == "begun"  # reads the same
+    flow = asked.flow_spec.model_copy(update={"rules": {"sane": "n > 0"}})
+    other = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
+    assert code_of(lambda: rebuilds.plan(other)) == "rebuild-other-contract"
+    generations.reset(asked, generations.plan_reset(asked), by="me", accept_missing=False)
+    assert checkpoint.generation(asked.layout) == 3
+    assert code_of(lambda: begin(asked)) == "rebuild-overtaken"
+    assert "rebuild-overtaken" in codes(asked, "wrong")
+    assert rebuilds.abort(asked.layout) == 2
+    assert code_of(lambda: rebuilds.abort(asked.layout)) == "nothing-to-abort"
+    assert begin(asked).generation == 4  # never the same again
+
+
+def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    home = tmp_path / "jobs/transforms"
+    home.mkdir(parents=True)
+    (home / "shared.py").write_text("FACTOR = 1\n")
+    flow = asked.flow_spec.model_copy(update={"transform": "own.tidy"})
+    asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
+    begin(asked)
+    assert rebuilds.plan(asked).state == "begun"
+    (home / "shared.py").write_text("FACTOR = 2\n")
+    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-other-contract"
+
+
+class Died(Exception):
+    pass
+
+
+def dying_at(step: str) -> Any:
+    def reached(done: str) -> None:
+        if done == step:
+            raise Died(step)
+
+    return reached
+
+
+def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source", batch: int = 0) -> None:
+    """Rows of the quarantine: id, file, generation."""
+    columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id")}
+    content = [
+        {
+            "quarantine_id": known_id,
+            "file": str(Path(asked.root, "in", file)),
+            "position": 1,
+            "raw_bytes": None,
+            "raw_length": 1,
+            "first_seen": AT,
+            "generation": generation,
+            "batch": batch,
+            "origin": origin,
+            "refused_at": AT,
+            **dict.fromkeys(columns, "x"),
+        }
+        for known_id, file, generation in rows
+    ]
+    kinds = [("quarantine_id", pa.string()), ("file", pa.string()), ("position", pa.int64()), *columns.items()]
+    kinds += [("raw_bytes", pa.binary()), ("raw_length", pa.int64()), ("first_seen", pa.timestamp("us", "UTC"))]
+    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("origin", pa.string())]
+    schema = pa.schema([*kinds, ("refused_at", pa.timestamp("us", "UTC"))])
+    write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=schema), mode="append")
+
+
+def tombstones(path: str, *keys: Any) -> None:
+    rows = {"id": list(keys), "n": pa.array([1] * len(keys), pa.int32()), "generation": [1] * len(keys)}
+    write_deltalake(path, pa.table(rows))
+
+
+def states(asked: Request) -> dict[str, str]:
+    rows = quarantine.listed(asked.layout, quarantine.Filter(state=None))
+    return {row["quarantine_id"]: f"{row['state']} {row['generation']}" for row in rows}
+
+
+STEPS = ("tombstones", "moved", "decided", "ledger", "named")
+
+
+def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    layout = asked.layout
+    refused(asked, ("open-again", "0.json", 1), ("open-passes", "0.json", 1), ("discarded-again", "1.json", 1))
+    refused(asked, ("released-again", "0.json", 1), ("released-passes", "1.json", 1), ("gone", "9.json", 1))
+    refused(asked, ("cut-short", "1.json", 1), batch=7)
+    refused(asked, ("withheld", "0.json", 1), origin="other")
+    quarantine.discard(layout, ["discarded-again"], by="someone")
+    quarantine.release(layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay")
+    tombstones(layout.tombstones, "a", "b")
+    begun = begin(asked)
+    staged = read_all(asked, begun)
+    refused(staged, ("open-again", "0.json", 2), ("discarded-again", "1.json", 2), ("released-again", "0.json", 2))
+    refused(staged, ("new", "0.json", 2), ("cut-short", "1.json", 2))
+    tombstones(staged.layout.tombstones, "c")
+    before = states(asked)
+    said = swap(asked, staged)
+
+    assert states(asked) == before  # nothing is decided but by the swap's finish
+    assert rebuilds.plan(asked).state == "swapped"
+    assert codes(asked, "note") >= {"rebuild-unsettled"}
+    assert not {code for code in codes(asked, "wrong") if code != "drain-at-work"}
+    assert "lacks 2 batches" in backlog.plan(asked, AT)[0].reasons["drain"]
+    assert code_of(lambda: audit(asked.spec, "f", root=tmp_path)) == "rebuild-unfinished"
+    assert code_of(lambda: rebuilds.abort(layout)) == "rebuild-unfinished"
+    for step in STEPS:
+        with pytest.raises(Died):
+            rebuilds.finish(layout, by="me", reached=dying_at(step))
+    assert rebuilds.finish(layout, by="me") == begun
+    assert rebuilds.finish(layout, by="me") is None
+
+    assert checkpoint.generation(layout) == generations.resume(layout) == 2
+    assert states(asked) == {
+        "open-again": "open 1",
+        "open-passes": "released 1",
+        "discarded-again": "discarded 1",
+        "released-again": "open 1",
+        "released-passes": "released 1",
+        "gone": "open 1",
+        "cut-short": "open 2",
+        "withheld": "open 1",
+        "new": "open 2",
+    }
+    assert set(quarantine.released(layout).values()) == {""}
+    assert tables.query(layout.tombstones, "select id from t").to_pylist() == [{"id": "c"}]
+    rows = ledger_table.recent(layout, 10)
+    assert [(row.generation, row.batch) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert {row.table_version for row in rows if row.generation == 2} == {said}
+    assert ledger_table.heal(layout) == []
+    assert not backlog.plan(asked, AT)[0].drain
+    state = gate.unpublished(layout)
+    assert state is not None and (state.pending, state.since) == (True, None)
+    assert not codes(asked, "wrong")
+    left = {str(path.relative_to(staged.layout.staging)) for path in Path(staged.layout.staging).rglob("*")}
+    assert all(path.startswith(("table/_delta_log", "table")) for path in left)
+    assert not list(Path(staged.layout.table).glob("*.parquet"))
+    assert code_of(lambda: generations.undo(layout, by="me")) == "generation-has-batches"
+
+
+def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    foreign(asked)  # a rebuild takes away what other hands wrote
+    assert {residue.kind for residue in audit(asked.spec, "f", root=tmp_path).residues} >= {"foreign-commit"}
+    staged = read_all(asked, begin(asked))
+    swap(asked, staged)
+    rebuilds.finish(asked.layout, by="me")
+    assert not audit(asked.spec, "f", root=tmp_path).residues
+    (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
+    commit_next(asked)
+    assert not audit(asked.spec, "f", root=tmp_path).residues
+
+    log = Path(staged.layout.table, "_delta_log", f"{1:020}.json")
+    log.write_text(log.read_text().replace(r"\"lines\":1", r"\"lines\":2"))
+    found = audit(asked.spec, "f", root=tmp_path).residues
+    assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [("ledger-not-as-committed", True)]
+    shutil.rmtree(staged.layout.staging)
+    page = audit(asked.spec, "f", root=tmp_path)
+    assert page.clean
+    assert any("log they were made in is gone" in reason for reason in page.unlooked)
+
+
+def commit_next(asked: Request) -> None:
+    from draindown.intake import take_in
+
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert known.last_cut(asked.layout) == 3
+    commit(asked, 2, generation=2)
+    write_checkpoint(asked, 2, offsets=3, commits=3)
+
+
+def test_a_swap_that_brought_other_rows_is_not_finished(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked))
+    swap(asked, staged, rows=3)
+    for _ in range(2):
+        assert code_of(lambda: rebuilds.finish(asked.layout, by="me")) == "ledger-does-not-add-up"
+    assert checkpoint.generation(asked.layout) == 1
+
+
+def test_rows_that_the_staged_ledger_does_not_know_are_not_swapped_in(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked))
+    foreign(staged)
+    assert code_of(lambda: rebuilds.swap(staged)) == "ledger-does-not-add-up"
+
+
+def test_a_staged_table_that_lacks_a_cut_is_not_swapped_in(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked), batches=1)
+    assert code_of(lambda: rebuilds.swap(staged)) == "rebuild-damaged"
+
+
+def test_a_table_restored_to_before_the_swap_is_behind(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked))
+    said = swap(asked, staged)
+    rebuilds.finish(asked.layout, by="me")
+    restore(asked, said - 1)
+    assert code_of(lambda: generations.resume(asked.layout)) == "table-behind-checkpoint"
+
+
+def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    tombstones(asked.layout.tombstones, 7)  # of a key type that is no longer
+    staged = read_all(asked, begin(asked))
+    swap(asked, staged)
+    rebuilds.finish(asked.layout, by="me")
+    found = tables.query(asked.layout.tombstones, "select * from t")
+    assert (found.num_rows, found.schema.field("id").type) == (0, pa.string())
+
+
+def test_the_command_prints_its_plan_and_needs_a_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = drained(tmp_path)
+    (tmp_path / "dags/pipelines").mkdir(parents=True)
+    lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
+    lines += ["    source: {files: in/*, format: json, max_files_per_trigger: 1}"]
+    lines += ["    columns: {id: string not null, n: int not null}", "    target: {keys: [id], sequence_by: [n]}"]
+    (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        code = main(["--root", str(tmp_path), "rebuild", "p", *arguments])
+        said = capsys.readouterr()
+        return code, said.err + said.out
+
+    code, said = run()
+    assert (code, "generation 1 -> 2" in said, "2 files" in said, "one per id, by n" in said) == (2, True, True, True)
+    assert not Path(asked.layout.rebuild).exists()
+    (tmp_path / "in/0.json").unlink()
+    code, said = run("--yes")
+    assert (code, "rebuild-input-gone" in said, "--accept-missing" in said) == (78, True, True)
+    assert run("--abort")[0] == 78
+    begin(asked, accept_missing=True)
+    code, said = run()
+    assert (code, "begun before" in said) == (2, True)
+    assert run("--abort")[0] == 2
+    assert read_json(asked.layout.rebuild)
+    code, said = run("--abort", "--yes")
+    assert (code, "as it was" in said, read_json(asked.layout.rebuild)) == (0, True, None)
+
+
+def test_a_swap_knows_its_commit() -> None:
+    from draindown.ledger import from_commit, swap_of
+
+    said = Swap("p", "f", 2, 3, 4, "r")
+    made = {"version": 5, "timestamp": 0, "userMetadata": said.as_metadata()}
+    assert (swap_of(made), from_commit(made)) == (said, None)
+    for other in (None, "", "{}", "[]", '{"draindown_rebuilt": {"x": 1}}'):
+        assert swap_of({"userMetadata": other}) is None
