@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from itertools import pairwise
 
@@ -98,3 +99,16 @@ def test_returns_at_the_ends_of_chunks_do_not_add_up_to_a_long_line() -> None:
         counter.feed(b"1234\r")
     counter.finish()
     assert counter.lines == 5
+
+
+def test_mostly_blank_input_is_counted_as_exactly() -> None:
+    chance = random.Random(1)
+    for _ in range(3000):
+        data = bytes(chance.choice(b"\n\n\n\n\r \t\x0b\x0cax\x00") for _ in range(chance.randrange(40)))
+        counter, at = LineCounter(limit=10**6), chance.randrange(len(data) + 1)
+        counter.feed(data[:at])
+        counter.feed(data[at:])
+        counter.finish()
+        lines = re.split(rb"\r\n|\n|\r", data)
+        lines = lines[:-1] if lines[-1] == b"" else lines
+        assert (counter.lines, counter.blank) == (len(lines), sum(not line.strip() for line in lines)), data
