@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow
 
-_OTHER_CODECS = ("BROTLI", "LZO")
 _ROWS, _CELLS = 8192, 4_000_000
 _DIGITS = 38
 """Digits of the longest decimal that Spark has."""
@@ -52,7 +51,8 @@ class Measured:
 def measured(path: str, form: str, limit: int) -> Iterator[Measured]:
     """The file read through, what was found so far after each block.
 
-    Raises Unsupported before the first, where Parquet's footer tells that values are longer than `limit` bytes, too.
+    Raises Unsupported before the first, where Parquet's footer tells that values are longer than `limit` bytes, too;
+    after the last, if Spark lacks its codec.
     """
     found = Measured()
     for batch in _parquet(path, limit) if form == "parquet" else _orc(path):
@@ -101,8 +101,10 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
             _refuse_leaf(file.schema.column(at))
         refuse(file.schema_arrow)
         shared = _shared_values(file.metadata, file.schema_arrow)
-        _refuse_chunks(file.metadata, limit)
+        _refuse_long(file.metadata, limit)
+        metadata = file.metadata
     yield from blocks(path, "parquet", shared)
+    _refuse_codec(metadata)
 
 
 def _chunks(metadata: Any) -> list[Any]:
@@ -110,17 +112,22 @@ def _chunks(metadata: Any) -> list[Any]:
     return [group.column(at) for group in groups for at in range(group.num_columns)]
 
 
-def _refuse_chunks(metadata: Any, limit: int) -> None:
-    """Refuse codecs that Spark lacks, and values so long that reading one to find out would take a multiple of it."""
+def _refuse_long(metadata: Any, limit: int) -> None:
+    """Reading such a value to find out would take a multiple of it."""
     for chunk in _chunks(metadata):
-        if chunk.compression in _OTHER_CODECS:
-            column = f"column {chunk.path_in_schema} is packed as {chunk.compression}"
-            raise Unsupported("unsupported-compression", f"{column}; deliver it as zstd, snappy or gzip")
         if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
             mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
             raise Unsupported(
                 "record-too-long", f"column {chunk.path_in_schema} holds values of {mean} bytes on average"
             )
+
+
+def _refuse_codec(metadata: Any) -> None:
+    """Once all was read: asked for a codec that doesn't exist, pyarrow ends the process."""
+    for chunk in _chunks(metadata):
+        if chunk.compression == "BROTLI":
+            detail = f"column {chunk.path_in_schema} is packed as Brotli; deliver it as zstd, snappy or gzip"
+            raise Unsupported("unsupported-compression", detail)
 
 
 def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:

@@ -18,6 +18,7 @@ from draindown import verify as module
 from draindown.listing import SourceFile
 from draindown.spec import FilesSource
 from draindown.verify import Skipped, Unreadable, Verified, verify
+from tests.spark.mutants import mutant
 
 ROWS = b"".join(b'{"id":%d,"name":"row %d"}\n' % (i, i * 7919) for i in range(3000))
 GZ = gzip.compress(ROWS, mtime=0)
@@ -138,6 +139,14 @@ def test_blank_lines_packed_a_thousand_times_are_parked(tmp_path: Path, monkeypa
     assert isinstance(result, Unreadable)
     assert (result.reason, "250 times" in result.detail) == ("too-large", True)
     assert isinstance(judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2))), Verified)
+
+
+@pytest.mark.parametrize("seed", [1156, 1196])
+def test_a_codec_that_does_not_exist_parks_the_file(tmp_path: Path, seed: int) -> None:
+    name, content = mutant("parquet", seed)  # asked too early, pyarrow ends the process here
+    result = judge(tmp_path / name, content, "parquet")
+    assert isinstance(result, Unreadable)
+    assert result.reason == "bad-parquet"
 
 
 def test_a_long_value_that_every_row_names_is_held_once(tmp_path: Path) -> None:

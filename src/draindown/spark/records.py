@@ -79,7 +79,7 @@ def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, know
         case "csv":
             return _csv(lines, flow, header, known)
         case "text":
-            return _text(lines)
+            return _text(lines, flow)
         case _:
             return _json_rows(lines, flow, known)
 
@@ -94,20 +94,16 @@ def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec) 
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
-def _base(lines: DataFrame) -> DataFrame:
-    return lines.withColumn("_blank", F.expr(f"btrim(value, '{_WHITE}') = ''"))
+def _base(lines: DataFrame, flow: FlowSpec) -> DataFrame:
+    """Lines as `_raw`, and those that are to be parsed as `value`: one that is too large would fill the heap."""
+    frame = lines.withColumn("_blank", F.expr(f"btrim(value, '{_WHITE}') = ''")).withColumn("_raw", F.col("value"))
+    fits = F.octet_length("value") <= flow.source.max_record_bytes
+    return frame.withColumn("value", F.when(fits, F.col("value")))
 
 
 def _finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
-    return frame.select(
-        F.col("value").alias("_raw"),
-        "_blank",
-        broken.alias("_broken"),
-        unknown.alias("_unknown"),
-        F.when(~F.col("_blank"), drift).alias("_drift"),
-        *PLACE,
-        *keep,
-    )
+    marks = F.when(~F.col("_blank"), drift).alias("_drift")
+    return frame.select("_raw", "_blank", broken.alias("_broken"), unknown.alias("_unknown"), marks, *PLACE, *keep)
 
 
 def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
@@ -115,7 +111,7 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     # first item of a list whose second no line can hold, and must leave that one intact.
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
-    frame = _base(lines).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
+    frame = _base(lines, flow).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
     frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
@@ -161,10 +157,10 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> 
     separator = flow.source.delimiter
     names, wrong = _header(flow, header)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
-    frame = _base(lines)
+    frame = _base(lines, flow)
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.header and header is not None and set(names) & set(flow.columns):
-        same = F.col("value") if "\ufffd" not in header else F.make_valid_utf8(F.col("value"))
+        same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
         frame = frame.withColumn("_blank", F.col("_blank") | (same == F.lit(header)))
     cells = [f"c{i}" for i in range(max(len(names), 1))]
     frame = frame.withColumn("_c", F.from_csv("value", ", ".join(f"{c} string" for c in [*cells, "_bad"]), options))
@@ -210,10 +206,11 @@ def _extra_name(names: Sequence[str]) -> str:
     return "_extra" if "_extra" not in names else "_extra_cells"
 
 
-def _text(lines: DataFrame) -> Records:
+def _text(lines: DataFrame, flow: FlowSpec) -> Records:
     nothing = F.expr(_NOTHING)
     raw = F.col("_raw")
-    return Records(_finish(_base(lines), nothing, nothing, fields.nothing()), lambda _: raw, raw, F.octet_length(raw))
+    frame = _finish(_base(lines, flow), nothing, nothing, fields.nothing())
+    return Records(frame, lambda _: raw, raw, F.octet_length(raw))
 
 
 def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
