@@ -96,7 +96,7 @@ def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
     from draindown import report as reports
 
     layout = spec.layout(flow)
-    checks = (reports.read(layout, run, "check") for run in reports.runs(layout))
+    checks = (reports.read(layout, run, "check") for run in reports.runs(layout, reports.KEPT_RUNS))
     last = next((step for step in checks if step), None)
     pointer = gates.published(layout)
     return {
