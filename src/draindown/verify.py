@@ -22,8 +22,9 @@ from draindown.spec import FilesSource
 
 CHUNK = 1024 * 1024
 HEAD = 64 * 1024
-LINE_LIMIT = 64 * 1024**2
-"""Bytes of one line beyond which a file is parked whole: no engine could hold the row."""
+LINE_LIMIT = 32 * 1024**2
+"""Bytes of one line beyond which a file is parked whole: each step of a plan keeps a row of its own, and a heap of 2 GB
+didn't hold two of 60 MB."""
 UNPACKED_LIMIT = 4 * 1024**3
 """Bytes a compressed file may unpack to; it can't be split, so one task would have to read it all."""
 

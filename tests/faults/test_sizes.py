@@ -28,7 +28,7 @@ MB = 1024**2
 JVM_MOST = 2900 * MB
 """A heap of 2 GB, and what a JVM needs besides: code, classes, buffers of readers."""
 PYTHON_MOST = {"json": 700 * MB, "parquet": 1700 * MB}
-"""Of Parquet a whole page is unpacked: one value of 300 MB is there once packed, once plain, once as a column."""
+"""Of Parquet a page is unpacked whole, and a value is held more than once while it is."""
 COLUMNS = {"id": "int not null", "s": "string"}
 GOOD = b"".join(b'{"id":%d}\n' % n for n in range(1000))
 
@@ -100,9 +100,9 @@ def test_lines_and_bombs_are_not_held_in_memory(tmp_path: Path) -> None:
     sizes.append(write(into / "zeros.json.gz", [gzip.compress(bytes(64 * MB))] * 80))
     sizes.append(write(into / "blank.json.gz", [gzip.compress(b"\n" * (64 * MB))] * 80))
     sizes.append(write(into / "nested.json.gz", [gzip.compress(gzip.compress(bytes(64 * MB)))]))
-    long = [b'{"id":%d}\n{"id":0,"s":"%b"}\n' % (5000 + n, x * 60) for n in range(4)]
+    long = [b'{"id":%d}\n{"id":0,"s":"%b"}\n' % (5000 + n, x * 30) for n in range(4)]
     sizes.append(write(into / "long.json", long))
-    trial = Trial("B21", "json, its own process", "300 MB lines, 5 GB bombs, lines of 60 MB")
+    trial = Trial("B21", "json, its own process", "300 MB lines, 5 GB bombs, lines of 30 MB")
     trial.fired = f"{sum(sizes) // MB} MB delivered"
     taken = drained(landing)
     bounded(trial, taken, "json")
@@ -114,8 +114,8 @@ def test_lines_and_bombs_are_not_held_in_memory(tmp_path: Path) -> None:
 
 
 def _dictionary_bomb(rows: int) -> bytes:
-    """One value of 40 MB, named by every row: a few KB that are hundreds of GB if written out."""
-    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["z" * (40 * MB)]))
+    """One value of 20 MB, named by every row: a few KB that are hundreds of GB if written out."""
+    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["z" * (20 * MB)]))
     out = io.BytesIO()
     table = pa.table({"id": list(range(rows)), "s": value})
     pq.write_table(table, out, compression="zstd", dictionary_pagesize_limit=64 * MB, use_dictionary=["s"])
@@ -128,9 +128,9 @@ def test_columnar_values_and_bombs_are_not_held_in_memory(tmp_path: Path) -> Non
     into = landing.landing
     pq.write_table(pa.table({"id": list(range(1000))}), into / "good")
     pq.write_table(pa.table({"id": [-1, -2], "s": ["x" * (300 * MB), "y"]}), into / "value", compression="zstd")
-    pq.write_table(pa.table({"id": [5000, 0], "s": ["y", "x" * (60 * MB)]}), into / "long", compression="zstd")
+    pq.write_table(pa.table({"id": [5000, 0], "s": ["y", "x" * (30 * MB)]}), into / "long", compression="zstd")
     size = write(into / "bomb", [_dictionary_bomb(20_000)])
-    trial = Trial("B21", "parquet, its own process", "a value of 300 MB, a 40 MB value in each of 20,000 rows")
+    trial = Trial("B21", "parquet, its own process", "a value of 300 MB, a 20 MB value in each of 20,000 rows")
     trial.fired = f"a bomb of {size // 1024} KB"
     taken = drained(landing)
     bounded(trial, taken, "parquet")

@@ -595,7 +595,7 @@ WHAT = {
     "B18": "a JSON key twice",
     "B19": "lists, numbers, two objects, blank lines",
     "B20": "30,000 levels deep; 10,000 columns, in every format",
-    "B21": "300 MB line, 5 GB in 5 MB of gzip, lines and values of 60 MB",
+    "B21": "300 MB line, 5 GB in 5 MB of gzip, lines and values of 30 MB",
     "B22": "the same change in one file, in the next, in another run",
     "B23": "same key and sequence, other content",
     "B24": "older after newer, delete before insert, insert after delete",

@@ -468,7 +468,7 @@ def test_bytes_that_differ_at_the_replay_are_refused(keyed: Any, what: str) -> N
 
 
 def test_a_line_above_the_hard_cap_parks_its_file(keyed: Any) -> None:
-    big = b'{"k":"big","at":1,"n":2,"x":"' + b"x" * (66 * 1024**2) + b'"}\n'
+    big = b'{"k":"big","at":1,"n":2,"x":"' + b"x" * (34 * 1024**2) + b'"}\n'
     keyed.land("big.gz", gzip.compress(big, 1))
     keyed.land("small", b'{"k":"small","at":1,"n":2}\n')
     assert keyed.drain()[1] == Exit.DONE
