@@ -300,7 +300,8 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     part = backlog.plan_replay(asked)
     assert (part.drain, part.check, part.compact) == (True, True, True)
     assert (part.backlog.files, part.batches) == (2, 2)
-    assert part.seconds == 12 + 8  # a start, and two such batches
+    size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)  # a start, and both files at the pace of all so far
     found = replays.find(asked)
     assert part.replay == f"{found.id}: {found.asked}"
     replays.pin(asked.layout, found)
