@@ -190,7 +190,7 @@ def test_s8_no_secret_of_the_worker_shows(
     monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "canary")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canary)
     dag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"]
-    (told / "first.check.code").write_text("70")
+    (told / "first.check.code").write_text("78")
     assert dag.test(logical_date=None, run_conf={"flow": "first"}).state == "failed"
     assert calls(told) == ["first.drain", "first.check"]
     cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
