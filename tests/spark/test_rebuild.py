@@ -130,6 +130,7 @@ def publish(landing: Landing) -> gate.Published:
     return gate.publish(landing.layout, gate.Published(**pointer, run_id="r", rows=1))
 
 
+@pytest.mark.campaign
 def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(tmp_path / "one", **OLD)
     landing.transform("own", TIDY_OLD)

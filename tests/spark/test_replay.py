@@ -118,6 +118,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     assert (caught.value.code, "001.json" in caught.value.found) == ("replay-input-gone", True)
 
 
+@pytest.mark.campaign
 def test_every_loss_is_named_and_reset_brings_the_table_back(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path)
     landing.drain(spark)
@@ -151,6 +152,7 @@ def test_every_loss_is_named_and_reset_brings_the_table_back(spark: SparkSession
     healthy(landing)
 
 
+@pytest.mark.campaign
 def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path)
     landing.drain(spark)
@@ -185,6 +187,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     assert replays.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
 
 
+@pytest.mark.campaign
 def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path, target=APPEND)
     landing.drain(spark)

@@ -133,6 +133,18 @@ class Gated(Landing):
 
 
 def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: SparkSession, tmp_path: Path) -> None:
+    _withdrawn_released_and_read_again(spark, tmp_path)
+
+
+@pytest.mark.campaign
+def test_withdrawn_rows_stay_out_of_later_generations(spark: SparkSession, tmp_path: Path) -> None:
+    flow = _withdrawn_released_and_read_again(spark, tmp_path)
+    held, states = flow.rows(), quarantine.counts(flow.layout).as_dict()
+    _generations_come_and_go(flow, spark, held, states)
+
+
+def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> Gated:
+    """Every fate of a withdrawn row, and what comes again after it."""
     flow = Gated(spark, tmp_path)
     keys = ("newer", "same", "older", "dead", "deleted", "back", "gone", "twice", "stale")
     first = [row(key, 5) for key in keys]
@@ -182,7 +194,12 @@ def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: Spar
     assert again.drain is not None and again.drain.totals["applied"] == 0
     assert flow.rows() == held
     flow.right()
+    return flow
 
+
+def _generations_come_and_go(
+    flow: Gated, spark: SparkSession, held: list[dict[str, Any]], states: dict[str, Any]
+) -> None:
     flow.reset()
     with Lease(flow.layout, owner="me", run_id="undo"):
         assert generations.undo(flow.layout, by="me") == 1
