@@ -9,11 +9,11 @@ PY := $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 PYTEST := $(PY) -m pytest
-# Without a JVM tests run side by side; of Spark sessions two do: each leaves half of two cores idle.
+# Without a JVM tests run side by side, one per core; Spark sessions and Airflows in pairs: each leaves a core half idle.
 PARALLEL := -n auto -q
-TWO := -n 2 --dist worksteal -q
+PAIRS := -n 2 --dist worksteal -q
 SIDE_BY_SIDE := unit tables
-SERIAL := airflow e2e faults
+IN_PAIRS := spark airflow faults
 LINTED := src tests scripts jobs dags plugins benchmarks
 
 .PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench lock clean
@@ -34,20 +34,21 @@ up: setup ## Start Airflow on this machine, with the demo's DAGs
 down: ## Stop it
 	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi
 
-# One process per tier: Spark's session and Airflow's environment are set once per process.
+# A tier has processes of its own: Spark's session and Airflow's environment are set once per process.
 test: setup ## All tests but the long fault campaign
 	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
-	@echo "== tests/spark"; $(PYTEST) $(TWO) -m "not campaign" tests/spark
-	@set -e; for tier in $(SERIAL); do echo "== tests/$$tier"; $(PYTEST) -m "not campaign" "tests/$$tier"; done
+	@set -e; for tier in $(IN_PAIRS); do \
+	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
+	@echo "== tests/e2e"; $(PYTEST) -q tests/e2e
 
 unit: setup ## Tests without a JVM
 	@$(PYTEST) $(PARALLEL) tests/unit
 
 test-spark: setup ## Tests with a Spark session, the long ones too
-	@$(PYTEST) $(TWO) tests/spark
+	@$(PYTEST) $(PAIRS) tests/spark
 
 test-airflow: setup ## Tests through real DAG runs
-	@$(PYTEST) tests/airflow
+	@$(PYTEST) $(PAIRS) tests/airflow
 
 e2e: setup ## The whole way, as a user would
 	@$(PYTEST) tests/e2e
@@ -55,7 +56,7 @@ e2e: setup ## The whole way, as a user would
 faults: setup ## Kill and break everything, at length; writes the tables of docs/guarantees.md
 	@rm -f .work/faults.jsonl .work/bad-input.jsonl
 	@failed=0; $(PYTEST) --timeout 3600 tests/faults || failed=1; \
-	  $(PYTEST) $(TWO) --timeout 1800 -m campaign tests/spark || failed=1; \
+	  $(PYTEST) $(PAIRS) --timeout 1800 -m campaign tests/spark || failed=1; \
 	  $(PY) -m tests.faults.score || failed=1; $(PY) -m tests.scores || failed=1; exit $$failed
 
 check: setup ## Format, lint, types, layers, spelling, docs

@@ -44,6 +44,7 @@ def _everything(place: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in place.rglob("*")}
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_a_drill_kills_a_driver_and_shows_that_nothing_came_of_it(
     shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

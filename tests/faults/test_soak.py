@@ -196,6 +196,7 @@ def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
     return soak
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(300)
 def test_a_few_rounds_of_everything(tmp_path: Path, spark: SparkSession) -> None:
     _soak(tmp_path, spark, 3, seed=3)

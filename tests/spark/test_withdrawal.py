@@ -367,6 +367,7 @@ def test_an_append_table_has_no_key_to_keep_out(spark: SparkSession, tmp_path: P
     assert not withdrawn.ever(flow.layout)
 
 
+@pytest.mark.campaign
 def test_the_command_shows_its_plan_and_needs_a_yes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
