@@ -13,7 +13,7 @@ PYTEST := $(PY) -m pytest
 PARALLEL := -n auto -q
 PAIRS := -n 2 --dist worksteal -q
 SIDE_BY_SIDE := unit tables
-IN_PAIRS := spark airflow faults
+IN_PAIRS := spark airflow
 LINTED := src tests scripts jobs dags plugins benchmarks
 
 .PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench lock clean
@@ -39,7 +39,7 @@ test: setup ## All tests but the long fault campaign
 	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
 	@set -e; for tier in $(IN_PAIRS); do \
 	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
-	@echo "== tests/e2e"; $(PYTEST) -q tests/e2e
+	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" tests/faults tests/e2e
 
 unit: setup ## Tests without a JVM
 	@$(PYTEST) $(PARALLEL) tests/unit
