@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,14 @@ def test_a_command_that_does_not_parse_is_found(command: str) -> None:
     assert _problem([*_words(command), "a", "b"] if command == "draindown run" else _words(command))
 
 
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
+
+
 def _problem(words: list[str]) -> str | None:
     """What the command line says about these words, without doing what they ask for."""
-    here: Any = typer.main.get_command(app)
+    here = _program()
     if words[:1] == ["--root"]:
         words = words[2:]
     while words and words[0] in getattr(here, "commands", {}):
@@ -98,6 +104,7 @@ def _sources() -> Iterator[ast.AST]:
             yield ast.parse(path.read_text())
 
 
+@cache
 def _codes() -> set[str]:
     found: set[str] = set()
     for node in (node for tree in _sources() for node in ast.walk(tree)):
