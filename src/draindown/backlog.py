@@ -191,7 +191,7 @@ def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
     have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
     rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
-    return sum((row.generation, row.origin, row.batch) not in have for row in mine)
+    return sum(row.place not in have for row in mine)
 
 
 def _why_check(layout: FlowLayout) -> str:

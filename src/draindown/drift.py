@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import Literal
 
 from draindown.layout import FlowLayout
+from draindown.ledger import Place
 from draindown.names import RESERVED_COLUMNS, is_column_name
 from draindown.report import Finding, read_json, write_json
 from draindown.spec import FlowSpec
@@ -31,8 +32,6 @@ ADDABLE = "[A-Za-z][A-Za-z0-9_-]{0,126}"
 """Names, as a whole, that become columns; for other letters, engines don't agree which of them differ by case alone."""
 
 Kind = Literal["new-field", "new-column", "many-fields", "missing-column"]
-Place = tuple[int, str, int]
-"""Generation, origin and number of a batch."""
 
 _TOLD = 10
 _FOR_EVER = "9999-01-01T00:00Z"

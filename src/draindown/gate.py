@@ -196,18 +196,24 @@ def waive(
             found="no reason; whoever reads the waiver later needs one",
             next=f"{again} --reason TEXT",
         )
-    if known is not None and expectation not in known:
+    if known is not None:
+        refuse_unknown(layout, expectation, known, tried)
+    waiver = Waiver(
+        expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
+    )
+    _write_waivers(layout, {**waivers(layout), expectation: waiver})
+    return waiver
+
+
+def refuse_unknown(layout: FlowLayout, expectation: str, known: Collection[str], tried: str) -> None:
+    """Refuse a name that isn't among `known`, the suite's `names`. Raises TerminalError `unknown-expectation`."""
+    if expectation not in known:
         raise TerminalError(
             "unknown-expectation",
             tried=tried,
             found=f"the suite has {', '.join(sorted(known)) or 'no expectation'}",
             next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
         )
-    waiver = Waiver(
-        expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
-    )
-    _write_waivers(layout, {**waivers(layout), expectation: waiver})
-    return waiver
 
 
 def unwaive(layout: FlowLayout, expectation: str) -> Waiver:

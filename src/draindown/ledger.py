@@ -14,6 +14,9 @@ from typing import Any, Literal
 
 from draindown.errors import TerminalError
 
+Place = tuple[int, str, int]
+"""A batch by generation, origin and number; no two of a flow have the same."""
+
 Origin = Literal["source", "quarantine", "replay", "gate"]
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
@@ -58,6 +61,11 @@ class BatchRow:
     finished_at: datetime | None = None
     seconds: float = 0.0
     table_version: int = -1
+
+    @property
+    def place(self) -> Place:
+        """What names the batch: generation, origin, number."""
+        return self.generation, self.origin, self.batch
 
     @property
     def applied(self) -> int:

@@ -78,13 +78,13 @@ def heal(layout: FlowLayout) -> list[BatchRow]:
     """
     if not tables.exists(layout.table):
         return []
-    known = {(row.generation, row.origin, row.batch) for row in recent(layout, _LOOK_BACK)}
+    known = {row.place for row in recent(layout, _LOOK_BACK)}
     added = []
     for commit in reversed(commits(layout, _LOOK_BACK)):
         row = from_commit(commit)
         if row is None or (row.pipeline, row.flow) != (layout.pipeline, layout.flow):
             continue
-        if (row.generation, row.origin, row.batch) not in known and closed(commit):
+        if row.place not in known and closed(commit):
             record(layout, [row])
             added.append(row)
     return added

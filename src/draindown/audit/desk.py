@@ -10,7 +10,7 @@ from typing import Any
 
 from draindown.audit.model import Residue
 from draindown.layout import FlowLayout
-from draindown.ledger import BatchRow
+from draindown.ledger import BatchRow, from_commit
 from draindown.spec import FlowSpec
 
 Progress = Callable[[int, int, str], None]
@@ -67,3 +67,9 @@ def origin_of(row: Mapping[str, Any]) -> str:
     """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or the `gate`."""
     kind = (row.get("origin") or "source").partition(":")[0]
     return kind if kind in ("source", "replay", "gate") else "quarantine"
+
+
+def is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
+    """Whether an entry of the target's history is the commit of that batch."""
+    written = from_commit(commit) if commit else None
+    return written is not None and written.place == batch.place

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown import ledger, tables
-from draindown.audit.desk import Desk, of_source, origin_of
+from draindown import tables
+from draindown.audit.desk import Desk, is_commit_of, of_source, origin_of
 from draindown.audit.rebuilds import swaps
-from draindown.ledger import BatchRow
+from draindown.ledger import BatchRow, Place
 from draindown.report import read_json
 from draindown.wording import count
 
@@ -21,8 +21,8 @@ def generations_of(desk: Desk) -> None:
     if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
         return
     gone = _lost(desk, live)
-    desk.lost = [batch for batch in desk.batches if _name(batch) in gone]
-    desk.batches = [batch for batch in desk.batches if _name(batch) not in gone]
+    desk.lost = [batch for batch in desk.batches if batch.place in gone]
+    desk.batches = [batch for batch in desk.batches if batch.place not in gone]
     if desk.lost:
         what = count(len(desk.lost), "batch", "batches")
         desk.unlooked.append(
@@ -31,7 +31,7 @@ def generations_of(desk: Desk) -> None:
     _let_through_before(desk)
 
 
-def _lost(desk: Desk, live: int) -> set[tuple[int, str, int]]:
+def _lost(desk: Desk, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
     commits = {row["version"]: row for row in tables.history(desk.layout.table, tables.version(desk.layout.table) + 1)}
@@ -40,7 +40,7 @@ def _lost(desk: Desk, live: int) -> set[tuple[int, str, int]]:
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
     newest = max((number for at, number in brought.items() if at not in taken_back), default=0)
     return {
-        _name(batch)
+        batch.place
         for batch in desk.batches
         if batch.generation < live
         and (
@@ -48,7 +48,7 @@ def _lost(desk: Desk, live: int) -> set[tuple[int, str, int]]:
             or (
                 batch.table_version >= min(commits)
                 and brought.get(batch.table_version) != batch.generation
-                and not _is_commit_of(commits.get(batch.table_version), batch)
+                and not is_commit_of(commits.get(batch.table_version), batch)
             )
             or any(to < batch.table_version < at for at, to in restored.items())
         )
@@ -66,15 +66,6 @@ def _restores(commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
     """Version of each RESTORE, and the version it restored (0 where it was named by time)."""
     found = {at: commit for at, commit in commits.items() if commit.get("operation") == "RESTORE"}
     return {at: int((commit.get("operationParameters") or {}).get("version") or 0) for at, commit in found.items()}
-
-
-def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
-    written = ledger.from_commit(commit) if commit else None
-    return written is not None and _name(written) == _name(batch)
-
-
-def _name(batch: BatchRow) -> tuple[int, str, int]:
-    return batch.generation, batch.origin, batch.batch
 
 
 def _let_through_before(desk: Desk) -> None:
@@ -108,9 +99,9 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
     if missing <= 0 or (batch.generation == 1 and batch.origin == "source"):
         return 0
     files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
-    mine = (batch.generation, batch.origin, batch.batch)
     others = sum(
-        row["file"] in files and (row["generation"], origin_of(row), row["batch"]) != mine for row in desk.refused
+        row["file"] in files and (row["generation"], origin_of(row), row["batch"]) != batch.place
+        for row in desk.refused
     )
     return min(missing, others)
 

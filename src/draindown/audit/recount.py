@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from draindown import checkpoint, lease, ledger, rebuilds, tables
-from draindown.audit.desk import Desk, Progress, differences, of_source, origin_of, where_of
+from draindown.audit.desk import Desk, Progress, differences, is_commit_of, of_source, origin_of, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, made_up_for, refused_before
 from draindown.audit.keys import KeyRecount, unusable
@@ -89,7 +89,7 @@ def _set_unfinished_apart(desk: Desk) -> None:
     if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
         return
     rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
-    committed = [r for r in rows if r and (r.generation, r.origin, r.batch) == (generation, "source", number)]
+    committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
         desk.batches += committed
         desk.unlooked.append(f"the ledger's row of batch {number}: a crash came before it; the next run adds it")
@@ -160,7 +160,7 @@ def _ledger_sums(desk: Desk) -> None:
         desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
         desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
         desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
-    for (generation, origin, number), times in Counter((b.generation, b.origin, b.batch) for b in desk.batches).items():
+    for (generation, origin, number), times in Counter(b.place for b in desk.batches).items():
         desk.expect("ledger-double-batch", f"generation {generation}, {origin} batch {number}", 1, times)
     for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
         desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
@@ -189,7 +189,7 @@ def _ledger_against_commits(desk: Desk) -> None:
     if aged:
         desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
     # what a RESTORE took back is in the log all the same; what went with another table is not
-    taken_back = [batch for batch in desk.lost if _is_commit_of(commits.get(batch.table_version), batch)]
+    taken_back = [batch for batch in desk.lost if is_commit_of(commits.get(batch.table_version), batch)]
     rebuilt = rebuilt_against_log(desk, commits)
     batches = [batch for batch in desk.batches if rebuilt.get(batch.table_version) != batch.generation]
     projected = {batch.table_version: batch for batch in [*taken_back, *batches]}
@@ -208,15 +208,9 @@ def _ledger_against_commits(desk: Desk) -> None:
             for name, (true, said) in differences(written, projected[version]).items():
                 desk.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
     for batch in batches:
-        if batch.table_version >= oldest and not _is_commit_of(commits.get(batch.table_version), batch):
+        if batch.table_version >= oldest and not is_commit_of(commits.get(batch.table_version), batch):
             desk.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
     desk.seen["commits"] = len(commits)
-
-
-def _is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
-    written = ledger.from_commit(commit) if commit else None
-    mine = (batch.generation, batch.origin, batch.batch)
-    return written is not None and (written.generation, written.origin, written.batch) == mine
 
 
 def _quarantine(desk: Desk) -> None:
@@ -230,7 +224,7 @@ def _quarantine(desk: Desk) -> None:
         why = ":".join(filter(None, (row["reason"], row["field"])))
         reasons.setdefault((row["generation"], origin_of(row), row["batch"]), Counter())[why] += 1
     for batch in [b for b in desk.batches + desk.lost if b.origin != "quarantine"]:
-        kept = reasons.pop((batch.generation, batch.origin, batch.batch), Counter())
+        kept = reasons.pop(batch.place, Counter())
         refused = kept.total() + refused_before(desk, batch, batch.quarantined - kept.total())
         desk.expect("quarantine-count", where_of(batch), batch.quarantined, refused, "ledger against quarantine")
         told, held = (json.dumps(dict(sorted(c.items()))) for c in (batch.reasons, kept))

@@ -390,15 +390,11 @@ def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
     reached("merged")
     commit = tables.history(layout.table, 1)[0]
     found = ledger.closed(commit)
-    if found is None or _name(found) != _name(row):
+    if found is None or found.place != row.place:
         raise ledger.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])
     ledger_table.record(layout, [found])
     reached("recorded")
     return found
-
-
-def _name(row: BatchRow) -> tuple[int, str, int]:
-    return row.generation, row.origin, row.batch
 
 
 def stamp_after(last: datetime | None, now: datetime) -> datetime:

@@ -143,7 +143,7 @@ def under_lease(
         batches=[row.as_dict() for row in state.rows],
         totals=ledger.total(state.rows),
     )
-    told = drift.findings(layout, request.flow_spec, request.run_id, {_place(row) for row in state.rows})
+    told = drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
     findings = [*taken.findings, *told]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
@@ -151,10 +151,6 @@ def under_lease(
 def _bounds(request: Request, stop: Stop) -> Bounds:
     flow = request.flow_spec
     return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
-
-
-def _place(row: BatchRow) -> drift.Place:
-    return row.generation, row.origin, row.batch
 
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:

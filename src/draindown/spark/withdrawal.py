@@ -239,15 +239,7 @@ def refuse_impossible(request: Request, expectation: str) -> None:
             found="it appends: its rows have no key that would keep them out",
             next=[_waive(request, expectation), "add a rule to the contract: it refuses such rows from now on"],
         )
-    known = gate.names(request.suite)
-    if expectation not in known:
-        raise _refusal(
-            request,
-            expectation,
-            "unknown-expectation",
-            f"the suite has {', '.join(sorted(known)) or 'no expectation'}",
-            f"draindown gate show {request.spec.pipeline} --flow {request.flow}",
-        )
+    gate.refuse_unknown(request.layout, expectation, gate.names(request.suite), _tried(request, expectation))
 
 
 def _refuse_unclear(request: Request, rows: DataFrame, verdict: Expectation, marks: list[str]) -> None:
@@ -300,10 +292,14 @@ def _too_many(request: Request, expectation: str, verdict: Expectation) -> Termi
 def _refusal(request: Request, expectation: str, code: str, found: str, next: str | None = None) -> TerminalError:
     return TerminalError(
         code,
-        tried=f"withdraw the rows of flow {request.flow} that make {expectation} fail",
+        tried=_tried(request, expectation),
         found=found,
         next=next or _waive(request, expectation),
     )
+
+
+def _tried(request: Request, expectation: str) -> str:
+    return f"withdraw the rows of flow {request.flow} that make {expectation} fail"
 
 
 def _waive(request: Request, expectation: str) -> str:
