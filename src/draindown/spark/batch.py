@@ -24,13 +24,13 @@ from draindown.ledger import BatchRow, Origin
 from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, unreadable, withheld
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
+from draindown.spark.pruning import TEXT_SAFE, Pruning, measures, pruning
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.spark.transforms import Transform
 
-_MAX_PRUNING_VALUES = 200
 _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
 
@@ -77,7 +77,7 @@ class Counted:
     """
 
     groups: Sequence[Row]
-    pruning: Mapping[str, Sequence[str | None]]
+    pruning: Pruning
     max_sequence: str | None
 
     def rows(self, wanted: Callable[[Row], bool]) -> int:
@@ -150,13 +150,13 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
     if batch.writer.is_done():
         return _done_before(batch)
     with configured(spark, _settings(batch)), _persisted(rows):
-        row = _begin(batch, Counted((), {}, None))
+        row = _begin(batch, Counted((), Pruning(), None))
         number = rows.count()
         row = replace(row, lines=number, records=number)
         batch.keep_open(())
         batch.reached("quarantined")
         added = target.added_columns(spark, batch.writer)
-        return _upsert(batch, rows.withColumn("_delete", F.lit(False)), Counted((), {}, None), row, added)
+        return _upsert(batch, rows.withColumn("_delete", F.lit(False)), Counted((), Pruning(), None), row, added)
 
 
 def _done_before(batch: Batch) -> BatchRow:
@@ -230,18 +230,14 @@ def _persisted(frame: DataFrame) -> Iterator[None]:
 
 def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     goal = batch.writer.flow.target
-    partitions = [
+    exact = [
         name
         for name in goal.partition_by
-        if frame.schema[name].dataType.typeName() in target.PRUNED_BY
+        if frame.schema[name].dataType.typeName() in TEXT_SAFE
         and transforms.depends_only_on(frame, name, set(goal.keys), parsed)
     ]
     good = F.col(WHY).isNull() & ~F.col("_blank")
-    # as text: Python has no dates after the year 9999; in a struct, because a set leaves NULL out
-    extra = [
-        F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))).alias(f"_p{i}")
-        for i, name in enumerate(partitions)
-    ]
+    extra = measures(frame, exact, goal.keys, good)
     if goal.sequence_by:
         extra.append(F.max(F.when(good, F.col(quoted(goal.sequence_by[0])))).cast("string").alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
@@ -250,13 +246,8 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
         .collect()
     )
-    pruning: dict[str, Sequence[str | None]] = {}
-    for i, name in enumerate(partitions):
-        values = sorted({value for group in groups for (value,) in group[f"_p{i}"]}, key=lambda v: (v is not None, v))
-        if len(values) <= _MAX_PRUNING_VALUES:
-            pruning[name] = values
     newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
-    return Counted(groups, pruning, max(newest, default=None))
+    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys), max(newest, default=None))
 
 
 def _lines_agree(batch: Batch, counted: Counted) -> None:
@@ -347,7 +338,7 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
-    stones = target.held_tombstones(spark, batch.writer)
+    stones = target.held_tombstones(spark, batch.writer, counted.pruning)
     fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
     with _persisted(fated):
         counts = fates.count(fated)

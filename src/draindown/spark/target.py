@@ -6,7 +6,7 @@ drops a second write of the same pair, and lets only one of two concurrent write
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delta.tables import DeltaTable
@@ -20,16 +20,11 @@ from draindown.generations import app_id
 from draindown.layout import FlowLayout
 from draindown.spark.evaluation import quoted
 from draindown.spark.fates import ACTS, FATE
+from draindown.spark.pruning import Pruning
 from draindown.spark.session import configured
 from draindown.spec import FlowSpec
 
 CHANGED_AT = "_changed_at"
-
-PRUNED_BY = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
-"""Types of partition columns whose values survive being written as text and back."""
-
-Pruning = Mapping[str, Sequence[str | None]]
-"""Partition columns and the only values, as text, that the keys of a batch can have in them."""
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -175,8 +170,8 @@ def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str) -> 
     own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
     on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
     condition = F.expr(" AND ".join(on))
-    for column, possible in pruning.items():
-        condition = _within(F.col(f"t.{quoted(column)}"), schema[column].dataType, possible) & condition
+    for possible in pruning.conditions(schema, "t"):
+        condition = possible & condition
     values: dict[str, str | Column] = {
         quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in fated.columns else F.lit(None).cast(f.dataType)
         for f in schema
@@ -199,8 +194,8 @@ def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -
     # a column that came to the sequence later is NULL in older rows
     names = dict.fromkeys([*target.keys, *target.sequence_by])
     condition = F.expr(" AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in names))
-    for column, possible in pruning.items():
-        condition = _within(F.col(f"t.{quoted(column)}"), rows.schema[column].dataType, possible) & condition
+    for possible in pruning.conditions(rows.schema, "t"):
+        condition = possible & condition
     with configured(spark, writer.settings("rows", metadata)):
         table.alias("t").merge(rows.alias("s"), condition).whenMatchedDelete().execute()
 
@@ -263,15 +258,9 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | N
     if not tables.exists(path) or tables.is_empty(path):
         return None
     frame = spark.read.format("delta").load(path)
-    for column, values in pruning.items():
-        frame = frame.where(_within(F.col(quoted(column)), frame.schema[column].dataType, values))
+    for possible in pruning.conditions(frame.schema):
+        frame = frame.where(possible)
     return frame
-
-
-def _within(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
-    """Whether the column holds one of `values`; NULL, which no list of values matches, has a test of its own."""
-    found = column.isin(*[F.lit(value).cast(kind) for value in values if value is not None])
-    return found | column.isNull() if None in values else found
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:
@@ -279,9 +268,9 @@ def columns_of(spark: SparkSession, path: str) -> list[str]:
     return DeltaTable.forPath(spark, path).toDF().columns
 
 
-def held_tombstones(spark: SparkSession, writer: Writer) -> DataFrame | None:
-    """Tombstones of other batches; an earlier attempt of this one doesn't count."""
-    frame = held_rows(spark, writer.layout.tombstones, {})
+def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> DataFrame | None:
+    """Tombstones of other batches that `pruning` lets through; an earlier attempt of this one doesn't count."""
+    frame = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
     if frame is None:
         return None
     mine = (

@@ -29,6 +29,7 @@ from draindown.spark import refused, rowjson, target
 from draindown.spark.batch import Reached, close, stamp_after, written
 from draindown.spark.check import unpublished_rows
 from draindown.spark.evaluation import quoted
+from draindown.spark.pruning import TEXT_SAFE, Pruning, measures, pruning
 from draindown.spark.target import Writer
 from draindown.wording import count
 
@@ -36,7 +37,6 @@ MOST = 100_000
 """Rows of one withdrawal: GX collects them on the driver."""
 
 _SHOWN = 5
-_PRUNED = 200  # values of a partition column that go into the MERGE as literals
 _MARK, _RAW = "_mark", "_json"
 
 
@@ -213,15 +213,12 @@ def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
     )
 
 
-def _pruning(request: Request, rows: DataFrame) -> dict[str, list[str | None]]:
-    """The partitions that the rows lie in, so that the MERGE reads no other."""
-    found: dict[str, list[str | None]] = {}
-    for name in request.flow_spec.target.partition_by:
-        if rows.schema[name].dataType.typeName() in target.PRUNED_BY:
-            values = rows.select(F.col(quoted(name)).cast("string")).distinct().limit(_PRUNED + 1).collect()
-            if len(values) <= _PRUNED:
-                found[name] = [value for (value,) in values]
-    return found
+def _pruning(request: Request, rows: DataFrame) -> Pruning:
+    """The partitions and key ranges that the rows lie in, so that the MERGE reads no others."""
+    goal, schema = request.flow_spec.target, rows.schema
+    exact = [name for name in goal.partition_by if schema[name].dataType.typeName() in TEXT_SAFE]
+    found = rows.agg(F.count("*"), *measures(rows, exact, goal.keys, F.lit(True))).collect()
+    return pruning(found, schema, exact, goal.keys)
 
 
 def _columns(request: Request, expectation: str) -> list[str]:

@@ -1,0 +1,68 @@
+"""Ranges of keys cover every key of the batch, in as few and as narrow pieces as the MERGE's condition may have."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draindown.spark.pruning import joined
+
+NUMBERS = st.lists(st.tuples(st.integers(-10_000, 10_000), st.integers(0, 50)), min_size=1, max_size=60)
+
+
+@given(NUMBERS)
+def test_ranges_of_numbers_cover_all_and_keep_the_widest_gaps(found: list[tuple[int, int]]) -> None:
+    ends = [(low, low + width) for low, width in found]
+    told = [(int(low), int(high)) for low, high in joined([(str(a), str(b)) for a, b in ends], "long")]
+
+    assert all(any(low <= a and b <= high for low, high in told) for a, b in ends)
+    assert told == sorted(told) and all(low <= high for low, high in told)
+    assert all(told[i][1] < told[i + 1][0] for i in range(len(told) - 1)), "what touches is one range"
+    assert len(told) == min(16, _apart(ends))
+    kept = sum(high - low for low, high in told)
+    assert kept <= _narrowest(ends) + 1e-9
+
+
+def _apart(ends: list[tuple[int, int]]) -> int:
+    """How many ranges there are once those that share a number are one: counted number by number."""
+    held = sorted({number for low, high in ends for number in range(low, high + 1)})
+    starts = {low for low, _ in ends}
+    joins = {number for low, high in ends for number in range(low + 1, high + 1)}
+    return sum(number in starts and number not in joins for number in held)
+
+
+def _narrowest(ends: list[tuple[int, int]]) -> int:
+    """The least sum of widths of 16 ranges that cover all: what is left after the 15 widest gaps are cut out."""
+    joins = {(number, number + 1) for low, high in ends for number in range(low, high)}
+    held = sorted({number for low, high in ends for number in range(low, high + 1)})
+    steps = zip(held, held[1:], strict=False)
+    gaps = sorted((b - a for a, b in steps if (a, b) not in joins), reverse=True)
+    return held[-1] - held[0] - sum(gaps[:15])
+
+
+def test_texts_are_ordered_as_spark_orders_them() -> None:
+    assert joined([("ä", "ä"), ("a", "b"), ("Z", "b")], "string") == [("Z", "b"), ("ä", "ä")]
+    assert joined([("10", "10"), ("9", "9")], "string") == [("10", "10"), ("9", "9")]
+    assert joined([("10", "10"), ("9", "9")], "long") == [("9", "9"), ("10", "10")]
+
+
+def test_too_many_texts_are_one_range() -> None:
+    words = [f"k{number:03}" for number in range(40)]
+
+    assert joined([(word, word) for word in words], "string") == [("k000", "k039")]
+
+
+def test_days_are_ranges_by_the_calendar() -> None:
+    days = [date(2026, 1, 1 + 2 * i).isoformat() for i in range(15)] + ["2030-01-01", "2031-01-01"]
+    told = joined([(day, day) for day in days], "date")
+
+    assert len(told) == 16 and told[-1] == ("2031-01-01", "2031-01-01")
+
+
+def test_what_can_not_be_compared_prunes_nothing() -> None:
+    assert joined([("+10000-01-01", "+10001-01-01")], "date") == []
+    assert joined([("a", "b" * 201)], "string") == []
+    assert joined([], "long") == []
+    assert joined([("1E+3", "1001.5"), ("2", "3")], "decimal") == [("2", "3"), ("1E+3", "1001.5")]
