@@ -16,7 +16,7 @@ SIDE_BY_SIDE := unit tables
 IN_PAIRS := spark airflow
 LINTED := src tests scripts jobs dags plugins benchmarks
 
-.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench lock clean
+.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17+ and make. demo and test set everything up by themselves."
@@ -70,8 +70,13 @@ check: setup ## Format, lint, types, layers, spelling, docs
 schema: setup ## Write the JSON Schema of pipeline files, for editors
 	@$(BIN)/draindown schema
 
-bench: setup ## Measure against the hand-written job
-	@$(PY) benchmarks/bench.py drain
+# Other works and their options: `python -m benchmarks.bench --help`, as in `make bench WORK="growth --repeat 5"`.
+WORK ?= drain
+bench: setup ## Measure against the hand-written job; WORK=growth and others: benchmarks/README.md
+	@$(PY) -m benchmarks.bench $(WORK)
+
+bench-all: setup ## All works of the benchmarks: half a day
+	@$(PY) -m benchmarks.bench all
 
 lock: ## Resolve requirements.in again (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on PATH: pipx install uv"; exit 1; }

@@ -1,28 +1,18 @@
-"""Ways to drain the demo's events into the flights table."""
+"""Ways to drain files of changes into a table."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.place import Place
 from draindown import sparkconf
 
-ROOT = Path(__file__).resolve().parent.parent
-HAND_WRITTEN = ROOT / "benchmarks" / "hand_written.py"
+PROGRAMS = Path(__file__).resolve().parent / "programs"
 BASELINE = "hand-written"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one run reads and writes."""
-
-    landing: Path
-    lake: Path
-    home: Path
-    """Scratch of this run: working directory and output."""
+_TUNED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": sparkconf.DEFAULT_HEAP}
 
 
 @dataclass(frozen=True)
@@ -33,54 +23,63 @@ class Contender:
     note: str
     command: Callable[[Place], list[str]]
     keeps_refused: bool = False
-    """Whether it has a quarantine and `_rescued`, so that the oracle asks for them."""
-    cwd: Path | None = None
+    """Whether it has a quarantine (and `_rescued`), so that the oracle asks for it."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether a wrong result is a failure of the benchmark, not a finding."""
+        return self.name.startswith("draindown")
 
 
-def environment(place: Place) -> dict[str, str]:
-    """What a contender's process finds in its environment."""
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return {**os.environ, **python, "DRAINDOWN_LAKE": str(place.lake), "DRAINDOWN_LANDING": str(place.landing)}
+def program(name: str) -> str:
+    """A program of this environment."""
+    path = Path(sys.prefix) / "bin" / name
+    if not path.exists():
+        sys.exit(f"{path} is not there; run `make setup`, then this again")
+    return str(path)
 
 
-def _bin(name: str) -> str:
-    program = Path(sys.prefix) / "bin" / name
-    if not program.exists():
-        sys.exit(f"{program} is not there; run `make setup`, then this again")
-    return str(program)
-
-
-def _submit(place: Place, conf: Mapping[str, str], *flags: str) -> list[str]:
+def submit(script: str, conf: Mapping[str, str], *flags: str) -> list[str]:
+    """spark-submit of one of the programs, with Delta on its class path."""
     confs = {"spark.driver.extraClassPath": sparkconf.class_path(), **conf}
     options = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
-    where = ["--landing", str(place.landing), "--lake", str(place.lake)]
-    return [_bin("spark-submit"), *options, str(HAND_WRITTEN), *where, *flags]
+    return [program("spark-submit"), *options, str(PROGRAMS / script), *flags]
 
 
-CONTENDERS = (
-    Contender(BASELINE, "benchmarks/hand_written.py, default settings, 10 files per trigger", lambda p: _submit(p, {})),
-    Contender(
-        "hand-written, tuned",
-        "the same, 2 shuffle partitions, no UI, serial collector, 2 GB heap, 50 files per trigger",
-        lambda p: _submit(
-            p,
-            {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": sparkconf.DEFAULT_HEAP},
-            "--tuned",
-            "--files=50",
-        ),
-    ),
-    Contender(
-        "draindown, drain",
-        "draindown run --no-check --no-compact: plan, and the drain with quarantine, tombstones and ledger",
-        lambda p: [_bin("draindown"), "run", "flights", "--no-check", "--no-compact", "--json"],
-        keeps_refused=True,
-        cwd=ROOT,
-    ),
-    Contender(
-        "draindown, all",
-        "draindown run: the same, then check and compact",
-        lambda p: [_bin("draindown"), "run", "flights", "--json"],
-        keeps_refused=True,
-        cwd=ROOT,
-    ),
+def draindown(place: Place, *flags: str) -> list[str]:
+    """`draindown run` of the place's pipeline."""
+    return [program("draindown"), "--root", str(place.shape.root), "run", place.shape.pipeline, "--json", *flags]
+
+
+def _where(place: Place) -> list[str]:
+    return ["--shape", place.shape.name, "--landing", str(place.landing), "--lake", str(place.lake)]
+
+
+HAND_WRITTEN = Contender(
+    BASELINE,
+    "benchmarks/programs/hand_written.py, default settings, 10 files per trigger",
+    lambda place: submit("hand_written.py", {}, *_where(place)),
 )
+TUNED = Contender(
+    "hand-written, tuned",
+    "the same, 2 shuffle partitions, no UI, serial collector, 2 GB heap, 50 files per trigger",
+    lambda place: submit("hand_written.py", _TUNED, *_where(place), "--tuned", "--files=50"),
+)
+DRAIN = Contender(
+    "draindown, drain",
+    "draindown run --no-check --no-compact: plan, and the drain with quarantine, tombstones and ledger",
+    lambda place: draindown(place, "--no-check", "--no-compact"),
+    keeps_refused=True,
+)
+ALL = Contender(
+    "draindown, all",
+    "draindown run: the same, then check and compact",
+    lambda place: draindown(place),
+    keeps_refused=True,
+)
+DELTA_RS = Contender(
+    "delta-rs, no Spark",
+    "benchmarks/programs/delta_rs.py: DuckDB reads, delta-rs merges, a manifest remembers; one machine, no cluster",
+    lambda place: [sys.executable, str(PROGRAMS / "delta_rs.py"), *_where(place)],
+)
+ON_SPARK = (HAND_WRITTEN, TUNED, DRAIN, ALL)

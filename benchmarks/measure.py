@@ -37,11 +37,11 @@ def apart(work: Callable[..., Result], *args: object, **more: object) -> Result:
         return pool.submit(work, *args, **more).result()
 
 
-def measured(command: list[str], env: Mapping[str, str], home: Path, cwd: Path | None = None) -> Cost:
-    """Run a command to its end, orphans included; what it prints goes to files in `home`."""
-    with (home / "out.txt").open("ab") as out, (home / "err.txt").open("ab") as err:
+def measured(command: list[str], env: Mapping[str, str], home: Path) -> Cost:
+    """Run a command to its end, orphans included; what it prints goes to `out.txt` and `err.txt` in `home`."""
+    with (home / "out.txt").open("wb") as out, (home / "err.txt").open("wb") as err:
         started = time.monotonic()
-        main = subprocess.Popen(command, env=env, cwd=cwd or home, stdout=out, stderr=err)
+        main = subprocess.Popen(command, env=env, cwd=home, stdout=out, stderr=err)
         _, status, spent = os.wait4(main.pid, 0)
         wall = time.monotonic() - started
     main.returncode = os.waitstatus_to_exitcode(status)

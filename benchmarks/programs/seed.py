@@ -1,0 +1,52 @@
+"""Give a Delta table one row for every id, fast: rows as a SQL select list over `id`, appended by Spark.
+
+    spark-submit --conf ... benchmarks/programs/seed.py --table PATH --rows 1000000 --columns "id as order_id, ..."
+
+A table that is there keeps its schema: columns that the list lacks are NULL, and `_changed_at` is long ago, so that the
+rows count as published. Otherwise the table is made, by day, with deletion vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+_DAYS = 90  # partitions of ids: one file per day
+_LONG_AGO = {"_changed_at": "timestamp '2020-01-01 00:00:00'"}
+
+
+def filled(rows: DataFrame, table: DataFrame) -> DataFrame:
+    """The rows with all columns of the table."""
+    return rows.select(
+        *[
+            F.col(f.name)
+            if f.name in rows.columns
+            else F.expr(_LONG_AGO.get(f.name, "null")).cast(f.dataType).alias(f.name)
+            for f in table.schema
+        ]
+    )
+
+
+def main() -> None:
+    """Append the rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--columns", required=True)
+    asked = parser.parse_args()
+    spark = SparkSession.builder.appName("seed").getOrCreate()
+    spark.range(0, asked.rows, 1, _DAYS).createOrReplaceTempView("ids")
+    rows = spark.sql(f"select {asked.columns} from ids")
+    if DeltaTable.isDeltaTable(spark, asked.table):
+        rows = filled(rows, spark.read.format("delta").load(asked.table))
+    else:
+        made = DeltaTable.create(spark).location(asked.table).addColumns(rows.schema).partitionedBy("event_date")
+        made.property("delta.enableDeletionVectors", "true").execute()
+    rows.write.format("delta").mode("append").save(asked.table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Results as Markdown and JSON: the tables, and their place in docs/performance.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.place import ROOT
+from benchmarks.samples import Row, Sample, summary
+from benchmarks.work import Finding, Work
+
+PERFORMANCE = ROOT / "docs" / "performance.md"
+PICTURES = ROOT / "docs" / "pictures"
+RESULTS = ROOT / "benchmarks" / "results"
+
+_TITLES = {
+    "kind": "run", "contender": "", "wall_s": "wall s", "wall_s_ratio": "ratio", "cpu_s": "CPU s",
+    "cpu_s_ratio": "ratio", "rss_mb": "largest process MB", "last_first": "last runs / first",
+    "wrong_rows": "wrong rows", "quarantined": "refused rows kept",
+}  # fmt: skip
+
+
+def costs(samples: Sequence[Sample]) -> str:
+    """The summary as Markdown; columns in which nobody has anything are left out."""
+    rows = []
+    for row in summary(samples):
+        failed = {"wrong_rows": f"{row['failed']} of {row['runs']} runs failed"} if row["failed"] else {}
+        rows.append({**row, "rss_mb": f"{row['rss_mb']:.0f}", **failed})
+    kept = {name: title for name, title in _TITLES.items() if any(row[name] is not None for row in rows)}
+    return _table(rows, kept)
+
+
+def _table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+    """Markdown with a column for each title, named by its key in the rows."""
+    lines = [f"| {' | '.join(titles.values())} |", f"| {' | '.join('---' for _ in titles)} |"]
+    lines += [f"| {' | '.join(_cell(row.get(name)) for name in titles)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def findings(found: Sequence[Finding]) -> str:
+    """What a work concludes, as Markdown."""
+    return "\n\n".join(f"{f.title}:\n\n{_table(f.rows, {name: name for name in f.rows[0]})}" for f in found if f.rows)
+
+
+def section(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> str:
+    """All that is said of a work."""
+    about = "\n".join(f"- {c.name}: {c.note}" for c in work.contenders if any(s.contender == c.name for s in samples))
+    told = ", ".join(f"{key} {value}" for key, value in facts.items())
+    closing = f"Medians of whole processes in one session: {told}."
+    return "\n\n".join(part for part in (costs(samples), findings(work.findings(samples)), about, closing) if part)
+
+
+def publish(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> None:
+    """Write the JSON with all samples, the pictures, and the section of docs/performance.md."""
+    RESULTS.mkdir(exist_ok=True)
+    found = [asdict(finding) for finding in work.findings(samples)]
+    content = {"benchmark": work.name, **facts, "summary": summary(samples), "findings": found}
+    content["samples"] = [asdict(sample) for sample in samples]
+    (RESULTS / f"{work.name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    shown = [_picture(name, svg) for name, svg in work.pictures(samples).items()]
+    replace_section(PERFORMANCE, work.name, "\n\n".join([section(work, samples, facts), *shown]))
+
+
+def _picture(name: str, svg: str) -> str:
+    PICTURES.mkdir(exist_ok=True)
+    (PICTURES / f"{name}.svg").write_text(svg)
+    return f"![{name.replace('-', ', ')}](pictures/{name}.svg)"
+
+
+def replace_section(page: Path, name: str, text: str) -> None:
+    """Put text between a section's two marks, which are added at the end of the page if they are not there."""
+    begin, end = f"<!-- bench {name}: begin -->", f"<!-- bench {name}: end -->"
+    before = page.read_text()
+    if begin not in before:
+        before = f"{before.rstrip()}\n\n## {name.capitalize()}\n\n{begin}\n{end}\n"
+    head, rest = before.split(begin, 1)
+    page.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")

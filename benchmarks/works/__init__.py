@@ -1,0 +1,20 @@
+"""What is measured, one module per kind of work; `ALL` by name."""
+
+from __future__ import annotations
+
+from benchmarks.work import Work
+from benchmarks.works import backlog, drain, growth, longevity, small, upkeep
+
+ALL: dict[str, Work] = {
+    work.name: work
+    for work in (
+        drain.FLIGHTS,
+        drain.CHANGES,
+        small.WORK,
+        growth.WORK,
+        backlog.WORK,
+        backlog.TINY,
+        longevity.WORK,
+        upkeep.WORK,
+    )
+}

@@ -1,0 +1,130 @@
+"""Growth of the target (W4): the same batch of changes into tables of a million rows and more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from benchmarks.changes import DAYS
+from benchmarks.commits import newest_merge
+from benchmarks.contenders import ALL, DRAIN, TUNED, Contender
+from benchmarks.measure import apart
+from benchmarks.pictures import Bar, Chart, bars
+from benchmarks.place import Place
+from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
+from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work
+
+SERIES = {"newest days": 1.0, "90 % newest days": 0.9, "random keys": 0.0}
+_FIRST_ROWS = 100
+MERGE = replace(
+    TUNED,
+    name="plain MERGE",
+    note="the tuned hand-written job on the same table, with deletion vectors, matched by key",
+)
+_FACTS = {
+    "merge_ms": "MERGE ms", "scan_ms": "scan ms", "rewrite_ms": "rewrite ms", "files_removed": "files removed",
+    "files_added": "files added", "vectors_added": "deletion vectors",
+}  # fmt: skip
+
+
+def grown(bench: Bench, contender: Contender, name: str, seeded: int) -> Place:
+    """A place whose table holds `seeded` rows and one small batch.
+
+    A contender of ours makes the table by draining that batch, rows are appended to it, and the gate publishes them:
+    what came by other hands it judges whole, once. For the others the table is made of the rows. Either way it is
+    partitioned by day, one file per day, with deletion vectors.
+    """
+    place = bench.place(name, seeded=seeded)
+    first = replace(ALL, name=contender.name) if contender.ours else contender
+    if not contender.ours:
+        bench.seed(place)
+    bench.batch(place, 0, 0, 1.0, new=_FIRST_ROWS)
+    bench.must(first, place, "first batch")
+    if contender.ours:
+        bench.seed(place)
+        bench.must(first, place, "seeded rows published")
+    return place
+
+
+def seeds(bench: Bench) -> list[int]:
+    """The sizes asked for, as whole days of orders."""
+    return [size - size % DAYS for size in bench.asked.sizes]
+
+
+def millions(rows: int) -> str:
+    """A table's size as the tables have it."""
+    return f"{rows / 1e6:.2g} M rows"
+
+
+def _measure(bench: Bench) -> list[Sample]:
+    samples = []
+    for seeded in seeds(bench):
+        places = {c.name: grown(bench, c, f"growth-{seeded}-{c.name}", seeded) for c in bench.contenders}
+        number = 0
+        for series, recent in SERIES.items():
+            for turn in range(bench.asked.repeat):
+                number += 1
+                for contender in bench.contenders:
+                    place = places[contender.name]
+                    bench.batch(place, number, bench.rows(), recent)
+                    sample = bench.run(contender, place, f"{millions(seeded)}, {series}", turn + 1)
+                    samples.append(replace(sample, facts=apart(newest_merge, place.table)))
+        for contender in bench.contenders:
+            bench.judged_last(contender, places[contender.name], samples)
+    return samples
+
+
+def _findings(samples: Sequence[Sample]) -> list[Finding]:
+    return [
+        Finding("The same batch, over the smallest table", _over_smallest(samples)),
+        Finding("What the MERGEs touched", _touched(samples)),
+    ]
+
+
+def _over_smallest(samples: Sequence[Sample]) -> list[Row]:
+    rows: list[Row] = []
+    for series in SERIES:
+        smallest, *bigger = [kind for kind in kinds(samples) if kind.endswith(f", {series}")]
+        for kind, name in product(bigger, contenders(samples)):
+            big, small = of(samples, kind, name), of(samples, smallest, name)
+            row: Row = {"table": f"{kind.split(',')[0]} / {smallest.split(',')[0]}", "keys": series, "contender": name}
+            titles = {"wall": "wall_s", "CPU": "cpu_s", "MERGE alone": "merge_ms"}
+            rows.append(row | {title: ratio(median(big, what), median(small, what)) for title, what in titles.items()})
+    return rows
+
+
+def _touched(samples: Sequence[Sample]) -> list[Row]:
+    rows: list[Row] = []
+    for kind, name in product(kinds(samples), contenders(samples)):
+        group, plain = of(samples, kind, name), of(samples, kind, MERGE.name)
+        row: Row = {"run": kind, "contender": name}
+        row |= {title: _whole(median(group, fact)) for fact, title in _FACTS.items()}
+        for what, title in (("wall_s", "wall"), ("cpu_s", "CPU")):
+            row[f"{title} over plain MERGE"] = ratio(median(group, what), median(plain, what)) if plain else None
+        rows.append(row)
+    return rows
+
+
+def _whole(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0f}"
+
+
+def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
+    drawn = [
+        Bar(kind, name, median(of(samples, kind, name), "wall_s") or 0)
+        for kind, name in product(kinds(samples), contenders(samples))
+    ]
+    chart = Chart("A batch of changes into a growing table", "table and keys of the batch", "wall time, seconds")
+    return {"bench-growth": bars(chart, drawn)}
+
+
+WORK = Work(
+    "growth",
+    f"batches of {FILE_ROWS:,} changes into tables of 1 and 10 million rows, by how recent the changed rows are",
+    _measure,
+    (MERGE, DRAIN),
+    Asked(repeat=3, sizes=(1_000_000, 10_000_000)),
+    findings=_findings,
+    pictures=_pictures,
+)
