@@ -7,8 +7,8 @@
 
 Entries are done in turn through `runner.attempt`. Steps are those that a batch tells, and: `start` before the step;
 `intake` after files were taken in; `begun` when Spark hands over the batch; `data` when a data file of the target's
-write appears, `commit` when version batch + 1 of the target does, `committed` when Spark says the batch
-is done; `judging` inside the gate.
+write appears, `commit` when version batch + 1 of the target does or is about to, `logged` when it is in the log,
+`committed` when Spark says the batch is done; `judging` inside the gate.
 The file <notes>/fired says that it happened, and names the JVM; `wait` ends when the file <notes>/go is there;
 <notes>/ready says that Spark runs, <notes>/outcome.json how the entry ended.
 """
@@ -72,6 +72,8 @@ class Fault:
         if self.step == "commit":
             log, version = Path(layout.table, "_delta_log"), f"{self.batch + 1:020}.json"
             self.watch(lambda: any(version in name for name in _names(log)))
+        elif self.step == "logged":
+            self.watch(Path(layout.table, "_delta_log", f"{self.batch + 1:020}.json").exists)
         elif self.step == "committed":
             commits = Path(layout.checkpoint(1), "commits")
             self.watch(lambda: str(self.batch) in _names(commits))

@@ -138,7 +138,7 @@ def test_vacuum_that_is_killed_is_missed_by_nobody(tmp_path: Path, spark: SparkS
         files, version = _files(landing), tables.version(landing.layout.table)
         trial = Trial("F13", f"after the {place} batch", "SIGKILL when VACUUM has begun; a reader beside it")
         with Reader(landing.layout.table) as reader:
-            lakes.killed(trial, landing.home, ("commit", version), step="compact")
+            lakes.killed(trial, landing.home, ("logged", version), step="compact")
         log = _operations(landing)
         trial.promise("VACUUM began and did not end", "VACUUM START" in log and "VACUUM END" not in log)
         trial.fired += f"; {files - _files(landing)} files removed by then"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ def _narrowest(ends: list[tuple[int, int]]) -> int:
     """The least sum of widths of 16 ranges that cover all: what is left after the 15 widest gaps are cut out."""
     joins = {(number, number + 1) for low, high in ends for number in range(low, high)}
     held = sorted({number for low, high in ends for number in range(low, high + 1)})
-    steps = zip(held, held[1:], strict=False)
+    steps = pairwise(held)
     gaps = sorted((b - a for a, b in steps if (a, b) not in joins), reverse=True)
     return held[-1] - held[0] - sum(gaps[:15])
 
