@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from draindown import gate
+from draindown import gate, report
 from draindown.layout import FlowLayout
-from draindown.report import now, read_json
+from draindown.lease import Lease
+from draindown.report import CompactPart, StepReport, now, read_json
+from draindown.request import Request
 from draindown.spec import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
@@ -104,6 +106,18 @@ def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -
     if kept:
         due = tuple((label, path) for label, path in due if path != layout.table)
     return Work(tuple(table for table in found if table), due, kept)
+
+
+def idle(request: Request) -> StepReport | None:
+    """The compact step where no work is due: it carries the published pointer, and needs no Spark. None where some is.
+
+    Raises TransientError `lease-held`.
+    """
+    started, layout = report.now(), request.layout
+    with Lease(layout, owner=request.owner, run_id=request.run_id):
+        gate.carry(layout)
+        found = work(layout, request.flow_spec.maintenance, force=request.force)
+    return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
 
 
 def _tables(layout: FlowLayout) -> list[tuple[str, str]]:

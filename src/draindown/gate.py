@@ -33,7 +33,10 @@ _SHOWN_FAILURES = 10
 
 
 class Published(BaseModel):
-    """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it."""
+    """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it.
+
+    `distinct`: ids of the questions of uniqueness under which no row of it shares its values with another.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -43,6 +46,7 @@ class Published(BaseModel):
     at: datetime
     run_id: str
     rows: int
+    distinct: tuple[str, ...] = ()
 
 
 class Waiver(BaseModel):

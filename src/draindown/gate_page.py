@@ -140,7 +140,8 @@ Version {{ version }} passed: this run publishes it.
 {% if e.sample | length > 5 %}<details><summary>{{ e.sample | length - 5 }} more</summary><ul>
 {% for value in e.sample[5:] %}<li><code>{{ value | shown }}</code></li>
 {% endfor %}</ul></details>{% endif %}{% endif %}</td>
-<td class="scope">{{ "changed rows" if e.scope == "changed" else "whole table" }}</td>
+<td class="scope">{{ "changed rows" if e.scope == "changed" else "whole table" }}
+{% if e.judged_by %}<div class="detail">by {{ e.judged_by }}</div>{% endif %}</td>
 <td class="n">{{ "{:,}".format(e.judged) if e.judged else "" }}</td>
 <td class="n">{{ "{:,}".format(e.unexpected) if e.judged else "" }}</td>
 </tr>

@@ -65,7 +65,7 @@ class DrainPart(_Frozen):
 
 
 class Expectation(_Frozen):
-    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped."""
+    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped; `judged_by` tells how."""
 
     name: str
     success: bool
@@ -75,6 +75,7 @@ class Expectation(_Frozen):
     judged: int = 0
     sample: list[Any] = Field(default_factory=list)
     detail: str = ""
+    judged_by: Literal["", "one aggregation", "Great Expectations"] = ""
 
 
 class CheckPart(_Frozen):

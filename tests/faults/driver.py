@@ -148,15 +148,15 @@ def _work(landing: Landing, spark: SparkSession, fault: Fault, entry: dict[str, 
             return drain(request, spark, stop=told, progress=fault.progress, reached=fault.reached)
         if step == "compact":
             return compact(request, spark)
-        from draindown.spark import quality  # importing GX takes seconds
+        from draindown.spark import judging
 
-        right = quality.judge
+        right = judging.judge
 
         def judge(*given: Any) -> Any:
             fault.reached("judging")
             return right(*given)
 
-        with mock.patch.object(quality, "judge", judge):
+        with mock.patch.object(judging, "judge", judge):
             return check(request, spark)
 
     return work

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from draindown import gate, tables
 from draindown.report import Expectation
-from draindown.spark import quality
+from draindown.spark import judging
 from tests.faults import lakes
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
@@ -81,7 +81,7 @@ def test_gate_that_dies_publishes_nothing(
             raise MemoryError("the gate died")
 
         with monkeypatch.context() as patch:
-            patch.setattr(quality, "judge", dies)
+            patch.setattr(judging, "judge", dies)
             trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("red, nothing published", trial.runs[-1].code and _pointer(landing) is None)
         _publish_and_hold(trial, landing, spark, control)
@@ -117,7 +117,7 @@ def test_gate_judges_one_version_while_the_next_run_writes(
     landing.drain(spark, max_batches=1)
     judged = tables.version(landing.layout.table)
     trial = Trial("F32", "middle batch, beside", "the next drain writes while the gate judges")
-    right = quality.judge
+    right = judging.judge
 
     def slowly(*given: Any) -> list[Expectation]:
         landing.drain(spark, max_batches=1)
@@ -125,7 +125,7 @@ def test_gate_judges_one_version_while_the_next_run_writes(
         return right(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(quality, "judge", slowly)
+        patch.setattr(judging, "judge", slowly)
         trial.run(landing, spark, "check", suite=_SUITE)
     trial.promise("what was judged is published, not more", _pointer(landing) == judged)
     _publish_and_hold(trial, landing, spark, control)

@@ -15,7 +15,7 @@ from draindown.errors import GateFailed
 from draindown.ledger import BatchRow
 from draindown.report import CheckPart, Expectation
 from draindown.request import Request
-from draindown.spark import quality
+from draindown.spark import quality, verdicts
 from draindown.spark.check import check
 from draindown.spark.session import configured
 from draindown.spec import PipelineSpec
@@ -32,10 +32,9 @@ AT_LEAST_TWO = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_
 
 def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
     kwargs = {"column": "c", "regex": r"^\d+$", "max_value": 250000, "min_value": 2013, "value_set": ["a", 1]}
-    item = quality._Item("e", "table", {"kwargs": kwargs})
-    detail = quality._detail(item, 336074)
+    detail = verdicts.detail({"kwargs": kwargs}, 336074)
     assert detail == r"wants regex='^\d+$', max_value=250,000, min_value=2013, value_set=['a', 1]; observed 336,074"
-    assert quality._detail(item, 0.5).endswith("observed 0.5")
+    assert verdicts.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
 class Flow:
@@ -207,12 +206,30 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
     assert [(e.judged, e.unexpected) for e in flow.refused(NOT_NULL)] == [(2, 1)]
 
 
-def test_uniqueness_is_judged_over_the_whole_table(flow: Flow) -> None:
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_uniqueness_is_judged_over_the_whole_table(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, looked_up: bool
+) -> None:
+    if looked_up:
+        monkeypatch.setattr("draindown.spark.check._MANY", 0)
     flow.write(("a", "landed"))
     flow.check(UNIQUE)
+    assert _distinct(flow) == ("id any",)
+    flow.write(("b", "landed"))
+    assert flow.check(UNIQUE).expectations[0].judged == 2
     flow.write(("a", "landed"))
     [failed] = flow.refused(UNIQUE)
-    assert (failed.scope, failed.judged, failed.unexpected) == ("table", 2, 2)
+    assert (failed.scope, failed.judged, failed.unexpected) == ("table", 3, 2)
+    flow.check()
+    assert _distinct(flow) == (), "published unseen, so nothing is known"
+    flow.write(("c", "landed"))
+    assert [e.unexpected for e in flow.refused(UNIQUE)] == [2]
+
+
+def _distinct(flow: Flow) -> tuple[str, ...]:
+    pointer = gate.published(flow.layout)
+    assert pointer is not None
+    return pointer.distinct
 
 
 def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> None:
@@ -247,7 +264,7 @@ def test_samples_are_capped(flow: Flow) -> None:
     flow.write(*((f"k{n}", "x" * 1000) for n in range(100)))
     greedy = {**KNOWN, "kwargs": {**KNOWN["kwargs"], "result_format": "COMPLETE"}}
     [failed] = flow.refused(greedy)
-    assert (failed.unexpected, len(failed.sample)) == (100, quality.SAMPLE)
+    assert (failed.unexpected, len(failed.sample)) == (100, verdicts.SAMPLE)
     assert max(len(str(value["status"])) for value in failed.sample) <= 200
 
 

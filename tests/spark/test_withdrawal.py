@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -372,8 +372,8 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared(*_: Any, **__: Any) -> Iterator[SparkSession]:
-        yield spark
+    def shared(*_: Any, **__: Any) -> Iterator[Callable[[], SparkSession]]:
+        yield lambda: spark
 
     monkeypatch.setattr(running, "_spark", shared)
     flow = Gated(spark, tmp_path, expectations="s")

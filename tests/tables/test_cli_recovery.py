@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown import checkpoint, generations, quarantine, replays
+from draindown import checkpoint, generations, quarantine, replays, report
 from draindown.cli import main
 from draindown.generations import app_id
 from draindown.intake import take_in
@@ -129,3 +129,21 @@ def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pyt
     assert run(asked, "doctor", "p") in (0, 1)
     assert "begun" not in capsys.readouterr().out
     assert run(asked, "quarantine", "retry", "p", "--path", str(lost), "--yes") == 78
+
+
+def test_compact_without_work_asks_for_no_jvm(
+    asked: Request, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a JVM was asked for")
+
+    monkeypatch.setattr("draindown.spark.session.session", started)
+    assert run(asked, "compact", "p", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    [left] = told["reports"]
+    assert (left["step"], left["outcome"], left["compact"]["evidence"]) == ("compact", "idle", "nothing to do")
+    kept = report.read(asked.layout, told["run_id"], "compact")
+    assert kept is not None
+    assert kept.outcome == "idle"
+    assert run(asked, "compact", "p", "--force", "--json") != 0
+    assert "a JVM was asked for" in json.loads(capsys.readouterr().out)["reports"][0]["error"]["found"]

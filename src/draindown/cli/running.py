@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,19 +111,30 @@ def _plan(this: _Run, flow: str) -> PlanPart:
     return report.plan
 
 
+_Spark = Callable[[], "SparkSession"]
+"""The run's session; the first call starts it, and with it the JVM."""
+
+
 @contextmanager
-def _spark(this: _Run, *, short: bool) -> Iterator[SparkSession]:
-    from draindown.spark.session import session
+def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
+    started: list[SparkSession] = []
 
-    this.out.note(f"run {this.run_id}: starting Spark")
-    spark = session(f"draindown {this.spec.pipeline}", short=short)
+    def start() -> SparkSession:
+        from draindown.spark.session import session
+
+        if not started:
+            this.out.note(f"run {this.run_id}: starting Spark")
+            started.append(session(f"draindown {this.spec.pipeline}", short=short))
+        return started[0]
+
     try:
-        yield spark
+        yield start
     finally:
-        spark.stop()
+        for spark in started:
+            spark.stop()
 
 
-def _step(this: _Run, flow: str, step: Step, spark: SparkSession) -> bool:
+def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
     """Run one step as its job would; whether the next one may start."""
     from draindown.spark.runner import attempt
 
@@ -136,16 +147,22 @@ def _step(this: _Run, flow: str, step: Step, spark: SparkSession) -> bool:
     return code == Exit.DONE
 
 
-def _work(request: Request, spark: SparkSession, stop: Stop, out: Output) -> StepReport:
+def _work(request: Request, spark: _Spark, stop: Stop, out: Output) -> StepReport:
     if request.step == "drain":
         from draindown.spark.modes import run_drain
 
-        return run_drain(request, spark, progress=out.progress, stop=stop)
+        return run_drain(request, spark(), progress=out.progress, stop=stop)
     if request.step == "check":
         from draindown.spark.check import check as judge
 
-        return judge(request, spark)
-    from draindown.spark.maintenance import compact as compact_tables
+        return judge(request, spark())
+    from draindown import evidence
+
+    return evidence.idle(request) or _compacted(request, spark())
+
+
+def _compacted(request: Request, spark: SparkSession) -> StepReport:
+    from draindown.spark.maintenance import compact as compact_tables  # importing Delta is for those who have work
 
     return compact_tables(request, spark)
 
@@ -175,10 +192,10 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 
     with _spark(this, short=True) as spark:
         if yes:
-            report, this.exit = attempt(request, lambda _stop: withdraw(request, spark, expectation, agreed=agreed))
+            report, this.exit = attempt(request, lambda _stop: withdraw(request, spark(), expectation, agreed=agreed))
             this.reports.append(report)
         else:  # a plan leaves no report: the one of the check that failed stays the last
-            withdraw(request, spark, expectation, agreed=agreed)
+            withdraw(request, spark(), expectation, agreed=agreed)
     if plans and not plans[0].rows:
         what = f"no row of {spec.pipeline}/{flow} that is not published makes {printable(expectation)} fail"
         out.result({"withdrawn": 0}, f"{what}; nothing to withdraw")
@@ -218,7 +235,7 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
     with _spark(this, short=False) as spark:
         report, this.exit = attempt(
             request,
-            lambda stop: rebuild(request, spark, accept_missing=accept_missing, progress=out.progress, stop=stop),
+            lambda stop: rebuild(request, spark(), accept_missing=accept_missing, progress=out.progress, stop=stop),
         )
     out.progress_done()
     this.reports.append(report)

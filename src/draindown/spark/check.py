@@ -12,7 +12,11 @@ from draindown import gate, gate_page, report
 from draindown.gate import Published, Unpublished
 from draindown.report import CheckPart, Expectation, StepReport, now
 from draindown.request import Request
+from draindown.spark import compiled, judging
 from draindown.spark.target import CHANGED_AT
+
+_FEW = 200_000  # rows that are broadcast
+_MANY = 3_000_000  # in a smaller table counting all rows costs less than planning how to look up a few
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,12 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     rows = unpublished_rows(spark, request.layout.table, state) if state.pending else None
     if rows is None or not _anything(rows, state):
         return report.of(request, started, "idle", check=_carried(request, state))
-    expectations = _expectations(request, rows)
+    expectations = _expectations(request, state, rows)
     part = _part(request, state, rows.changed_rows, expectations)
     gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise gate.refusal(request.layout, part, keyed=request.flow_spec.is_keyed)
-    after = gate.publish(request.layout, _pointer(request, state, rows)).version
+    after = gate.publish(request.layout, _pointer(request, state, rows, expectations)).version
     return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
 
 
@@ -72,12 +76,17 @@ def _anything(rows: Rows, state: Unpublished) -> bool:
     return bool(rows.changed_rows or state.deleted or state.since is None)
 
 
-def _expectations(request: Request, rows: Rows) -> list[Expectation]:
+def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expectation]:
     if not gate.expectations_of(request.suite):
         return []
-    from draindown.spark import quality  # importing GX takes seconds; a check without a suite has no use for it
+    return judging.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys, _proven(rows, state))
 
-    return quality.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys)
+
+def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
+    """What is known of all rows but the changed ones, where looking those up in the table pays."""
+    before = state.published if state.since is not None else None
+    pays = before is not None and rows.changed_rows <= _FEW and before.rows >= _MANY
+    return before.distinct if before and pays else ()
 
 
 def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]) -> CheckPart:
@@ -100,7 +109,7 @@ def _carried(request: Request, state: Unpublished) -> CheckPart:
     return CheckPart(version=state.version, published_before=before, published_after=after)
 
 
-def _pointer(request: Request, state: Unpublished, rows: Rows) -> Published:
+def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expectation]) -> Published:
     return Published(
         version=state.version,
         table_id=state.table_id,
@@ -108,4 +117,5 @@ def _pointer(request: Request, state: Unpublished, rows: Rows) -> Published:
         at=now(),
         run_id=request.run_id,
         rows=rows.table.count(),
+        distinct=tuple(compiled.proofs(request.suite, rows.table.schema, judged)),
     )

@@ -31,11 +31,7 @@ from pyspark.sql import DataFrame
 
 from draindown import gate
 from draindown.report import Expectation
-
-Scope = Literal["changed", "table"]
-
-SAMPLE = 20
-"""Unexpected values kept per expectation; GX collects no more than these from the executors."""
+from draindown.spark.verdicts import NOT_THE_SUITES, SAMPLE, UNJUDGED, Scope, brief, detail, sample, unjudged
 
 _SAMPLED: Mapping[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
 _EVERY_ROW: Mapping[str, Any] = {
@@ -43,15 +39,10 @@ _EVERY_ROW: Mapping[str, Any] = {
     "partial_unexpected_count": 0,
     "return_unexpected_index_query": False,
 }
-_UNJUDGED = "could not be judged: "
-_VALUE_LENGTH = 200
-_DETAIL_LENGTH = 600
-_LONG_NUMBER = 10_000  # a year is no such number
+_BY: Literal["Great Expectations"] = "Great Expectations"
 _MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
 # They judge a row by other rows although GX doesn't mark their condition as one over a window.
 _BY_OTHER_ROWS = ("z_score", "outliers", "compound_columns.unique")
-# What a suite could set to make GX collect without bound, let an exception pass, or look at another batch.
-_NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
 
 
 @dataclass(frozen=True)
@@ -66,21 +57,21 @@ class _Item:
 
 
 def judge(
-    suite: Mapping[str, Any] | None, changed: DataFrame, table: DataFrame, keys: Sequence[str]
-) -> list[Expectation]:
-    """Judge every expectation of the suite over the rows of its scope, in the suite's order.
+    suite: Mapping[str, Any] | None, changed: DataFrame, table: DataFrame, keys: Sequence[str], names: Sequence[str]
+) -> dict[str, Expectation]:
+    """Judge those expectations of the suite that `names` name, each over the rows of its scope.
 
     What fails with an exception has failed, with the exception as its detail. `keys` name the rows in samples.
     """
     context = _context()
-    items = _items(suite)
-    verdicts: dict[str, Expectation] = {}
+    items = [item for item in _items(suite) if item.name in names]
+    verdicts = {item.name: _broken(item) for item in items if item.built is None}
     for scope, frame in (("changed", changed), ("table", table)):
         chosen = [item for item in items if item.scope == scope and item.built is not None]
         if chosen:
             batch = _batch(context, scope, frame)
             verdicts |= _judge(batch, chosen, [key for key in keys if key in frame.columns])
-    return [verdicts.get(item.name) or _broken(item) for item in items]
+    return verdicts
 
 
 def failing(
@@ -100,7 +91,7 @@ def failing(
     found = _validate(batch, [item], [mark]).get(name)
     verdict = _verdict(item, found)
     if found is None or _exception(found):
-        raise NotJudged(verdict.detail.removeprefix(_UNJUDGED))
+        raise NotJudged(verdict.detail.removeprefix(UNJUDGED))
     if verdict.success or verdict.unexpected > most:
         return verdict, []
     whole = _validate(batch, [item], [mark], _EVERY_ROW).get(name)
@@ -150,7 +141,7 @@ def _items(suite: Mapping[str, Any] | None) -> list[_Item]:
 
 def _item(name: str, config: Mapping[str, Any]) -> _Item:
     scope: Scope = "table"
-    kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in _NOT_THE_SUITES}
+    kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in NOT_THE_SUITES}
     unsafe = gate.unsafe(config)
     if unsafe:
         return _Item(name, scope, config, broken=unsafe)
@@ -160,7 +151,7 @@ def _item(name: str, config: Mapping[str, Any]) -> _Item:
         meta = {**(config.get("meta") or {}), "draindown": {**gate.options(config), "name": name}}
         built = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta).to_domain_obj()
     except Exception as error:  # noqa: BLE001 - whatever GX or a plug-in raises must become a verdict, never a pass
-        return _Item(name, scope, config, broken=_brief(f"{type(error).__name__}: {error}"))
+        return _Item(name, scope, config, broken=brief(f"{type(error).__name__}: {error}"))
     return _Item(name, scope, config, built)
 
 
@@ -223,33 +214,13 @@ def _verdict(item: _Item, result: ExpectationValidationResult | None) -> Expecta
         judged=int(found.get("element_count") or 0),
         unexpected=int(unexpected or 0),
         sample=[] if result.success else _sample(found),
-        detail=_detail(item, observed),
+        detail=detail(item.config, observed),
+        judged_by=_BY,
     )
 
 
 def _broken(item: _Item, why: str = "") -> Expectation:
-    detail = f"{_UNJUDGED}{why or item.broken}"
-    return Expectation(name=item.name, success=False, scope=item.scope, detail=detail)
-
-
-def _detail(item: _Item, observed: object) -> str:
-    ignored = {*_NOT_THE_SUITES, "column", "column_A", "column_B", "column_list"}
-    wanted = {k: v for k, v in (item.config.get("kwargs") or {}).items() if k not in ignored}
-    parts = [f"wants {', '.join(f'{k}={_spelled(v)}' for k, v in wanted.items())}"] if wanted else []
-    if observed is not None:
-        parts.append(f"observed {_spelled(observed, quote='')}")
-    return _brief("; ".join(parts))
-
-
-def _spelled(value: object, quote: str = "'") -> str:
-    """As its author would write it: a regular expression with single backslashes, a big number with separators."""
-    if isinstance(value, str):
-        return f"{quote}{value}{quote}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_spelled, value))}]"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= _LONG_NUMBER:
-        return f"{value:,}"
-    return str(value)
+    return unjudged(item.name, item.scope, why or item.broken)
 
 
 def _exception(result: ExpectationValidationResult | None) -> str:
@@ -257,27 +228,8 @@ def _exception(result: ExpectationValidationResult | None) -> str:
     # one exception, or one per metric
     entries = [info] if "raised_exception" in info else [entry for entry in info.values() if isinstance(entry, dict)]
     messages = [str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")]
-    return _brief(next(iter(messages), ""))
+    return brief(next(iter(messages), ""))
 
 
 def _sample(found: Mapping[str, Any]) -> list[Any]:
-    listed = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or []
-    return [_plain(value) for value in listed[:SAMPLE]]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value[:SAMPLE]]
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return _cut(str(value), _VALUE_LENGTH)
-
-
-def _brief(text: str) -> str:
-    return _cut(" ".join(text.split()), _DETAIL_LENGTH)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return sample(found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or ())
