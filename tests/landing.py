@@ -40,7 +40,8 @@ class Landing:
         self.landing.mkdir(parents=True, exist_ok=True)
         source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
-        self.document = {"pipeline": pipeline, "lake": str(home / "lake"), "flows": {"f": content}}
+        lease = content.pop("lease", {})
+        self.document = {"pipeline": pipeline, "lake": str(home / "lake"), "lease": lease, "flows": {"f": content}}
         self.spec = PipelineSpec.model_validate(self.document)
 
     @property

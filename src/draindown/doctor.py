@@ -35,7 +35,7 @@ from draindown.errors import TerminalError
 from draindown.exits import Exit
 from draindown.generations import app_id
 from draindown.layout import FlowLayout
-from draindown.ledger import from_commit
+from draindown.ledger import from_commit, is_fence
 from draindown.report import read_json
 from draindown.wording import columns, count, printable
 
@@ -166,6 +166,9 @@ def _lease(desk: _Desk) -> None:
     if holder:
         found = "a driver is at work: checkpoint, target, ledger and quarantine move and were not compared"
         desk.note("drain-at-work", "lease", found, desk.command("doctor", "   (once it has ended)"))
+    elif left := lease.left_open(desk.layout):
+        found = f"its last holder did not leave in order: {left}; the next driver waits until that is sure, and follows"
+        desk.note("stale-lease", "lease", found, f"draindown run {desk.layout.pipeline}")
     elif Path(f"{desk.layout.lease}/owner.json").exists():
         found = "the last driver died without taking its card away; the lease itself is free"
         desk.note("stale-owner-card", "lease", found, f"draindown run {desk.layout.pipeline}")
@@ -250,7 +253,7 @@ def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
     ahead = version if last is None or last > version else version - last
     commits = ledger_table.commits(layout, min(ahead, _HEALED)) if ahead else []
     ours = (layout.pipeline, layout.flow)
-    rows = [(commit, from_commit(commit)) for commit in commits]
+    rows = [(commit, from_commit(commit)) for commit in commits if not is_fence(commit)]
     return [
         commit
         for commit, row in rows

@@ -114,7 +114,7 @@ def idle(request: Request) -> StepReport | None:
     Raises TransientError `lease-held`.
     """
     started, layout = report.now(), request.layout
-    with Lease(layout, owner=request.owner, run_id=request.run_id):
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id):
         gate.carry(layout)
         found = work(layout, request.flow_spec.maintenance, force=request.force)
     return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))

@@ -132,7 +132,7 @@ def unpublished(layout: FlowLayout) -> Unpublished | None:
 
 
 def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, Any]], *, complete: bool) -> Unpublished:
-    changes = [commit for commit in commits if commit.get("operation") not in _KEEPS_ROWS]
+    changes = [c for c in commits if c.get("operation") not in _KEEPS_ROWS and not ledger.is_fence(c)]
     rows = [ledger.from_commit(commit) for commit in changes]
     # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
     known = complete and None not in rows

@@ -152,18 +152,19 @@ def take_in(
     """Take in what is new at the source. Call it under the flow's lease; killed anywhere, the next call goes on.
 
     `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge). Creates the intake table.
-    Raises TerminalError `source-missing`.
+    Raises TransientError `lease-lost` where another driver takes in at the same time; TerminalError `source-missing`.
     """
     layout, source = request.layout, request.flow_spec.source
     known.create(layout)
-    listing = list_source(source, Path(request.root), now)
+    before, listing = known.last_cut(layout), list_source(source, Path(request.root), now)
     sorted_out = sort_out(layout, listing)
     run = _Run(request, now, sorted_out.events, list(listing.findings))
     run.look_at_differing(sorted_out.differing)
     bound = bound_for(source, heap_bytes)
     cuts = files = size = 0
     for group in _cuts(run.readable(sorted_out.new, progress), bound):
-        known.append_cut(layout, group, now)
+        # the cut after those that were looked at: files that another driver took in since are not taken in again
+        known.append_cut(layout, group, now, before + cuts + 1)
         cuts, files, size = cuts + 1, files + len(group), size + sum(file.size for file in group)
     if cuts:
         known.remember(layout)

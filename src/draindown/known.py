@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from draindown import tables
+from draindown.errors import TransientError
 from draindown.layout import FlowLayout
 from draindown.verify import Verified
+from draindown.wording import count
 
 SCHEMA = pa.schema(
     [
@@ -75,13 +77,22 @@ def create(layout: FlowLayout) -> None:
     tables.create(layout.intake, SCHEMA, statistics=_STATISTICS, private=True)
 
 
-def append_cut(layout: FlowLayout, files: Sequence[Verified], now: datetime) -> int:
-    """Append one cut in one commit and return its number. `now` becomes the files' `first_seen`."""
+def append_cut(layout: FlowLayout, files: Sequence[Verified], now: datetime, cut: int) -> None:
+    """Append cut number `cut` in one commit. `now` becomes the files' `first_seen`.
+
+    Raises TransientError `lease-lost` where there is such a cut already: another driver takes in at the same time, and
+    these files may be in its cuts.
+    """
     create(layout)
-    cut = last_cut(layout) + 1
     rows = [_row(file) | {"first_seen": now, "cut": cut} for file in files]
-    tables.append(layout.intake, pa.Table.from_pylist(rows, schema=SCHEMA), app=(_APP, cut))
-    return cut
+    if not tables.append(layout.intake, pa.Table.from_pylist(rows, schema=SCHEMA), app=(_APP, cut)):
+        raise TransientError(
+            "lease-lost",
+            tried=f"take in {count(len(files), 'file')} of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"another driver took in cut {cut} in the meantime",
+            changed="whole cuts only, each file in one",
+            next=f"draindown run {layout.pipeline}",
+        )
 
 
 def _row(file: Verified) -> dict[str, object]:

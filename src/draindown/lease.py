@@ -1,10 +1,15 @@
-"""The right to drain a flow: one driver at a time. Local form, for a lake on this machine's disks.
+"""The right to drain a flow: one driver at a time.
 
-Two kernel locks that vanish with the process that holds them, and a card that tells people who it is:
+Local form, for a lake on this machine's disks. Two kernel locks that vanish with the process that holds them, and a
+card that tells people who it is:
 
     driver.lock   held by the Python driver
     jvm.lock      held by its JVM, which can outlive Python and still commit
     owner.json    who, where, since when; says nothing about whether the lease is held
+
+Shared form, for a lake that several hosts mount, where the locks of another host can't be trusted: the same locks under
+a name of this host's own, and epochs (`epochs.py`), which decide. Whoever follows a holder that did not leave in order
+fences its writes first (`fence.py`).
 """
 
 from __future__ import annotations
@@ -23,27 +28,43 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from draindown.errors import TransientError
+from draindown import fence
+from draindown.epochs import Epochs, Heart
+from draindown.errors import DraindownError, TransientError
 from draindown.layout import FlowLayout
 from draindown.report import make_home, read_json, write_json
+from draindown.spec import LeaseSpec
 
 # someone who only looks holds a lock for microseconds
 _LOOKERS = 0.5
 _POLL = 0.02
+_LOCKS = {"driver": fcntl.flock, "jvm": fcntl.lockf}  # the kinds that Python and a JVM take
+_FORMS = (False, True)
+_OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
+
+Reached = Callable[[str], None]
+"""Told each step as it is done."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """Who holds a lease. `since` is UTC, ISO 8601."""
+    """Who holds a lease. `since` is UTC, ISO 8601; `epoch` and `heartbeat`, in words, are of a shared one only."""
 
     owner: str
     run_id: str
     host: str
     pid: int
     since: str
+    epoch: int = 0
+    heartbeat: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is written down: all but what only a look can tell."""
+        return {name: value for name, value in asdict(self).items() if name not in ("epoch", "heartbeat")}
 
     def __str__(self) -> str:
-        return f"{self.owner or 'someone'} (run {self.run_id}, process {self.pid} on {self.host}, since {self.since})"
+        who = f"{self.owner or 'someone'} (run {self.run_id}, process {self.pid} on {self.host}, since {self.since}"
+        return f"{who}; epoch {self.epoch}, {self.heartbeat})" if self.epoch else f"{who})"
 
 
 @dataclass
@@ -64,17 +85,23 @@ class JvmLock:
 class Lease:
     """Context manager that holds the lease of one flow. Not reentrant.
 
-    Entering raises TransientError `lease-held`, naming the holder, if another driver or a JVM it left behind has it.
+    Entering raises TransientError `lease-held`, naming the holder, if another driver or a JVM it left behind has it. In
+    the shared form that can take as long as a heartbeat, and as long as `terms.expires` where the holder is gone. An
+    error inside it that comes of a lost lease leaves as TransientError `lease-lost`.
     """
 
-    def __init__(self, layout: FlowLayout, *, owner: str, run_id: str) -> None:
+    def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> None:
         self._layout = layout
         self._home = Path(layout.lease)
+        self._epochs = _epochs(layout, terms)
+        self._is_shared = self._epochs is not None
         self._card = Card(
             owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
         )
-        self._driver = FileLock(self._home / "driver.lock", mode=0o600)
+        self._driver = FileLock(self._home / _lock("driver", shared=self._is_shared), mode=0o600)
+        self._locked: os.stat_result | None = None
         self._jvm: JvmLock | None = None
+        self._heart: Heart | None = None
 
     def __enter__(self) -> Self:
         make_home(self._layout)
@@ -83,29 +110,50 @@ class Lease:
             self._driver.acquire(timeout=_LOOKERS, poll_interval=_POLL)
         except Timeout:
             raise self._held("another driver is at work") from None
+        self._locked = _state(self._driver.lock_file)
         try:
-            if not _becomes_free(self._home / "jvm.lock"):
-                raise self._held("its driver is gone, but the JVM it started is still at work")
-            write_json(str(self._home / "owner.json"), asdict(self._card))
+            self._refuse_left_behind()
+            if self._epochs:
+                self._begin(self._epochs)
+            else:
+                write_json(str(self._home / "owner.json"), self._card.as_dict())
         except BaseException:
-            self._driver.release()
+            self._leave(in_order=False)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._jvm:
-            self._jvm.release()
-        (self._home / "owner.json").unlink(missing_ok=True)
-        self._driver.release()
+        lost = self._lost() or _overtaken(error)
+        if not lost and not self._is_shared:
+            (self._home / "owner.json").unlink(missing_ok=True)
+        # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
+        self._leave(in_order=error is None or isinstance(error, DraindownError))
+        if lost and isinstance(error, Exception) and not _is_lease_lost(error):
+            raise self._lease_lost(lost) from error
+
+    def check(self) -> None:
+        """Raise TransientError `lease-lost` unless the lease is certainly held: nothing may be written any more."""
+        lost = self._lost()
+        if lost:
+            raise self._lease_lost(lost)
+
+    def guard(self, reached: Reached) -> Reached:
+        """`reached`, followed by `check`: each step of a batch is told before the next one writes."""
+
+        def told(step: str) -> None:
+            reached(step)
+            self.check()
+
+        return told
 
     def hand_to_jvm(self, jvm: Any) -> JvmLock:
         """Have the driver's JVM (py4j's view of it, `spark._jvm`) hold the lease too, until the lease is left.
 
         Call it before the first query starts. Raises TransientError `lease-held`.
         """
-        file = jvm.java.io.RandomAccessFile(str(self._home / "jvm.lock"), "rw")
+        file = jvm.java.io.RandomAccessFile(str(self._home / _lock("jvm", shared=self._is_shared)), "rw")
         until = time.monotonic() + _LOOKERS
         while (lock := file.getChannel().tryLock()) is None:
             if time.monotonic() > until:
@@ -115,8 +163,62 @@ class Lease:
         self._jvm = JvmLock(file, lock)
         return self._jvm
 
+    def _refuse_left_behind(self) -> None:
+        if not self._becomes_free("jvm", shared=self._is_shared):
+            raise self._held("its driver is gone, but the JVM it started is still at work")
+        if self._is_shared and not all(self._becomes_free(kind, shared=False) for kind in _LOCKS):
+            raise self._held("a driver that holds it in the local form is at work")
+
+    def _becomes_free(self, kind: str, *, shared: bool) -> bool:
+        until = time.monotonic() + _LOOKERS
+        while not _is_free(self._home / _lock(kind, shared=shared), _LOCKS[kind]):
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _begin(self, epochs: Epochs) -> None:
+        """Begin the next epoch as soon as the newest one is over."""
+        while True:
+            newest = epochs.newest()
+            state = epochs.watch(newest) if newest else "released"
+            if state == "alive":
+                raise self._held("another driver is at work")
+            heart = Heart(epochs, newest + 1)  # before the epoch is there: its heartbeat is as old as this
+            if epochs.claim(heart.number, self._card.as_dict()):
+                break
+        self._heart = heart
+        heart.start()
+        epochs.prune(heart.number)
+        if state == "stale":
+            fence.write(self._layout, heart.number)
+            self.check()
+
+    def _leave(self, *, in_order: bool) -> None:
+        if self._jvm:
+            self._jvm.release()
+        if self._heart:
+            self._heart.stop(released=in_order)
+        self._driver.release()
+
+    def _lost(self) -> str | None:
+        if self._heart:
+            return self._heart.lost()
+        now = _state(self._driver.lock_file)
+        same = self._locked is not None and now is not None and os.path.samestat(self._locked, now)
+        return None if same else "its lock file was removed or replaced"
+
+    def _lease_lost(self, why: str) -> TransientError:
+        return TransientError(
+            "lease-lost",
+            tried=f"go on as {self._card} in flow {self._layout.flow} of pipeline {self._layout.pipeline}",
+            found=f"this driver does not hold the lease any more: {why}",
+            changed="whole batches only, each once; whoever holds the lease next goes on after them",
+            next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
+        )
+
     def _held(self, why: str) -> TransientError:
-        card = _card(self._layout)
+        card = (_newest_card(self._epochs) if self._epochs else None) or _card(self._layout)
         return TransientError(
             "lease-held",
             tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
@@ -125,12 +227,94 @@ class Lease:
         )
 
 
-def holder(layout: FlowLayout) -> Card | None:
-    """Who holds the lease, or None if it is free. Takes nothing away from anyone."""
-    home = Path(layout.lease)
-    if _is_free(home / "driver.lock", fcntl.flock) and _is_free(home / "jvm.lock", fcntl.lockf):
+def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
+    """Who holds the lease, or None if it is free. Takes nothing away from anyone.
+
+    Where a shared one seems to be stale it is watched until that is sure, for as long as its holder asked at most, and
+    counts as free then; who is not `patient` gets the card of its last holder, which says so.
+    """
+    epochs, newest = _seen(layout), _seen(layout).newest()
+    if not all(_is_free(Path(layout.lease, _lock(kind, shared=on)), _LOCKS[kind]) for kind in _LOCKS for on in _FORMS):
+        found = _newest_card(epochs) if epochs.is_open(newest) else _card(layout)
+        return found or Card("", "unknown", "unknown", 0, "unknown")
+    if not epochs.is_open(newest):
         return None
-    return _card(layout) or Card("", "unknown", "unknown", 0, "unknown")
+    if patient and _seems_stale(epochs, newest) and epochs.watch(newest) != "alive":
+        return None
+    return _newest_card(epochs)
+
+
+def left_open(layout: FlowLayout) -> Card | None:
+    """The card of the newest epoch of a shared lease if its holder did not leave in order; it may hold it still."""
+    epochs = _seen(layout)
+    return _newest_card(epochs) if epochs.is_open(epochs.newest()) else None
+
+
+def _epochs(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
+    """The epochs of the shared form; also where the terms say local, and someone holds it in the shared form."""
+    if terms.form == "shared":
+        return Epochs(Path(layout.lease, "epochs"), terms.expires)
+    seen = _seen(layout)
+    return seen if seen.is_open(seen.newest()) else None
+
+
+def _seen(layout: FlowLayout) -> Epochs:
+    """The epochs of a lease, for who has no terms of its own."""
+    some = Epochs(Path(layout.lease, "epochs"), LeaseSpec().expires)
+    return Epochs(some.home, some.patience(some.newest()))
+
+
+def _newest_card(epochs: Epochs) -> Card | None:
+    newest = epochs.newest()
+    if not newest:
+        return None
+    unknown: dict[str, Any] = {"owner": "", "run_id": "unknown", "host": "unknown", "pid": 0, "since": "unknown"}
+    known = {name: value for name, value in epochs.card(newest).items() if name in unknown}
+    return Card(**(unknown | known), epoch=newest, heartbeat=_heartbeat(epochs, newest))
+
+
+def _heartbeat(epochs: Epochs, number: int) -> str:
+    age, pulse = epochs.age(number), epochs.pulse(number)
+    told = f"heartbeat {pulse.decode(errors='replace')[:20]}" if pulse else "no heartbeat yet"
+    ago = "" if age is None else f" seen {max(age, 0):.0f} s ago"
+    return f"{told}{ago}{', it looks stale' if age is None or age > epochs.expires else ''}"
+
+
+def _seems_stale(epochs: Epochs, number: int) -> bool:
+    """By the times of files, which another host's clock may have set: a reason to watch, not more."""
+    age = epochs.age(number)
+    return age is None or not 0 <= age < epochs.expires / 2
+
+
+def _lock(kind: str, *, shared: bool) -> str:
+    """The name of a lock file. Locks of the shared form are seen by one kernel, whatever others make of them."""
+    return f"{kind}.{_kernel()}.lock" if shared else f"{kind}.lock"
+
+
+def _kernel() -> str:
+    """What names the kernel whose locks this process sees; until it starts again."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _state(path: str) -> os.stat_result | None:
+    try:
+        return Path(path).stat()
+    except FileNotFoundError:
+        return None
+
+
+def _overtaken(error: BaseException | None) -> str | None:
+    """Where the table's log says what the lease does not know yet: someone else wrote in this flow's name."""
+    if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {error}" for mark in _OVERTAKEN):
+        return "another driver wrote to the table in this flow's name first"
+    return None
+
+
+def _is_lease_lost(error: BaseException) -> bool:
+    return isinstance(error, DraindownError) and error.code == "lease-lost"
 
 
 def _card(layout: FlowLayout) -> Card | None:
@@ -154,13 +338,4 @@ def _is_free(path: Path, lock: Callable[[int, int], None]) -> bool:
         return False
     finally:
         os.close(handle)
-    return True
-
-
-def _becomes_free(path: Path) -> bool:
-    until = time.monotonic() + _LOOKERS
-    while not _is_free(path, fcntl.lockf):
-        if time.monotonic() > until:
-            return False
-        time.sleep(_POLL)
     return True

@@ -23,6 +23,8 @@ COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late",
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
+FENCE = "draindown_fence"
+"""Key in the `userMetadata` of a commit that keeps an earlier driver from committing, and changes no row."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,15 @@ def swap_of(commit: Mapping[str, Any]) -> Swap | None:
         return Swap(**json.loads(commit.get("userMetadata") or "")[_SWAP])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def is_fence(commit: Mapping[str, Any]) -> bool:
+    """Whether a commit of a target's history is a fence: it wrote no row."""
+    try:
+        marked = FENCE in json.loads(commit.get("userMetadata") or "")
+    except (ValueError, TypeError):
+        return False
+    return marked and not sum(_done_by(commit))
 
 
 def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:

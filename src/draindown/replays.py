@@ -106,6 +106,12 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
         write_json(_path(layout, replay.id), asdict(replay))
 
 
+def origins(layout: FlowLayout) -> list[str]:
+    """The origins of the batches of every replay that was ever begun."""
+    home = Path(layout.replays)
+    return [f"replay:{path.stem}" for path in sorted(home.glob("*.json"))] if home.is_dir() else []
+
+
 def unfinished(layout: FlowLayout) -> list[Replay]:
     """Replays of the live generation that were begun and are not done, oldest first."""
     home = Path(layout.replays)

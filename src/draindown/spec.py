@@ -288,6 +288,27 @@ class FlowSpec(_Model):
         return None
 
 
+class LeaseSpec(_Model):
+    """How drivers keep out of each other's way."""
+
+    form: Literal["local", "shared"] = Field(
+        default="local",
+        description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
+        examples=["shared"],
+    )
+    expires: Annotated[Duration, Field(ge=5)] = Field(
+        default=60,
+        description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
+        examples=["60 seconds"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> LeaseSpec:
+        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
+            _refuse([(("expires",), "counts for form shared only: a local lease ends with its process")])
+        return self
+
+
 class PipelineSpec(_Model):
     """One pipeline file: one Airflow DAG."""
 
@@ -306,6 +327,9 @@ class PipelineSpec(_Model):
         default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
     )
     retries: int = Field(default=2, ge=0, le=10, description="How often Airflow tries a task again when that may help.")
+    lease: LeaseSpec = Field(
+        default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
+    )
     flows: dict[Identifier, FlowSpec] = Field(min_length=1, description="The flows, by name, in the order they run.")
 
     @field_validator("lake")

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError
 
+_FENCES = 10  # tries, of which each that fails is a commit by someone else
+_NOTHING_YET = -1
+"""Transaction version of a fence before the first batch."""
 _NEWEST = 20  # commits that a power cut may have left empty
 _CONFIGURATION: dict[str, str | None] = {
     # a stream that starts again from version 1 needs every version
@@ -100,13 +111,18 @@ def identifier(name: str) -> str:
 
 def transaction_version(path: str, app: str) -> int | None:
     """The newest transaction the table holds of `app`, or None (also where there is no table)."""
-    return _open(path).transaction_version(app) if exists(path) else None
+    return _transaction(_open(path), app) if exists(path) else None
 
 
 def transaction_versions(path: str, apps: Iterable[str]) -> list[int | None]:
     """The same of several apps, in their order. The log is read once."""
     table = _open(path)
-    return [table.transaction_version(app) for app in apps]
+    return [_transaction(table, app) for app in apps]
+
+
+def _transaction(table: DeltaTable, app: str) -> int | None:
+    version = table.transaction_version(app)
+    return None if version == _NOTHING_YET else version
 
 
 def history(path: str, limit: int) -> list[dict[str, Any]]:
@@ -137,20 +153,49 @@ def make_private(path: str) -> None:
 def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) -> bool:
     """Append in one commit; creates the table in a commit of its own where there is none.
 
-    `app` makes it idempotent: an app's version that the table already holds is skipped. Returns whether it wrote.
+    `app` makes it idempotent: an app's version that the table already holds, or gets meanwhile, is skipped. Returns
+    whether it wrote.
     """
     create(path, table.schema)
     target = _open(path)
     if app is None:
         write_deltalake(target, table, mode="append")
         return True
-    known = target.transaction_version(app[0])
+    known = _transaction(target, app[0])
     if known is not None and known >= app[1]:
         return False
-    write_deltalake(
-        target, table, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(*app)])
-    )
+    once = CommitProperties(app_transactions=[Transaction(*app)])
+    try:
+        write_deltalake(target, table, mode="append", commit_properties=once)
+    except CommitFailedError:
+        known = transaction_version(path, app[0])
+        if known is not None and known >= app[1]:
+            return False
+        raise
     return True
+
+
+def fence(path: str, apps: Sequence[str], note: str) -> None:
+    """Commit the newest transaction of each of `apps` once more, and nothing else: whoever began a write in the name of
+    one of them before can't commit it. `note` becomes the commit's `userMetadata`."""
+    nothing_else = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    for left in reversed(range(_FENCES)):
+        table = _open(path)
+        known = {app: table.transaction_version(app) for app in apps}
+        again = [Transaction(app, _NOTHING_YET if version is None else version) for app, version in known.items()]
+        try:
+            table.create_write_transaction(
+                [],
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": note}, app_transactions=again),
+                post_commithook_properties=nothing_else,
+            )
+            return
+        except CommitFailedError:  # one that was in flight came first; the next fence stands after it
+            if not left:
+                raise
 
 
 def clear_unmade(path: str) -> None:

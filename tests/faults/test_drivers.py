@@ -7,11 +7,12 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import tables
+from draindown import lease, tables
 from draindown.cli import main
 from draindown.exits import Exit
 from draindown.report import read
@@ -204,6 +205,42 @@ def test_driver_that_lost_its_lease_can_not_commit(tmp_path: Path, spark: SparkS
         trial.ran(outcome["code"], outcome["error"])
         trial.fired = f"it woke in batch {batch} with the table ahead, and ended with {outcome['code']}"
         trial.promise("the one that woke is red", outcome["code"])
+        trials.append(trial)
+    driver.wait()
+    for trial, landing in zip(trials, landings, strict=True):
+        trial.run(landing, spark)
+        lakes.hold(trial, landing, control)
+    conclude(*trials)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_driver_on_another_host_that_was_followed_commits_nothing(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
+    """A shared lease: its host freezes, the next driver follows it and drains everything, then it wakes."""
+    flow = lakes.FLOW | {"lease": {"form": "shared", "expires": 5}}
+    landings = [lakes.lake(tmp_path / place, flow=flow) for place in lakes.PLACES]
+    places = enumerate(landings)
+    driver = Driver(tmp_path, *[_entry(landing, "remembered", i, "wait") | {"flow": flow} for i, landing in places])
+    trials = []
+    for batch, (place, landing) in enumerate(zip(lakes.PLACES, landings, strict=True)):
+        driver.fired(landing.home)
+        trial = Trial("F15", f"{place} batch, shared", "SIGSTOP before the MERGE, a driver on another host, SIGCONT")
+        driver.signal(signal.SIGSTOP)
+        with mock.patch.object(lease, "_kernel", lambda: "another host"):
+            trial.run(landing, spark)
+        trial.promise("the other driver followed and drained all", len(landing.ledger()) == lakes.BATCHES)
+        version = tables.version(landing.layout.table)
+        (landing.home / "go").touch()
+        driver.signal(signal.SIGCONT)
+        driver.until(lambda landing=landing: (landing.home / "outcome.json").exists())  # type: ignore[misc]
+        outcome = driver.outcome(landing.home)
+        trial.ran(outcome["code"], outcome["error"])
+        trial.fired = f"it woke in batch {batch} with epoch 2 begun, and ended with {outcome['code']}"
+        lost = outcome["code"] == Exit.TRY_AGAIN and outcome["error"]["code"] == "lease-lost"
+        trial.promise("the one that woke says that it lost its lease", lost)
+        trial.promise("it committed nothing", tables.version(landing.layout.table) == version)
         trials.append(trial)
     driver.wait()
     for trial, landing in zip(trials, landings, strict=True):

@@ -21,7 +21,7 @@ from draindown.exits import Exit
 from draindown.lease import Lease
 from draindown.request import Step
 from draindown.spark.maintenance import vacuum
-from draindown.spec import RETAIN_FLOOR
+from draindown.spec import RETAIN_FLOOR, LeaseSpec
 from tests.ageing import age
 from tests.faults import lakes
 from tests.faults.trial import Trial, soaked
@@ -111,7 +111,7 @@ class Soak:
         return "OPTIMIZE by hand"
 
     def _hold(self) -> str:
-        with Lease(self.keyed.layout, owner="somebody", run_id="other"):
+        with Lease(self.keyed.layout, LeaseSpec(), owner="somebody", run_id="other"):
             assert self.run(self.keyed) == Exit.TRY_AGAIN
         return "lease held"
 

@@ -26,6 +26,7 @@ from draindown.spark.bounds import Stop
 from draindown.spark.maintenance import rewrite
 from draindown.spark.rebuild import rebuild
 from draindown.spark.replay_rows import replay as replay_rows
+from draindown.spec import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string"}
@@ -218,7 +219,7 @@ def finish_killed_at_each_step(landing: Landing) -> None:
         return reached
 
     for step in ("tombstones", "moved", "decided", "ledger", "named"):
-        with Lease(landing.layout, owner="me", run_id="r"), pytest.raises(Injected):
+        with Lease(landing.layout, LeaseSpec(), owner="me", run_id="r"), pytest.raises(Injected):
             rebuilds.finish(landing.layout, by="me", reached=dying(step))
 
 
@@ -268,7 +269,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
 
     with pytest.raises(Exception):  # noqa: B017 - as above
         rebuilt(new, spark, "merged")
-    with Lease(new.layout, owner="me", run_id="r"):
+    with Lease(new.layout, LeaseSpec(), owner="me", run_id="r"):
         assert rebuilds.abort(new.layout) == 3
     healthy(new)
     (new.landing / "002.json").unlink()

@@ -24,6 +24,7 @@ from draindown.request import Again
 from draindown.spark import replay_input
 from draindown.spark.drain import drain
 from draindown.spark.replay_rows import replay as replay_rows
+from draindown.spec import LeaseSpec
 from tests.landing import Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
@@ -69,7 +70,7 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
 
 def reset(landing: Landing, *, accept_missing: bool = False) -> generations.ResetPlan:
     request = landing.request("reset")
-    with Lease(landing.layout, owner="me", run_id="reset"):
+    with Lease(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
         plan = generations.plan_reset(request)
         generations.reset(request, plan, by="me", accept_missing=accept_missing)
     return plan
@@ -167,7 +168,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     reset(loose, accept_missing=True)
     with pytest.raises(StreamingQueryException):
         loose.drain(spark, fault="quarantined")
-    with Lease(loose.layout, owner="me", run_id="undo"):
+    with Lease(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
         assert generations.undo(loose.layout, by="me") == 1
     assert (checkpoint.generation(loose.layout), refusals(loose)) == (1, refused)
     healthy(loose)

@@ -26,6 +26,7 @@ from draindown.spark.check import check
 from draindown.spark.replay_rows import replay as replay_rows
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.withdrawal import Plan, withdraw
+from draindown.spec import LeaseSpec
 from tests.landing import COLUMNS, Injected, Landing
 
 SANE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "min_value": 0}}
@@ -127,7 +128,7 @@ class Gated(Landing):
         assert wrong == (["published-other-table"] if lost else [])
 
     def reset(self) -> None:
-        with Lease(self.layout, owner="me", run_id="reset"):
+        with Lease(self.layout, LeaseSpec(), owner="me", run_id="reset"):
             plan = generations.plan_reset(self.request())
             generations.reset(self.request(), plan, by="me", accept_missing=False)
 
@@ -201,7 +202,7 @@ def _generations_come_and_go(
     flow: Gated, spark: SparkSession, held: list[dict[str, Any]], states: dict[str, Any]
 ) -> None:
     flow.reset()
-    with Lease(flow.layout, owner="me", run_id="undo"):
+    with Lease(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
         assert generations.undo(flow.layout, by="me") == 1
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right()

@@ -27,7 +27,7 @@ from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.quarantine import RESOLUTIONS
 from draindown.report import write_json
-from draindown.spec import PipelineSpec
+from draindown.spec import LeaseSpec, PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -331,7 +331,7 @@ def test_a_batch_killed_before_its_commit_counts_for_nothing_yet(world: World) -
 
 
 def test_no_audit_beside_a_drain(world: World) -> None:
-    with Lease(world.spec.layout("f"), owner="me", run_id="r"), pytest.raises(TransientError) as caught:
+    with Lease(world.spec.layout("f"), LeaseSpec(), owner="me", run_id="r"), pytest.raises(TransientError) as caught:
         world.audit()
     assert caught.value.code == "drain-at-work" and "me" in caught.value.found
 

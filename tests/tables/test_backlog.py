@@ -53,7 +53,8 @@ def take(asked: Request, minutes: int = 0) -> None:
 def drained(asked: Request, *, offsets: int, commits: int) -> None:
     """A checkpoint as Spark leaves it, and an intake that has what it read."""
     while known.last_cut(asked.layout) < offsets:
-        known.append_cut(asked.layout, [Verified(f"/read/{known.last_cut(asked.layout)}", 8, 1)], NOW)
+        cut = 1 + known.last_cut(asked.layout)
+        known.append_cut(asked.layout, [Verified(f"/read/{cut}", 8, 1)], NOW, cut)
     home = Path(asked.layout.checkpoint(1))
     for kind in ("offsets", "commits"):
         (home / kind).mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from draindown.lease import Card, Lease
 from draindown.replays import find, pin
 from draindown.report import write_json
 from draindown.request import Again, Request
+from draindown.spec import LeaseSpec
 from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore
 
 Damage = Callable[[Request], object]
@@ -175,7 +176,7 @@ def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:
 def test_a_drain_at_work_is_not_taken_for_damage(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     shutil.rmtree(asked.layout.checkpoint(1))
-    with Lease(asked.layout, owner="me", run_id="r"):
+    with Lease(asked.layout, LeaseSpec(), owner="me", run_id="r"):
         assert codes(examine(asked.layout)) == {"drain-at-work"}
 
 

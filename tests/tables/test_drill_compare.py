@@ -24,6 +24,7 @@ from draindown.drill.stage import Stage
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
 from draindown.request import Request
+from draindown.spec import LeaseSpec
 from tests import flowfiles
 
 
@@ -123,7 +124,7 @@ def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(control: Reques
 
 def test_a_lake_whose_own_pipeline_ran_meanwhile_can_not_be_judged(control: Request) -> None:
     before = untouched.look(control.layout, ())
-    with Lease(control.layout, owner="someone", run_id="r2"):
+    with Lease(control.layout, LeaseSpec(), owner="someone", run_id="r2"):
         changed, unsure = before.changes()
         assert not changed and "ran meanwhile" in unsure[0]
     done = report.of(control.model_copy(update={"run_id": "r3"}), report.now(), "idle")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,12 +16,14 @@ import pytest
 from draindown.errors import TransientError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease, holder
+from draindown.spec import LeaseSpec
 
 DRIVER = """
 import sys
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
-with Lease(FlowLayout(sys.argv[1], "p", "f", "t"), owner="first", run_id="run-1"):
+from draindown.spec import LeaseSpec
+with Lease(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -51,7 +54,7 @@ def layout(root: Path) -> FlowLayout:
 
 
 def second(root: Path) -> Lease:
-    return Lease(layout(root), owner="second", run_id="run-2")
+    return Lease(layout(root), LeaseSpec(), owner="second", run_id="run-2")
 
 
 def test_a_second_driver_is_turned_away_and_told_who_holds_the_lease(tmp_path: Path) -> None:
@@ -108,14 +111,17 @@ def test_a_lease_is_free_after_an_error_inside_it(tmp_path: Path) -> None:
 
 def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     with second(tmp_path):
-        with pytest.raises(TransientError) as caught, Lease(layout(tmp_path), owner="third", run_id="run-3"):
+        with (
+            pytest.raises(TransientError) as caught,
+            Lease(layout(tmp_path), LeaseSpec(), owner="third", run_id="run-3"),
+        ):
             pass
         assert caught.value.code == "lease-held"
         assert "second" in caught.value.found
 
 
 def test_other_flows_are_not_concerned(tmp_path: Path) -> None:
-    with second(tmp_path), Lease(FlowLayout(str(tmp_path), "p", "g", "t"), owner="x", run_id="r"):
+    with second(tmp_path), Lease(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"):
         pass
 
 
@@ -132,6 +138,20 @@ def test_a_damaged_card_hides_the_holder_but_not_the_lease(tmp_path: Path, card:
 def test_looking_at_a_flow_that_never_ran_makes_nothing(tmp_path: Path) -> None:
     assert holder(layout(tmp_path)) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_driver_whose_lock_file_was_removed_writes_nothing_more(tmp_path: Path) -> None:
+    """The check is asked for in Spark's threads, too."""
+    told: list[str] = []
+    with pytest.raises(TransientError) as caught, second(tmp_path) as lease:
+        reached = lease.guard(told.append)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(reached, "read").result()
+            Path(layout(tmp_path).lease, "driver.lock").unlink()
+            with second(tmp_path):
+                pool.submit(reached, "remembered").result()
+    assert caught.value.code == "lease-lost"
+    assert told == ["read", "remembered"]
 
 
 class Jvm:

@@ -15,9 +15,10 @@ import pytest
 from draindown import drift, gate, parked, quarantine, report, scaffold, tables
 from draindown.cli import looking, main, setting
 from draindown.errors import DraindownError, GateFailed, TransientError
+from draindown.lease import Lease
 from draindown.loader import load
 from draindown.report import Backlog, PlanPart, StepReport
-from draindown.spec import PipelineSpec
+from draindown.spec import LeaseSpec, PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -130,11 +131,16 @@ def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and json.loads(out)["title"] == "draindown pipeline"
 
 
-def test_plan_shows_what_waits_and_why(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = typed(capsys, "plan", "orders")
     assert code == 0 and "waiting  1 file" in out and "drain    yes" in out
     code, out, _ = typed(capsys, "plan", "orders", "--json")
     assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["files"] == 1
+    assert json.loads(out)["flows"]["orders"]["holder"] is None
+    shared = LeaseSpec(form="shared")
+    with Lease(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
+        _, out, _ = typed(capsys, "plan", "orders")
+        assert "lease    held by me\\x1b (run r, process" in out and "epoch 1, heartbeat 1 seen" in out
 
 
 def test_the_root_is_the_nearest_above_that_has_pipelines(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ from draindown.report import (
 )
 from draindown.request import Request, Step
 from draindown.sparkconf import settings
+from draindown.spec import LeaseSpec
 from draindown.wording import printable
 
 ROOT = Path(__file__).parents[2]
@@ -376,7 +377,7 @@ def test_s7_the_search_finds_what_it_looks_for(text: str) -> None:
 def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowLayout, umask: int) -> None:
     before = os.umask(umask)
     try:
-        with Lease(layout, owner="me", run_id="r"):
+        with Lease(layout, LeaseSpec(), owner="me", run_id="r"):
             path = report.write(layout, reports("x")[1])
         Path(layout.validations("r")).mkdir(parents=True)
         gate._write_waivers(layout, {})

@@ -14,7 +14,7 @@ from draindown.columns import SCALARS, Column, normalise
 from draindown.cron import check_schedule
 from draindown.errors import TerminalError
 from draindown.expressions import check_expression
-from draindown.spec import RETAIN_FLOOR, Drift, FilesSource, FlowSpec, Maintenance, PipelineSpec, Target
+from draindown.spec import RETAIN_FLOOR, Drift, FilesSource, FlowSpec, LeaseSpec, Maintenance, PipelineSpec, Target
 from draindown.units import parse_duration, parse_size, show_size
 
 FLOW: dict[str, Any] = {
@@ -502,6 +502,19 @@ def test_names_are_identifiers(name: str) -> None:
         pipeline(flows={name: FLOW})
 
 
+def test_leases_are_local_unless_said_otherwise() -> None:
+    assert (pipeline().lease.form, pipeline().lease.expires) == ("local", 60)
+    shared = pipeline(lease={"form": "shared", "expires": "2 minutes"})
+    assert (shared.lease.form, shared.lease.expires) == ("shared", 120)
+    assert PipelineSpec.model_validate_json(shared.model_dump_json()) == shared
+    for lease in ({"form": "shared", "expires": "4s"}, {"form": "remote"}, {"owner": "me"}):
+        with pytest.raises(ValidationError):
+            pipeline(lease=lease)
+    with pytest.raises(ValidationError) as caught:
+        pipeline(lease={"expires": "2 minutes"})
+    assert list(problems(caught.value)) == ["lease.expires"]
+
+
 def test_specs_survive_their_own_dump() -> None:
     spec = pipeline(flows={"f": {**FLOW, "deadline": "10 minutes", "transform": "a.b"}})
     assert PipelineSpec.model_validate_json(spec.model_dump_json()) == spec
@@ -514,7 +527,7 @@ def test_specs_are_frozen() -> None:
         pipeline().owner = "me"
 
 
-@pytest.mark.parametrize("model", [PipelineSpec, FlowSpec, FilesSource, Target, Maintenance])
+@pytest.mark.parametrize("model", [PipelineSpec, LeaseSpec, FlowSpec, FilesSource, Target, Maintenance])
 def test_every_key_is_described(model: Any) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 

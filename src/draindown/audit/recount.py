@@ -198,7 +198,7 @@ def _ledger_against_commits(desk: Desk) -> None:
             continue
         written = ledger.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
-            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk)
+            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk) or ledger.is_fence(commit)
             if version and str(commit.get("operation")).startswith(_WRITES_ROWS) and not made_up:
                 desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit["operation"])
             continue

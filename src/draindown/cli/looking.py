@@ -13,6 +13,7 @@ from draindown.output import Output, table
 
 if TYPE_CHECKING:
     from draindown.layout import FlowLayout
+    from draindown.lease import Card
     from draindown.report import Finding, PlanPart, StepReport
     from draindown.spec import PipelineSpec
 
@@ -21,22 +22,24 @@ STEPS = ("plan", "drain", "check", "compact")
 
 def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
+    from draindown.lease import holder
+
     here = setting(ctx)
     spec = here.spec(pipeline)
     found = {name: planned(here, spec, name) for name in flows(spec, flow)}
+    holders = {name: holder(spec.layout(name), patient=False) for name in found}
     unnamed = {name: [row for row in _unnamed(spec, name) if row["kind"] == "new-field"] for name in found}
     data = {
         name: {
             "plan": part.model_dump(mode="json"),
             "findings": [f.model_dump(mode="json") for f in findings],
             "drift": unnamed[name],
+            "holder": None if holders[name] is None else str(holders[name]),
         }
         for name, (part, findings) in found.items()
     }
-    texts = [
-        _plan_text(f"{spec.pipeline}/{name}", *parts, _drift_line(unnamed[name], spec.pipeline, name))
-        for name, parts in found.items()
-    ]
+    more = {name: (_lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name)) for name in found}
+    texts = [_plan_text(f"{spec.pipeline}/{name}", *parts, *more[name]) for name, parts in found.items()]
     text = "\n\n".join(texts)
     Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
 
@@ -126,7 +129,7 @@ def _all_pipelines(here: Setting) -> list[str]:
     return [spec.pipeline for spec in found if not isinstance(spec, BrokenPipeline)]
 
 
-def _plan_text(where: str, part: PlanPart, findings: list[Finding], drift: str) -> str:
+def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
     from draindown.card import backlog_words
     from draindown.wording import age, count, printable
 
@@ -138,7 +141,13 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], drift: str) 
     for finding in findings:
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []
-    return "\n".join(lines + ([drift] if drift else []))
+    return "\n".join([*lines, *filter(None, more)])
+
+
+def _lease_line(holder: Card | None) -> str:
+    from draindown.wording import printable
+
+    return f"  lease    held by {printable(str(holder))}" if holder else ""
 
 
 def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:

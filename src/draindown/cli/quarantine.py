@@ -158,7 +158,7 @@ def discard(
     out, spec = Output(as_json), setting(ctx).spec(pipeline)
     layout = spec.layout(one_flow(spec, flow))
     if files:
-        _close_files(layout, paths, note, yes, out, "discard")
+        _close_files(spec, layout, paths, note, yes, out, "discard")
         return
     from draindown import quarantine as rows_of
     from draindown import rebuilds
@@ -169,7 +169,7 @@ def discard(
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
-        with Lease(layout, owner=person(), run_id=new_run_id()):
+        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()):
             rebuilds.finish(layout, by=person())
             settle(layout, by=person())  # what a replay that died has applied is not for anyone to give up
             done = rows_of.discard(layout, chosen, by=person(), note=note)
@@ -188,7 +188,7 @@ def retry(
 ) -> None:
     """Have the next run look at parked files again, after they were repaired."""
     spec = setting(ctx).spec(pipeline)
-    _close_files(spec.layout(one_flow(spec, flow)), paths, note, yes, Output(as_json), "retry")
+    _close_files(spec, spec.layout(one_flow(spec, flow)), paths, note, yes, Output(as_json), "retry")
 
 
 def _chosen(
@@ -249,7 +249,9 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
     out.result(data, text)
 
 
-def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str) -> None:
+def _close_files(
+    spec: PipelineSpec, layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str
+) -> None:
     from draindown import generations, parked, rebuilds
     from draindown.lease import Lease
     from draindown.report import now
@@ -261,7 +263,7 @@ def _close_files(layout: FlowLayout, paths: list[str] | None, note: str, yes: bo
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with Lease(layout, owner=person(), run_id=new_run_id()):
+        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()):
             rebuilds.finish(layout, by=person())
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())

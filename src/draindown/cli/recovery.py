@@ -76,7 +76,7 @@ def reset(
     if plan.missing and not accept_missing:
         raise generations.input_gone(plan)
     refuse_without(yes)
-    with Lease(request.layout, owner=person(), run_id=request.run_id):
+    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
         rebuilds.finish(request.layout, by=person())
         plan = generations.plan_reset(request)
         generations.reset(request, plan, by=person(), accept_missing=accept_missing)
@@ -91,7 +91,7 @@ def _undo(request: Request, yes: bool, out: Output) -> None:
     live, previous = checkpoint.generation(request.layout), generations.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    with Lease(request.layout, owner=person(), run_id=request.run_id):
+    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
         rebuilds.finish(request.layout, by=person())
         previous = generations.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
@@ -196,7 +196,7 @@ def _abort(request: Request, yes: bool, out: Output) -> None:
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
-    with Lease(request.layout, owner=person(), run_id=request.run_id):
+    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
         generation = rebuilds.abort(request.layout)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 

@@ -103,7 +103,9 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
         "max_bytes_per_trigger": None,
         "max_files_per_trigger": max(1, deliveries // BATCHES),
     }
-    document |= {"lake": "lake", "schedule": None, "flows": {flow: one | {"deadline": None, "max_batches": None}}}
+    # nobody else mounts the copies: a local lease lets a run follow a killed one at once
+    document |= {"lake": "lake", "lease": {}, "schedule": None}
+    document["flows"] = {flow: one | {"deadline": None, "max_batches": None}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, tuple(inputs))
 
 

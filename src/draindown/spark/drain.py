@@ -99,15 +99,15 @@ def drain(
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
-    Raises TransientError `lease-held`; TerminalError where the checkpoint, the input or the table is not what it was.
-    What was done before an error is in the ledger.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError where the checkpoint, the input or the table is not
+    what it was. What was done before an error is in the ledger.
     """
-    with Lease(request.layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         if rebuilds.finish(request.layout, by=request.owner):
             target.keep_bounds(spark, request.layout.table, request.flow_spec)
         settle(request.layout, by=request.owner)
-        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=reached)
+        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
     refuse_changed(request, done.findings)
     return done
 
@@ -115,7 +115,10 @@ def drain(
 def under_lease(
     request: Request, spark: SparkSession, *, progress: Progress, stop: Stop, reached: Reached
 ) -> StepReport:
-    """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind."""
+    """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind.
+
+    `reached` raises if the lease is lost: each step is told before the next one writes.
+    """
     started, layout = now(), request.layout
     generation = generations.resume(layout)
     heap = session.heap_bytes(spark)

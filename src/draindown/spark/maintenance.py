@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -50,23 +50,25 @@ class Rewritten:
 def compact(request: Request, spark: SparkSession) -> StepReport:
     """Do the maintenance that the evidence asks for, under the flow's lease; idle without any.
 
-    Raises TransientError `lease-held`; TerminalError `vacuum-below-floor` if a table is set to forget removed files too
-    early.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table is set to forget
+    removed files too early.
     """
-    with Lease(request.layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        return _compact(request, spark)
+        return _compact(request, spark, lease.check)
 
 
-def _compact(request: Request, spark: SparkSession) -> StepReport:
+def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -> StepReport:
     started = now()
     layout, maintenance = request.layout, request.flow_spec.maintenance
     gate.carry(layout)
     found = evidence.work(layout, maintenance, force=request.force)
     done = Rewritten()
     for table in found.tables:
+        check()
         done += rewrite(spark, table, maintenance.target_file_size)
     # before old files go, the pointer moves to the version that the rewrite made
+    check()
     gate.carry(layout)
     vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
     gate.carry(layout)

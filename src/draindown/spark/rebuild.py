@@ -34,12 +34,13 @@ def rebuild(
     """Rebuild the flow's table, or go on with the rebuild that was begun. `reached` is told the steps of each batch,
     `staged` before the swap, `swapped` after it, and those of `rebuilds.finish`.
 
-    Raises TransientError `lease-held`; TerminalError `rebuild-damaged` and what `rebuilds.begin`, a drain and
-    `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live table as it was.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged` and what `rebuilds.begin`, a drain
+    and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live table as it was.
     """
     started, live = now(), request.layout
-    with Lease(live, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
+        reached = lease.guard(reached)
         finished = rebuilds.finish(live, by=request.owner, reached=reached)
         if finished:
             return _finished(request, spark, finished)

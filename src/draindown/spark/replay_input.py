@@ -38,10 +38,11 @@ def replay(
 
     It ends between batches at the request's own bounds, not at those of the flow, which are about drains.
 
-    Raises TransientError `lease-held`; TerminalError `replay-input-gone` and whatever `replays.find` and a drain raise.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone` and whatever `replays.find` and
+    a drain raise.
     """
     started, layout = now(), request.layout
-    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
@@ -57,7 +58,7 @@ def replay(
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            rows.append(_run(request, spark, wanted, part, transform, progress, reached))
+            rows.append(_run(request, spark, wanted, part, transform, progress, lease.guard(reached)))
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
 
 
@@ -72,6 +73,7 @@ def _run(
 ) -> BatchRow:
     started, layout = now(), request.layout
     files = [InputFile(**row) for row in part.files]
+    reached("begun")
     batch = Batch(
         writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
         run_id=request.run_id,

@@ -39,10 +39,11 @@ MOST = 100_000
 def replay(request: Request, spark: SparkSession) -> StepReport:
     """Run `request.quarantine_ids` through today's contract and apply what it lets through. Idempotent.
 
-    Raises TransientError `lease-held`; TerminalError `rows-not-whole`, `rows-not-restorable` and what a drain raises.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable` and what a
+    drain raises.
     """
     started, layout = now(), request.layout
-    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
@@ -51,13 +52,13 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         refused = [row for row in rows if row["origin"] != withdrawn.ORIGIN]
         taken_out = [row for row in rows if row["origin"] == withdrawn.ORIGIN]
         restored = _restored(request, spark, taken_out) if taken_out else None
-        done = []
+        done, reached = [], lease.guard(lambda _: None)
         if refused:
-            batch = _batch(request, generation, refused, started)
+            batch = replace(_batch(request, generation, refused, started), reached=reached)
             done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
             settle(layout, by=request.owner)
         if restored is not None:
-            batch = _batch(request, generation, taken_out, started)
+            batch = replace(_batch(request, generation, taken_out, started), reached=reached)
             done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
             settle(layout, by=request.owner)
     part = DrainPart(

@@ -81,12 +81,12 @@ def withdraw(
     """Judge one expectation over the unpublished rows, and withdraw those that make it fail if `agreed` says so.
 
     Idle where none fails. Killed anywhere, nothing has to be cleaned up. Raises TransientError `lease-held`,
-    `table-moved`; TerminalError `withdraw-needs-keys`, `unknown-expectation`, `not-row-level`, `not-judged`,
-    `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and what resuming raises.
+    `lease-lost`, `table-moved`; TerminalError `withdraw-needs-keys`, `unknown-expectation`, `not-row-level`,
+    `not-judged`, `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and what resuming raises.
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
-    with Lease(layout, owner=request.owner, run_id=request.run_id) as lease:
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         rebuilds.finish(layout, by=request.owner)
         settle(layout, by=request.owner)
@@ -95,7 +95,7 @@ def withdraw(
             if found is None:
                 agreed(Plan(layout.pipeline, layout.flow, expectation))
             elif agreed(found.plan):
-                done = [_take_out(request, generation, found, started, reached)]
+                done = [_take_out(request, generation, found, started, lease.guard(reached))]
     part = DrainPart(
         generation=generation,
         bound=f"unpublished rows that make {expectation} fail",

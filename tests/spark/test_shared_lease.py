@@ -1,0 +1,183 @@
+"""A driver that lost a shared lease: what it has in flight can't be committed, and what follows it is right."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from draindown import gate, lease, ledger, tables
+from draindown.audit import audit
+from draindown.doctor import examine
+from draindown.epochs import RELEASED, Epochs
+from draindown.errors import TransientError
+from draindown.exits import Exit
+from draindown.gate import Published
+from draindown.lease import Lease
+from draindown.report import now
+from draindown.spark import target
+from draindown.spark.drain import drain
+from draindown.spark.fates import FATE
+from draindown.spark.runner import attempt
+from draindown.spark.target import CHANGED_AT, Writer
+from draindown.spec import LeaseSpec
+from draindown.transactions import app_id
+from tests.landing import Landing
+
+SHARED = LeaseSpec.model_construct(form="shared", expires=3)
+
+
+class SharedLanding(Landing):
+    """A landing flow whose lease expires sooner than a pipeline file may ask for."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, source={"max_files_per_trigger": 1})
+        self.spec = self.spec.model_copy(update={"lease": SHARED})
+        self.epochs = Epochs(Path(self.layout.lease, "epochs"), SHARED.expires)
+
+    def values(self) -> list[tuple[str, int]]:
+        return sorted((row["id"], row["a"]) for row in self.rows("id, a"))
+
+    def agrees(self) -> None:
+        """Neither doctor nor audit takes a fence for more than it is."""
+        health = examine(self.layout)
+        assert health.exit == 0, str(health)
+        found = audit(self.spec, "f", root=self.home)
+        assert found.clean, str(found)
+
+
+def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> None:
+    """A MERGE of batch 1 in whose middle another host takes the lease over, fences, and leaves."""
+    layout, terms, root = landing.layout, SHARED.expires, str(Path(__file__).parents[2])
+
+    def overtake() -> None:
+        try:
+            once.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        import sys
+
+        sys.path[:0] = [root, f"{root}/src"]
+        from draindown import lease
+        from draindown.spec import LeaseSpec
+
+        lease._kernel = lambda: "another"
+        shared = LeaseSpec.model_construct(form="shared", expires=terms)
+        with lease.Lease(layout, shared, owner="another", run_id="another"):
+            pass
+
+    held = spark.read.format("delta").load(layout.table)
+    late = (
+        held.limit(1)
+        .withColumn("id", F.udf(lambda value: overtake() or value, "string")(F.lit("late")))
+        .withColumn(CHANGED_AT, F.lit(now()))
+    )
+    fated = late.withColumn("_delete", F.lit(False)).withColumn(FATE, F.lit("insert")).coalesce(1)
+    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, {}, "{}")
+
+
+def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    landing = SharedLanding(tmp_path)
+    layout, app = landing.layout, app_id(landing.layout, 1, "rows")
+    landing.deliver('{"id": "x", "seq": 1, "a": 1}', '{"id": "y", "seq": 1, "op": "d"}', "no json")
+    landing.drain(spark)
+    assert landing.epochs.pulse(1) == RELEASED
+    pointer = Published(
+        version=tables.version(layout.table), table_id=tables.table_id(layout.table), changed_at=now(), at=now(),
+        run_id="r", rows=1,
+    )  # fmt: skip
+    gate.publish(layout, pointer)
+
+    with pytest.raises(TransientError) as caught, Lease(layout, SHARED, owner="old", run_id="old") as old:
+        old.hand_to_jvm(spark._jvm)
+        assert old._heart
+        old._heart._over.set()  # as if this process, not its JVM, were frozen
+        merge_overtaken(spark, landing, tmp_path / "overtaken")
+    assert caught.value.code == "lease-lost"
+    assert "CONCURRENT_TRANSACTION" in str(caught.value.__cause__)
+    assert (landing.epochs.newest(), landing.epochs.pulse(3)) == (3, RELEASED)
+    assert landing.values() == [("x", 1)]
+
+    for path in (layout.table, layout.tombstones, layout.quarantine):
+        assert ledger.is_fence(tables.history(path, 1)[0]), path
+    assert tables.transaction_version(layout.table, app) == 0
+    assert tables.version(layout.table) == pointer.version + 1
+    state = gate.unpublished(layout)
+    assert state is not None
+    assert not state.pending, "a fence is nothing to judge"
+    carried = gate.carry(layout)
+    assert carried is not None
+    assert carried.version == pointer.version + 1
+    landing.agrees()
+
+    landing.deliver('{"id": "x", "seq": 2, "a": 2}', '{"id": "z", "seq": 1, "a": 3}', '{"id": "y", "seq": 0, "a": 9}')
+    landing.drain(spark)
+    assert tables.transaction_version(layout.table, app) == 1
+    assert landing.values() == [("x", 2), ("z", 3)]
+    version = tables.version(layout.table)
+    landing.forget_last_batch()
+    landing.drain(spark)
+    assert tables.version(layout.table) == version
+    assert landing.totals()["applied"] == 4
+    landing.agrees()
+
+
+def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the first batch is committed too: the fence says that nothing is there yet, and the batch is no replay."""
+    landing = SharedLanding(tmp_path)
+    landing.deliver('{"id": "x", "seq": 1, "a": 1}')
+    landing.deliver('{"id": "x", "seq": 2, "a": 2}')
+    for step in ("quarantined", "remembered", "merged"):
+        before = landing.epochs.newest()
+
+        def reached(at: str, step: str = step, follower: int = before + 2) -> None:
+            if at == step:  # a host that saw no heartbeat, and died itself
+                assert landing.epochs.claim(follower, {"owner": "another", "expires": SHARED.expires})
+
+        request = landing.request(run_id=step)
+        work = partial(drain, request, spark, progress=str, reached=reached)
+        report, code = attempt(request, lambda stop, work=work: work(stop=stop))  # type: ignore[misc]
+        assert code == Exit.TRY_AGAIN, report.error
+        assert report.error
+        assert report.error["code"] == "lease-lost"
+        assert landing.epochs.is_open(before + 2)
+        held = tables.exists(landing.layout.table) and landing.values()
+        assert held == {"quarantined": False, "remembered": [], "merged": [("x", 1)]}[step]
+    assert landing.ledger() == []
+    landing.drain(spark)
+    assert landing.values() == [("x", 2)]
+    assert [row["batch"] for row in landing.ledger()] == [0, 1]
+    fences = [ledger.is_fence(commit) for commit in tables.history(landing.layout.table, 20)]
+    assert fences.count(True) == 2
+    assert DeltaTable.forPath(spark, landing.layout.table).toDF().count() == 1
+    landing.agrees()
+
+
+def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """It had listed the source when another host took the same files in."""
+    landing = SharedLanding(tmp_path)
+    landing.deliver('{"id": "x", "seq": 1, "a": 1}')
+    landing.drain(spark)
+    landing.deliver('{"id": "z", "seq": 1, "a": 1}')
+    from draindown import intake
+
+    right = intake.sort_out
+
+    def slow(*given: object) -> object:
+        sorted_out = right(*given)  # type: ignore[arg-type]
+        with mock.patch.object(intake, "sort_out", right), mock.patch.object(lease, "_kernel", lambda: "another"):
+            intake.take_in(landing.request(), heap_bytes=2**30, now=now())
+        return sorted_out
+
+    with mock.patch.object(intake, "sort_out", slow), pytest.raises(TransientError) as caught:
+        landing.drain(spark)
+    assert caught.value.code == "lease-lost"
+    assert sorted(row["cut"] for row in landing.read(landing.layout.intake)) == [1, 2]
+    landing.drain(spark)
+    assert landing.values() == [("x", 1), ("z", 1)]
+    landing.agrees()

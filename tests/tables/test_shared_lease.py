@@ -1,0 +1,379 @@
+"""The shared form of the lease, with real processes that race, die, freeze and wake; a host is a kernel's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from draindown import fence, lease, ledger, tables
+from draindown.doctor import examine
+from draindown.epochs import KEPT, RELEASED, SAFE, Epochs, put_if_absent
+from draindown.errors import TerminalError, TransientError
+from draindown.layout import FlowLayout
+from draindown.lease import Lease, holder
+from draindown.spec import LeaseSpec
+from draindown.transactions import app_id
+
+EXPIRES = 2.0
+# wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
+DRIVER = """
+import sys
+from draindown import lease
+from draindown.errors import DraindownError
+from draindown.layout import FlowLayout
+from draindown.spec import LeaseSpec
+root, name, expires = sys.argv[1:]
+lease._kernel = lambda: name
+layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
+print("ready", flush=True)
+while sys.stdin.readline():
+    try:
+        with lease.Lease(layout, terms, owner=name, run_id=name) as held:
+            print("held", held._heart.number, flush=True)
+            while sys.stdin.readline().strip() != "leave":
+                try:
+                    held.check()
+                    print("mine", flush=True)
+                except DraindownError as error:
+                    print(error.code, flush=True)
+        print("left", flush=True)
+    except DraindownError as error:
+        print(error.code, error.found, flush=True)
+"""
+
+
+class Driver:
+    """A process that wants the lease; it begins when it is told to."""
+
+    def __init__(self, root: Path, name: str, expires: float = EXPIRES) -> None:
+        command = [sys.executable, "-c", DRIVER, str(root), name, str(expires)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.said() == "ready"
+
+    def said(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def told(self, word: str) -> str:
+        self.tell(word)
+        return self.said()
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def drivers(root: Path, *names: str, expires: float = EXPIRES) -> Iterator[list[Driver]]:
+    made = [Driver(root, name, expires) for name in names]
+    try:
+        yield made
+    finally:
+        for driver in made:
+            driver.process.kill()
+            driver.process.wait()
+            for pipe in (driver.process.stdin, driver.process.stdout):
+                assert pipe
+                pipe.close()
+
+
+def layout(root: Path) -> FlowLayout:
+    return FlowLayout(str(root), "p", "f", "t")
+
+
+def epochs(root: Path) -> Epochs:
+    return Epochs(Path(layout(root).lease, "epochs"), EXPIRES)
+
+
+def shared(root: Path, name: str = "me", form: str = "shared") -> Lease:
+    terms = LeaseSpec.model_construct(form=form, expires=EXPIRES)  # type: ignore[arg-type]
+    return Lease(layout(root), terms, owner=name, run_id=name)
+
+
+def until(there: Callable[[], Any]) -> None:
+    limit = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path) -> None:
+    """Twenty times for a lease that was left in order, twice for one that was not."""
+    with drivers(tmp_path, "a", "b", "c", "d") as racing:
+        for epoch in range(1, 23):
+            if epoch > 20:
+                epochs(tmp_path).tell(epoch - 1, b"17")  # as if its holder had died
+            for driver in racing:
+                driver.tell("go")
+            said = [driver.said().split() for driver in racing]
+            assert sorted(words[0] for words in said) == ["held", *["lease-held"] * 3]
+            winner = racing[[words[0] for words in said].index("held")]
+            assert ["held", str(epoch)] in said
+            assert winner.told("check") == "mine"
+            assert winner.told("leave") == "left"
+            assert epochs(tmp_path).pulse(epoch) == RELEASED
+    left = sorted(path.name for path in epochs(tmp_path).home.iterdir())
+    kept = range(22 - KEPT + 1, 23)
+    assert left == sorted(f"{number:010}.{kind}" for number in kept for kind in ("beat", "json"))
+
+
+def test_put_if_absent_makes_a_whole_file_once(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    wins: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def put(number: int) -> None:
+        barrier.wait()
+        if put_if_absent(path, str(number).encode() * 10_000):
+            wins.append(number)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert path.read_bytes() == str(wins[0]).encode() * 10_000
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
+    table = layout(tmp_path).table
+    app = app_id(layout(tmp_path), 1, "rows")
+    tables.append(table, pa.table({"id": [1]}), app=(app, 4))
+    with drivers(tmp_path, "old") as (old,):
+        assert old.told("go") == "held 1"
+        version = tables.version(table)
+        old.signal(signal.SIGKILL)
+        old.process.wait()
+        assert holder(layout(tmp_path), patient=False)
+        with mock.patch.object(lease, "_kernel", lambda: "new"), shared(tmp_path) as held:
+            found = holder(layout(tmp_path))
+            assert found is not None
+            assert (found.owner, found.epoch) == ("me", 2)
+            held.check()
+    assert [ledger.is_fence(commit) for commit in tables.history(table, 2)] == [True, False]
+    assert tables.version(table) == version + 1
+    assert tables.query(table, "select * from t").to_pylist() == [{"id": 1}]
+    assert tables.transaction_version(table, app) == 4
+    assert tables.transaction_version(table, app_id(layout(tmp_path), 1, "rows", "gate")) is None
+    assert DeltaTable(table).transaction_version(app_id(layout(tmp_path), 1, "rows", "gate")) == -1
+    assert tables.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
+    assert not tables.append(table, pa.table({"id": [2]}), app=(app, 5))
+    with shared(tmp_path):  # after one that was left in order there is nothing to fence
+        assert tables.version(table) == version + 2
+
+
+def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path) -> None:
+    with drivers(tmp_path, "old", "new") as (old, new):
+        assert old.told("go") == "held 1"
+        old.signal(signal.SIGSTOP)
+        assert new.told("go") == "held 2"
+        frozen, newer = epochs(tmp_path).pulse(1), epochs(tmp_path).pulse(2)
+        old.signal(signal.SIGCONT)
+        assert old.told("check") == "lease-lost"
+        assert new.told("check") == "mine"
+        until(lambda: epochs(tmp_path).pulse(2) != newer)
+        assert old.told("leave") == "left"
+        assert epochs(tmp_path).pulse(1) == frozen, "it neither beats again nor says that it left in order"
+        assert new.told("check") == "mine"
+        assert new.told("leave") == "left"
+
+
+def test_a_holder_that_nobody_followed_stops_by_itself(tmp_path: Path) -> None:
+    """Its own clock says that somebody might; that nobody did makes no difference."""
+    with drivers(tmp_path, "old") as (old,):
+        assert old.told("go") == "held 1"
+        old.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        until(lambda: time.monotonic() - stopped > EXPIRES)
+        old.signal(signal.SIGCONT)
+        assert old.told("check") == "lease-lost"
+
+
+def test_a_store_that_takes_no_heartbeat_ends_the_lease(tmp_path: Path) -> None:
+    with pytest.raises(TransientError) as caught, shared(tmp_path) as held:
+        held.check()
+        with mock.patch.object(Epochs, "tell", side_effect=OSError(5, "Input/output error")):
+            until(held._lost)
+        held.guard(lambda _: None)("remembered")
+    assert caught.value.code == "lease-lost"
+    assert "heartbeat" in caught.value.found
+    assert epochs(tmp_path).is_open(1)
+
+
+def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path) -> None:
+    """A living holder whose files are dated a year off is left alone; what is shown to people may look odd."""
+    with drivers(tmp_path, "old") as (old,):
+        assert old.told("go") == "held 1"
+        for shift in (-365 * 86400, 365 * 86400):
+            looked = threading.Event()
+
+            def redate(shift: int = shift, looked: threading.Event = looked) -> None:
+                while not looked.is_set():
+                    for path in list(epochs(tmp_path).home.glob("0*")):
+                        stamp = time.time() + shift
+                        try:
+                            os.utime(path, (stamp, stamp))
+                        except FileNotFoundError:
+                            continue
+
+            thread = threading.Thread(target=redate)
+            thread.start()
+            with mock.patch.object(lease, "_kernel", lambda: "new"):
+                with pytest.raises(TransientError) as caught, shared(tmp_path):
+                    pass
+                assert holder(layout(tmp_path)) is not None
+            looked.set()
+            thread.join()
+            assert caught.value.code == "lease-held"
+        assert old.told("check") == "mine"
+
+
+@pytest.mark.parametrize(("card", "beat"), [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"expires": ""}', b"3")])
+def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
+    tmp_path: Path, card: bytes, beat: bytes | None
+) -> None:
+    home = epochs(tmp_path).home
+    home.mkdir(parents=True)
+    (home / "0000000007.json").write_bytes(card)
+    if beat is not None:
+        (home / "0000000007.beat").write_bytes(beat)
+    (home / "notes.txt").touch()
+    with mock.patch.object(lease, "_POLL", 0.001), shared(tmp_path):
+        assert epochs(tmp_path).newest() == 8
+    assert holder(layout(tmp_path)) is None
+
+
+def test_a_torn_heartbeat_of_a_living_holder_is_a_heartbeat(tmp_path: Path) -> None:
+    with drivers(tmp_path, "old") as (old,):
+        assert old.told("go") == "held 1"
+        Path(epochs(tmp_path).home, "0000000001.beat").write_bytes(b"")
+        with mock.patch.object(lease, "_kernel", lambda: "new"), pytest.raises(TransientError), shared(tmp_path):
+            pass
+        assert old.told("check") == "mine"
+
+
+def test_a_reader_that_can_not_look_takes_nothing(tmp_path: Path) -> None:
+    with shared(tmp_path), mock.patch.object(Epochs, "pulse", side_effect=OSError(116, "Stale file handle")):
+        assert epochs(tmp_path).watch(1) == "alive"
+
+
+def test_a_number_that_was_pruned_is_no_epoch(tmp_path: Path) -> None:
+    """Who was stopped between its look and its claim for longer than epochs are kept."""
+    for _ in range(KEPT + 2):
+        with shared(tmp_path):
+            pass
+    assert not epochs(tmp_path).claim(1, {})
+    with shared(tmp_path) as held:
+        held.check()
+        assert not epochs(tmp_path).claim(KEPT + 3, {})
+        assert held._heart
+        assert held._heart.number == KEPT + 3
+        assert not Path(epochs(tmp_path).home, "0000000001.json").exists()
+
+
+def test_an_error_nobody_foresaw_leaves_the_epoch_open(tmp_path: Path) -> None:
+    """The JVM may still write: whoever follows waits, and fences it."""
+    with pytest.raises(ValueError, match="inside"), shared(tmp_path):
+        raise ValueError("inside")
+    assert epochs(tmp_path).is_open(1)
+    foreseen = TerminalError("input-changed", tried="", found="")
+    with pytest.raises(TerminalError), shared(tmp_path):
+        raise foreseen
+    assert not epochs(tmp_path).is_open(2)
+
+
+def test_a_fence_that_fails_is_owed_by_the_next(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), shared(tmp_path):
+        raise ValueError("inside")
+    with (
+        mock.patch.object(fence, "write", side_effect=OSError(5, "Input/output error")),
+        pytest.raises(OSError, match="Input"),
+        shared(tmp_path),
+    ):
+        pass
+    with mock.patch.object(fence, "write") as wrote, shared(tmp_path):
+        assert wrote.call_args.args == (layout(tmp_path), 3)
+
+
+def test_an_error_under_a_lost_lease_says_that_it_was_lost(tmp_path: Path) -> None:
+    with pytest.raises(TransientError) as caught, shared(tmp_path):
+        assert epochs(tmp_path).claim(2, {"owner": "another"})
+        raise TerminalError("ledger-does-not-add-up", tried="", found="")
+    assert caught.value.code == "lease-lost"
+    assert "epoch 2" in caught.value.found
+    assert isinstance(caught.value.__cause__, TerminalError)
+    with pytest.raises(TransientError) as fenced, shared(tmp_path):
+        raise RuntimeError("[DELTA_CONCURRENT_TRANSACTION] This error occurs when multiple streaming queries ...")
+    assert fenced.value.code == "lease-lost"
+
+
+def test_locks_of_one_kernel_count_in_the_shared_form_too(tmp_path: Path) -> None:
+    with shared(tmp_path):
+        with pytest.raises(TransientError) as caught, shared(tmp_path, "third"):
+            pass
+        assert caught.value.code == "lease-held"
+        assert "epoch 1" in caught.value.found
+        with pytest.raises(TransientError, match="lease-held"), shared(tmp_path, "third", "local"):
+            pass
+    with shared(tmp_path, "local", "local"), pytest.raises(TransientError, match="local form"), shared(tmp_path):
+        pass
+
+
+def test_who_says_local_follows_who_said_shared(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), shared(tmp_path):
+        raise ValueError("inside")
+    with shared(tmp_path, "local", "local") as held:
+        assert held._heart
+        assert held._heart.number == 2
+    with shared(tmp_path, "local", "local") as held:
+        assert held._heart is None
+
+
+def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    def files() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    with drivers(tmp_path, "old") as (old,):
+        assert old.told("go") == "held 1"
+        found = holder(layout(tmp_path))
+        assert found is not None
+        assert (found.owner, found.pid, found.epoch) == ("old", old.process.pid, 1)
+        assert "epoch 1, heartbeat" in str(found)
+        assert "stale" not in str(found)
+        old.signal(signal.SIGKILL)
+        old.process.wait()
+        before = files()
+        until(lambda: holder(layout(tmp_path)) is None)  # held until nobody can doubt it
+        until(lambda: "it looks stale" in str(holder(layout(tmp_path), patient=False)))
+        health = examine(layout(tmp_path))
+        assert [symptom.code for symptom in health.symptoms if symptom.part == "lease"] == ["stale-lease"]
+        assert "epoch 1" in next(symptom.found for symptom in health.symptoms if symptom.part == "lease")
+        assert files() == before
+    with shared(tmp_path):
+        assert str(holder(layout(tmp_path))).startswith("me (run me")
+    assert holder(layout(tmp_path)) is None
+    assert json.loads(Path(epochs(tmp_path).home, "0000000002.json").read_bytes())["expires"] == EXPIRES
+
+
+def test_a_holder_stops_before_anybody_follows() -> None:
+    assert SAFE < 1
