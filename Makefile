@@ -55,7 +55,7 @@ e2e: setup ## The whole way, as a user would
 
 faults: setup ## Kill and break everything, at length; writes the tables of docs/guarantees.md
 	@rm -f .work/faults.jsonl .work/bad-input.jsonl
-	@failed=0; $(PYTEST) --timeout 3600 tests/faults || failed=1; \
+	@failed=0; $(PYTEST) $(PAIRS) --timeout 3600 tests/faults || failed=1; \
 	  $(PYTEST) $(PAIRS) --timeout 1800 -m campaign tests/spark || failed=1; \
 	  $(PY) -m tests.faults.score || failed=1; $(PY) -m tests.scores || failed=1; exit $$failed
 

@@ -134,8 +134,9 @@ def skip(case: str, why: str) -> None:
 
 def _write(*results: dict[str, Any]) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    with RESULTS.open("a") as out:
-        out.writelines(json.dumps(result) + "\n" for result in results)
+    # in one piece: another process may write at the same time
+    with RESULTS.open("ab", buffering=0) as out:
+        out.write("".join(json.dumps(result) + "\n" for result in results).encode())
 
 
 def _stop(step: Step, stop: Any) -> dict[str, Any]:
