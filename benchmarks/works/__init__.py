@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, drain, growth, longevity, small, upkeep
+from benchmarks.works import backlog, drain, growth, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -14,6 +14,7 @@ ALL: dict[str, Work] = {
         growth.WORK,
         backlog.WORK,
         backlog.TINY,
+        seen.WORK,
         longevity.WORK,
         upkeep.WORK,
     )
