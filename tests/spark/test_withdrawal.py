@@ -22,7 +22,9 @@ from draindown.quarantine import Filter
 from draindown.report import StepReport
 from draindown.request import Again
 from draindown.spark import replay_input
+from draindown.spark.bounds import Stop
 from draindown.spark.check import check
+from draindown.spark.rebuild import rebuild
 from draindown.spark.replay_rows import replay as replay_rows
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.withdrawal import Plan, withdraw
@@ -196,6 +198,38 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     assert flow.rows() == held
     flow.right()
     return flow
+
+
+@pytest.mark.campaign
+def test_a_rebuild_keeps_out_what_was_withdrawn_until_it_is_released(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Gated(spark, tmp_path)
+    flow.feed(row("good", 1, a=1), row("bad", 2), row("back", 2), row("newer", 2), row("lost", 2))
+    assert flow.withdraw() == {"bad": 2, "back": 2, "newer": 2, "lost": 2}
+    quarantine.discard(flow.layout, flow.open("lost"), by="me")
+    states = quarantine.counts(flow.layout).as_dict()
+
+    def rebuilt(fault: str | None = None) -> StepReport:
+        def reached(step: str) -> None:
+            if step == fault:
+                raise Injected(step)
+
+        request = flow.request(flow.run_id("rebuild"))
+        return rebuild(request, spark, stop=Stop(), progress=lambda line: None, reached=reached)
+
+    with pytest.raises(Injected):
+        rebuilt("swapped")
+    rebuilt()
+    assert quarantine.counts(flow.layout).as_dict() == states
+    flow.right(whole=False)
+    flow.feed(row("newer", 3, a=3), row("bad", 1, a=5))
+    flow.right(whole=False)
+    flow.release(*flow.open("back"))
+    del flow.kept_out["back"]
+    flow.right(whole=False)
+    rebuilt()
+    flow.right(whole=False)
+    assert flow.withdraw() == {"back": 2}
+    flow.right(whole=False)
 
 
 def _generations_come_and_go(
