@@ -27,7 +27,7 @@ WHOLE = Contender(
     "Great Expectations, whole table",
     "benchmarks/programs/whole_table.py: the same suite over all rows, same Spark settings",
     lambda place: submit(
-        "whole_table.py", sparkconf.settings("local[*]"), "--table", str(place.table), "--suite", str(SUITE)
+        "whole_table.py", sparkconf.settings("local[*]", short=True), "--table", str(place.table), "--suite", str(SUITE)
     ),
 )
 IDLE = Contender(

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from draindown import gate
 from draindown.report import Expectation
-from draindown.spark import compiled, quality
+from draindown.spark import compiled, judging, quality
 from draindown.spark.session import INTERPRETED, configured
 
 SCHEMA = (
@@ -276,6 +276,21 @@ def test_new_rows_are_held_against_all_others(spark: SparkSession) -> None:
             theirs = quality.judge(suite, changed, table, ["id"], list(ours))
             assert {n: _said(e) for n, e in ours.items()} == {n: _said(e) for n, e in theirs.items()}
             assert {e.success for e in ours.values()} == {holds}
+
+
+def test_what_python_has_no_value_for_is_left_to_gx(spark: SparkSession) -> None:
+    kind = "expect_column_values_to_be_between"
+    suite = {
+        "expectations": [
+            {"type": kind, "kwargs": {"column": "day", "max_value": "2026-01-01"}},
+            {"type": kind, "kwargs": {"column": "n", "max_value": 10**400}},
+        ]
+    }
+    with configured(spark, INTERPRETED):
+        rows = spark.sql("select 'k' as id, date_add(date'9999-12-31', 1) as day, 1 as n")
+        verdicts = judging.judge(suite, rows, rows, ["id"])
+    assert [(verdict.success, verdict.judged_by) for verdict in verdicts] == [(False, "Great Expectations")] * 2
+    assert all(verdict.detail.startswith("could not be judged") for verdict in verdicts)
 
 
 @pytest.mark.campaign

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
@@ -52,6 +55,35 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
     expected = {start + i: 0 for start in (0, 1_000, 2_000) for i in range(20)} | {3: 7, 2_004: 8}
     del expected[5]
     assert _rows(landing) == expected
+
+
+def _parquet(landing: Landing, *rows: tuple[bytes, int], name: str) -> None:
+    """A file whose keys are text by its schema, whatever their bytes are."""
+    texts, ends = b"".join(key for key, _ in rows), [0]
+    for key, _ in rows:
+        ends.append(ends[-1] + len(key))
+    offsets = pa.py_buffer(array("i", ends))
+    keys = pa.Array.from_buffers(pa.string(), len(rows), [None, offsets, pa.py_buffer(texts)])
+    table = pa.table({"id": keys, "seq": pa.array([seq for _, seq in rows], pa.int32())})
+    pq.write_table(table, landing.landing / name)
+
+
+def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(tmp_path: Path, spark: SparkSession) -> None:
+    contract: dict[str, Any] = {"columns": {"id": "string not null", "seq": "int not null"}}
+    contract |= {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "source": {"format": "parquet"}}
+    plain = Landing(tmp_path / "plain", **contract)
+    made = Landing(tmp_path / "made", **contract, transform="own.tidy")
+    made.transform("own", "def tidy(df):\n    return df.withColumn('id', F.unhex('id').cast('string'))\n")
+    for seq in (1, 2):
+        _parquet(plain, (b"\xff\xfe", seq), (b"a\xff", seq), ("é".encode(), seq), name=f"{seq}.parquet")
+        _parquet(made, (b"FFFE", seq), (b"C3A9", seq), name=f"{seq}.parquet")
+        plain.drain(spark)
+        made.drain(spark)
+
+    for landing, refused in ((plain, 4), (made, 2)):
+        rows = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select id, seq from t")
+        assert pa.RecordBatchReader.from_stream(rows).read_all().to_pylist() == [{"id": "é", "seq": 2}]
+        assert [row["reasons"] for row in landing.ledger()] == [json.dumps({"type:id": refused // 2})] * 2
 
 
 def test_a_file_within_a_range_is_read(tmp_path: Path, spark: SparkSession) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from draindown import drift, ledger, ledger_table, tables
 from draindown.drift import Known
@@ -199,24 +200,32 @@ def _has_columns(batch: Batch, frame: DataFrame) -> None:
 
 
 def _refuse_missing(frame: DataFrame, batch: Batch) -> DataFrame:
-    """Refuse rows whose key or sequence came out NULL of the transform, or empty where it names a partition.
+    """Refuse rows whose key or sequence came out of the transform as NULL, as no UTF-8, or empty where it names a
+    partition.
 
     Delta keeps an empty partition value as NULL: an empty key would never be found again, any other column says NULL.
+    The statistics and literals that prune the target hold UTF-8 only: another key would not be found again either.
     """
     goal = batch.writer.flow.target
-    text = [name for name in goal.partition_by if frame.schema[name].dataType.typeName() == "string"]
+    texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
+    text = [name for name in goal.partition_by if name in texts]
     why = F.col(WHY)
     for name in dict.fromkeys([*goal.keys, *goal.sequence_by]):
-        missing = F.struct(
-            F.lit("missing").alias("reason"), F.lit(name).alias("field"), F.lit(None).cast("string").alias("detail")
-        )
         value = F.col(quoted(name))
         absent = value.isNull() | (value == "") if name in text else value.isNull()
-        why = F.when(why.isNull() & ~F.col("_blank") & absent, missing).otherwise(why)
+        bad = F.when(absent, _reason("missing", name))
+        bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
+        why = F.coalesce(why, F.when(~F.col("_blank"), bad))
     if batch.writer.flow.is_keyed:  # the text of good rows is not kept in memory
         frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
     emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
     return frame.withColumns(emptied) if emptied else frame
+
+
+def _reason(reason: str, field: str) -> Column:
+    return F.struct(
+        F.lit(reason).alias("reason"), F.lit(field).alias("field"), F.lit(None).cast("string").alias("detail")
+    )
 
 
 @contextmanager

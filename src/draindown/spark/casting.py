@@ -136,7 +136,7 @@ def _from_value(spark: SparkSession, cell: str, held: DataType, kind: str) -> Co
     back = result.cast(held) == F.col(cell)
     if kind == "string":
         result = F.col(cell).cast("string")
-        return F.when(F.is_valid_utf8(result), result) if family == "binary" else result
+        return F.when(F.is_valid_utf8(result), result) if family in ("binary", "string") else result
     if family in _NUMBERS and kind in _INTEGRAL:
         return F.when(back, result)
     if isinstance(held, TimestampType) and kind == "date":

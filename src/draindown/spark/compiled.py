@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, DecimalType, IntegralType, StringType, StructType
+from pyspark.sql.types import DateType, DecimalType, IntegralType, StructType
 
 from draindown import gate
 from draindown.report import Expectation
@@ -26,7 +26,10 @@ from draindown.spark.translation import Copies, Counted, Each, Question, Unclear
 from draindown.spark.verdicts import SAMPLE, Scope, detail, sample
 
 _AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
-_RANGED = (StringType, IntegralType, DecimalType, DateType)  # Python would round times into this machine's zone
+# Python would round times into this machine's zone; of texts that are no UTF-8 Delta notes other bounds than they have
+_RANGED = (IntegralType, DecimalType, DateType)
+_DOUBTS = (ValueError, OverflowError, TypeError)
+"""What Python raises on values that it doesn't have: dates after the year 9999, numbers beyond a double."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def judge(
         rows = _Rows(frame, changed, [key for key in keys if key in frame.columns], proven if scope == "table" else ())
         try:
             verdicts |= _judge(rows, items)
-        except (PySparkException, Py4JJavaError):
+        except (PySparkException, Py4JJavaError, *_DOUBTS):
             continue  # one of them fails on a row or a pattern: GX tells which, and judges the others
     return verdicts
 
@@ -86,7 +89,7 @@ def _items(suite: Mapping[str, Any] | None, schema: StructType) -> list[_Item]:
 def _item(name: str, config: Mapping[str, Any], schema: StructType) -> _Item | None:
     try:
         question = translation.question(config, schema)
-    except Unclear:
+    except (Unclear, *_DOUBTS):
         return None
     scope = gate.options(config).get("scope", question.scope)
     return _Item(name, scope, config, question) if scope in ("changed", "table") else None

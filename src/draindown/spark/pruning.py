@@ -64,11 +64,11 @@ def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: 
         F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))).alias(f"_p{i}")
         for i, name in enumerate(exact)
     ]
-    ends = [
-        end(F.when(good, F.col(quoted(name)))).cast("string").alias(f"_{which}{i}")
-        for i, name in enumerate(_ranged(frame.schema, exact, keys))
-        for which, end in (("lo", F.min), ("hi", F.max))
-    ]
+    ends = []
+    for i, name in enumerate(_ranged(frame.schema, exact, keys)):
+        value = F.when(good, F.col(quoted(name)))
+        ends += [F.min(value).cast("string").alias(f"_lo{i}"), F.max(value).cast("string").alias(f"_hi{i}")]
+        ends.append(F.count_if(good & F.col(quoted(name)).isNull()).alias(f"_null{i}"))
     if ends and not sets:
         # for ends of text alone Spark would sort the batch; beside a set it hashes
         sets.append(F.collect_set(F.lit(None).cast("int")).alias("_hashed"))
@@ -86,7 +86,7 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
     for i, name in enumerate(_ranged(schema, exact, keys)):
         ends = [(group[f"_lo{i}"], group[f"_hi{i}"]) for group in groups if group[f"_lo{i}"] is not None]
         found = joined(ends, schema[name].dataType.typeName())
-        if found:
+        if found and not any(group[f"_null{i}"] for group in groups):  # NULL lies in no range
             ranges[name] = found
     return Pruning(values, ranges)
 
