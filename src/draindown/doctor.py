@@ -172,6 +172,10 @@ def _lease(desk: _Desk) -> None:
     elif Path(f"{desk.layout.lease}/owner.json").exists():
         found = "the last driver died without taking its card away; the lease itself is free"
         desk.note("stale-owner-card", "lease", found, f"draindown run {desk.layout.pipeline}")
+    for path in lease.unfenced(desk.layout):
+        found = f"{path} has features that no fence can be written with: transaction ids alone held back what a driver "
+        found += "that died had in flight"
+        desk.note("table-without-fence", "lease", found, desk.command("audit"))
 
 
 def _generation(desk: _Desk) -> None:

@@ -34,6 +34,10 @@ BEATS = 4
 SAFE = 2 / 3
 """Part of that time for which the last heartbeat lets its holder write: it stops before anybody may follow it."""
 
+LONGEST = 86_400
+"""Seconds that a holder may ask others to wait at most."""
+
+_UNSEEN = 2  # times as long is a heartbeat awaited that was never seen: a host may keep "no such file" in mind
 _NAME = re.compile(r"(\d{10})\.json")
 _LOOKS = 50  # at a heartbeat, within that time
 
@@ -80,7 +84,9 @@ class Epochs:
     def patience(self, number: int) -> float:
         """Seconds that the holder of an epoch asked others to wait for its heartbeat; `expires` where it can't say."""
         expires = self.card(number).get("expires")
-        return float(expires) if isinstance(expires, int | float) else self.expires
+        if isinstance(expires, int | float) and 0 < expires <= LONGEST:
+            return float(expires)
+        return self.expires
 
     def pulse(self, number: int) -> bytes | None:
         """The heartbeat as it is now, whatever it says: only that it changes, or says RELEASED, means anything."""
@@ -104,6 +110,7 @@ class Epochs:
         """Watch an epoch until it is known what became of it, for as long as its holder or this one asks at most.
 
         A reader that is stopped meanwhile and wakes is not fooled: time counts between two looks that saw the same.
+        A heartbeat that was never seen is awaited twice as long.
         """
         patience = max(self.expires, self.patience(number))
         try:
@@ -112,7 +119,7 @@ class Epochs:
                 looked, found = time.monotonic(), self.pulse(number)
                 if found != first or self.newest() != number:
                     return "released" if found == RELEASED else "alive"
-                if looked - since >= patience:
+                if looked - since >= patience * (_UNSEEN if first is None else 1):
                     return "stale"
                 time.sleep(patience / _LOOKS)
         except OSError:  # what can't be read proves nothing
@@ -124,7 +131,11 @@ class Epochs:
         self.home.mkdir(mode=0o700, exist_ok=True)
         content = json.dumps({**card, "expires": self.expires}, indent=1).encode()
         # who was stopped before this may find a number free that was pruned since: there is a newer one then
-        return put_if_absent(self._path(number), content) and self.newest() == number
+        return put_if_absent(self._path(number), content) and self.newest() <= number
+
+    def is_there(self, number: int) -> bool:
+        """Whether the file of an epoch can be found, also where a listing is older than it."""
+        return self._path(number).exists()
 
     def tell(self, number: int, content: bytes) -> None:
         """Replace the heartbeat of an epoch."""
@@ -173,11 +184,13 @@ class Heart:
     def _followed(self) -> str | None:
         try:
             newest = self._epochs.newest()
+            if newest > self.number:
+                return f"epoch {newest} began after its epoch {self.number}"
+            # a listing may be older than the epoch
+            there = newest == self.number or self._epochs.is_there(self.number)
         except OSError:  # a store that can't be looked at; if it goes on, the heartbeat is late
             return None
-        if newest == self.number:
-            return None
-        return f"epoch {newest} began after its epoch {self.number}" if newest else f"its epoch {self.number} is gone"
+        return None if there else f"its epoch {self.number} is gone"
 
     def _late(self, now: float) -> str | None:
         age, expires = now - self._last, self._epochs.expires
@@ -188,7 +201,8 @@ class Heart:
     def stop(self, *, released: bool) -> None:
         """Stop beating, and say that the epoch was left in order if it was; one that is lost says nothing more."""
         self._over.set()
-        self._thread.join(self._epochs.expires)
+        if self._thread.ident is not None:  # the first beat may have failed
+            self._thread.join(self._epochs.expires)
         if released and not self._thread.is_alive() and self.lost() is None:
             with contextlib.suppress(OSError):  # then it goes stale
                 self._epochs.tell(self.number, RELEASED)

@@ -7,7 +7,7 @@ at the version the table has of it, never a later one: the next batch would coun
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from draindown import checkpoint, rebuilds, replays, tables, withdrawn
 from draindown.layout import FlowLayout
@@ -15,18 +15,23 @@ from draindown.ledger import FENCE
 from draindown.transactions import app_id
 
 
-def write(layout: FlowLayout, epoch: int) -> None:
+def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
     """Fence every table that a driver of the flow writes under a transaction id. Call it as the holder of the lease.
 
-    A table that is damaged is left out: nobody can commit to it.
+    `check` is asked before each table, and raises where the lease is lost. A table that is damaged is left out: nobody
+    can commit to it. Returns the paths of those that deltalake can't write, which stay without a fence.
     """
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
+    writers, unfenced = list(_writers(layout)), []
     for place in _places(layout):
         written = {"rows": place.table, "tombstones": place.tombstones, "quarantine": place.quarantine}
         for purpose, path in written.items():
+            check()
             if tables.damage(path) is None and tables.exists(path):
-                apps = [app_id(layout, number, purpose, origin) for number, origin in _writers(layout)]
-                tables.fence(path, apps, note)
+                apps = [app_id(layout, number, purpose, origin) for number, origin in writers]
+                if not tables.fence(path, apps, note):
+                    unfenced.append(path)
+    return unfenced
 
 
 def _generations(layout: FlowLayout) -> range:
@@ -42,7 +47,9 @@ def _places(layout: FlowLayout) -> Iterator[FlowLayout]:
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
-    """Generations and origins of batches."""
+    """Generations and origins of batches. A replay is of one generation, unless its file does not say of which."""
+    begun = replays.begun(layout)
     for number in _generations(layout):
-        for origin in ("source", "quarantine", withdrawn.ORIGIN, *replays.origins(layout)):
+        replayed = [origin for origin, generation in begun if generation in (number, None)]
+        for origin in ("source", "quarantine", withdrawn.ORIGIN, *replayed):
             yield number, origin

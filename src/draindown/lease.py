@@ -34,16 +34,16 @@ from draindown.errors import DraindownError, TransientError
 from draindown.layout import FlowLayout
 from draindown.report import make_home, read_json, write_json
 from draindown.spec import LeaseSpec
+from draindown.steps import Reached, untold
 
 # someone who only looks holds a lock for microseconds
 _LOOKERS = 0.5
 _POLL = 0.02
 _LOCKS = {"driver": fcntl.flock, "jvm": fcntl.lockf}  # the kinds that Python and a JVM take
 _FORMS = (False, True)
+_LOCAL = "a driver that holds it in the local form is at work"
+_UNFENCED = "unfenced.json"
 _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
-
-Reached = Callable[[str], None]
-"""Told each step as it is done."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,9 @@ class Lease:
             if self._epochs:
                 self._begin(self._epochs)
             else:
+                # whoever shares it looks at this lock after its epoch began: one of both sees the other
+                if _open_epoch(self._layout):
+                    raise self._held("a driver that holds it in the shared form came first")
                 write_json(str(self._home / "owner.json"), self._card.as_dict())
         except BaseException:
             self._leave(in_order=False)
@@ -126,10 +129,12 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         lost = self._lost() or _overtaken(error)
-        if not lost and not self._is_shared:
-            (self._home / "owner.json").unlink(missing_ok=True)
-        # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
-        self._leave(in_order=error is None or isinstance(error, DraindownError))
+        try:
+            if not lost and not self._is_shared:
+                (self._home / "owner.json").unlink(missing_ok=True)
+        finally:
+            # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
+            self._leave(in_order=error is None or isinstance(error, DraindownError))
         if lost and isinstance(error, Exception) and not _is_lease_lost(error):
             raise self._lease_lost(lost) from error
 
@@ -139,7 +144,7 @@ class Lease:
         if lost:
             raise self._lease_lost(lost)
 
-    def guard(self, reached: Reached) -> Reached:
+    def guard(self, reached: Reached = untold) -> Reached:
         """`reached`, followed by `check`: each step of a batch is told before the next one writes."""
 
         def told(step: str) -> None:
@@ -166,8 +171,11 @@ class Lease:
     def _refuse_left_behind(self) -> None:
         if not self._becomes_free("jvm", shared=self._is_shared):
             raise self._held("its driver is gone, but the JVM it started is still at work")
-        if self._is_shared and not all(self._becomes_free(kind, shared=False) for kind in _LOCKS):
-            raise self._held("a driver that holds it in the local form is at work")
+        if self._is_shared and not self._is_free_locally():
+            raise self._held(_LOCAL)
+
+    def _is_free_locally(self) -> bool:
+        return all(self._becomes_free(kind, shared=False) for kind in _LOCKS)
 
     def _becomes_free(self, kind: str, *, shared: bool) -> bool:
         until = time.monotonic() + _LOOKERS
@@ -187,24 +195,34 @@ class Lease:
             heart = Heart(epochs, newest + 1)  # before the epoch is there: its heartbeat is as old as this
             if epochs.claim(heart.number, self._card.as_dict()):
                 break
+            time.sleep(_POLL)  # a listing may be older than the epoch that was in the way
         self._heart = heart
         heart.start()
+        if not self._is_free_locally():  # who took it in the local form since may not have seen this epoch
+            heart.stop(released=state == "released")
+            raise self._held(_LOCAL)
         epochs.prune(heart.number)
         if state == "stale":
-            fence.write(self._layout, heart.number)
+            left_out = fence.write(self._layout, heart.number, check=self.check)
             self.check()
+            write_json(str(self._home / _UNFENCED), {"epoch": heart.number, "tables": left_out})
 
     def _leave(self, *, in_order: bool) -> None:
-        if self._jvm:
-            self._jvm.release()
-        if self._heart:
-            self._heart.stop(released=in_order)
-        self._driver.release()
+        try:
+            if self._jvm:
+                self._jvm.release()
+            if self._heart:
+                self._heart.stop(released=in_order)
+        finally:
+            self._driver.release()
 
     def _lost(self) -> str | None:
         if self._heart:
             return self._heart.lost()
-        now = _state(self._driver.lock_file)
+        try:
+            now = _state(self._driver.lock_file)
+        except OSError as error:
+            return f"its lock file can't be looked at: {error.strerror}"
         same = self._locked is not None and now is not None and os.path.samestat(self._locked, now)
         return None if same else "its lock file was removed or replaced"
 
@@ -212,13 +230,13 @@ class Lease:
         return TransientError(
             "lease-lost",
             tried=f"go on as {self._card} in flow {self._layout.flow} of pipeline {self._layout.pipeline}",
-            found=f"this driver does not hold the lease any more: {why}",
+            found=f"this driver can't rely on the lease any more: {why}",
             changed="whole batches only, each once; whoever holds the lease next goes on after them",
             next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
         )
 
     def _held(self, why: str) -> TransientError:
-        card = (_newest_card(self._epochs) if self._epochs else None) or _card(self._layout)
+        card = left_open(self._layout) or _card(self._layout)
         return TransientError(
             "lease-held",
             tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
@@ -233,7 +251,8 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
     Where a shared one seems to be stale it is watched until that is sure, for as long as its holder asked at most, and
     counts as free then; who is not `patient` gets the card of its last holder, which says so.
     """
-    epochs, newest = _seen(layout), _seen(layout).newest()
+    epochs = _seen(layout)
+    newest = epochs.newest()
     if not all(_is_free(Path(layout.lease, _lock(kind, shared=on)), _LOCKS[kind]) for kind in _LOCKS for on in _FORMS):
         found = _newest_card(epochs) if epochs.is_open(newest) else _card(layout)
         return found or Card("", "unknown", "unknown", 0, "unknown")
@@ -246,20 +265,34 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
 
 def left_open(layout: FlowLayout) -> Card | None:
     """The card of the newest epoch of a shared lease if its holder did not leave in order; it may hold it still."""
+    return _newest_card(_seen(layout)) if _open_epoch(layout) else None
+
+
+def unfenced(layout: FlowLayout) -> list[str]:
+    """Paths of the tables that the last fence had to leave out: nothing but its ids stops what was in flight there."""
+    try:
+        found = read_json(f"{layout.lease}/{_UNFENCED}")
+    except ValueError:
+        return []
+    return [str(path) for path in found.get("tables", ())] if isinstance(found, dict) else []
+
+
+def _open_epoch(layout: FlowLayout) -> int:
+    """The newest epoch of a shared lease where it was not left in order, else 0."""
     epochs = _seen(layout)
-    return _newest_card(epochs) if epochs.is_open(epochs.newest()) else None
+    newest = epochs.newest()
+    return newest if epochs.is_open(newest) else 0
 
 
 def _epochs(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
     """The epochs of the shared form; also where the terms say local, and someone holds it in the shared form."""
     if terms.form == "shared":
         return Epochs(Path(layout.lease, "epochs"), terms.expires)
-    seen = _seen(layout)
-    return seen if seen.is_open(seen.newest()) else None
+    return _seen(layout) if _open_epoch(layout) else None
 
 
 def _seen(layout: FlowLayout) -> Epochs:
-    """The epochs of a lease, for who has no terms of its own."""
+    """The epochs of a lease for who has no terms of its own, as patient as the holder of the newest asks for."""
     some = Epochs(Path(layout.lease, "epochs"), LeaseSpec().expires)
     return Epochs(some.home, some.patience(some.newest()))
 

@@ -187,12 +187,12 @@ def swap_of(commit: Mapping[str, Any]) -> Swap | None:
 
 
 def is_fence(commit: Mapping[str, Any]) -> bool:
-    """Whether a commit of a target's history is a fence: it wrote no row."""
+    """Whether a commit of a table's history is a fence: a write that counted nothing, as every other one does."""
     try:
         marked = FENCE in json.loads(commit.get("userMetadata") or "")
     except (ValueError, TypeError):
         return False
-    return marked and not sum(_done_by(commit))
+    return marked and commit.get("operation") == "WRITE" and not commit.get("operationMetrics")
 
 
 def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:

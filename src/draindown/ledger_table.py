@@ -12,7 +12,7 @@ import pyarrow as pa
 from draindown import tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
-from draindown.ledger import TIMES, BatchRow, Origin, closed, from_commit, swap_of
+from draindown.ledger import TIMES, BatchRow, Origin, closed, from_commit, is_fence, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -26,6 +26,8 @@ SCHEMA = pa.schema(
 )
 _LOOK_BACK = 100
 """Commits of the target that are read to find what the ledger lacks; a crash leaves one."""
+
+_FENCES = 10  # commits among which one is no fence, however many drivers woke up
 
 
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
@@ -59,6 +61,12 @@ def commits(layout: FlowLayout, limit: int) -> list[dict[str, Any]]:
         mine = swap and (swap.pipeline, swap.flow) == (layout.pipeline, layout.flow)
         found += made(layout, swap.generation, commit["version"]) if swap and mine else [commit]
     return found[:limit]
+
+
+def last_commit(path: str) -> dict[str, Any]:
+    """A table's newest commit that is no fence: one by a driver that lost the lease and doesn't know yet is no harm."""
+    newest = tables.history(path, _FENCES)
+    return next((commit for commit in newest if not is_fence(commit)), newest[0])
 
 
 def made(layout: FlowLayout, generation: int, version: int) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,11 +27,10 @@ from draindown.layout import FlowLayout
 from draindown.ledger import Swap
 from draindown.report import now, read_json, write_json
 from draindown.request import Request
+from draindown.steps import Reached, untold
 from draindown.wording import count
 
 State = Literal["new", "begun", "swapped"]
-Reached = Callable[[str], None]
-"""Told each step of `finish`: tombstones, moved, decided, ledger, named. Where a fault may strike."""
 
 _NO_CONTRACT = {"expectations", "maintenance", "deadline", "max_batches"}
 _NO_SOURCE = {"files", "max_bytes_per_trigger", "max_files_per_trigger"}
@@ -335,10 +333,11 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def finish(layout: FlowLayout, *, by: str, reached: Reached = lambda _: None) -> Rebuild | None:
+def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
     """Bring along what follows the swap, if the live table is a rebuilt one and a crash came before that; else nothing.
 
     Call it under the lease, before anything else is done under it. Idempotent. Returns the rebuild that it finished.
+    `reached` is told tombstones, moved, decided, ledger, named.
     Raises TerminalError `ledger-does-not-add-up` if the swap brought other rows than the rebuilt table held.
     """
     begun = unfinished(layout)
@@ -361,7 +360,7 @@ def finish(layout: FlowLayout, *, by: str, reached: Reached = lambda _: None) ->
         own = generations.cards(staged)
         write_json(layout.generation, {"generation": number, "cards": generations.cards(layout) | own})
     reached("named")
-    _clear(staged)
+    _clear(staged, begun)
     return begun
 
 
@@ -440,7 +439,7 @@ def _ids(path: str) -> set[str]:
     return set(tables.query(path, "select distinct quarantine_id from t")["quarantine_id"].to_pylist())
 
 
-def _clear(staged: FlowLayout) -> None:
+def _clear(staged: FlowLayout, begun: Rebuild) -> None:
     """Remove what was staged, but for the log of the table: it says which batch made what."""
     home = Path(staged.staging)
     every = [*home.iterdir(), *Path(staged.table).iterdir()] if Path(staged.table).is_dir() else []
@@ -451,4 +450,5 @@ def _clear(staged: FlowLayout) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    Path(staged.rebuild).unlink(missing_ok=True)
+    if unfinished(staged) == begun:
+        Path(staged.rebuild).unlink(missing_ok=True)

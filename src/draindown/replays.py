@@ -21,6 +21,7 @@ from draindown.generations import Taken, app_id, shown, without
 from draindown.layout import FlowLayout
 from draindown.report import read_json, write_json
 from draindown.request import Again, Request
+from draindown.steps import Reached, untold
 from draindown.wording import count
 
 _COLUMNS = "path, size, mtime_ns, sha256, lines, blank, records, header, multiline, bom, first_seen, cut"
@@ -106,10 +107,19 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
         write_json(_path(layout, replay.id), asdict(replay))
 
 
-def origins(layout: FlowLayout) -> list[str]:
-    """The origins of the batches of every replay that was ever begun."""
+def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
+    """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
     home = Path(layout.replays)
-    return [f"replay:{path.stem}" for path in sorted(home.glob("*.json"))] if home.is_dir() else []
+    names = [path.stem for path in sorted(home.glob("*.json"))] if home.is_dir() else []
+    return [(f"replay:{name}", _generation_of(layout, name)) for name in names]
+
+
+def _generation_of(layout: FlowLayout, identity: str) -> int | None:
+    try:
+        pinned = _pinned(layout, identity)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return None if pinned is None else pinned.generation
 
 
 def unfinished(layout: FlowLayout) -> list[Replay]:
@@ -121,14 +131,15 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     return [replay for replay in found if replay.left and replay.generation == live]
 
 
-def settle(layout: FlowLayout, *, by: str) -> int:
+def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     """Put right what a crash left in the quarantine; returns how many rows were released.
 
     Records as released what a batch applied of rows that were refused before, also one that died before it could, and
     removes rows of a withdrawal that never left the target. Call it under the lease, before the next such batch and
-    before anybody decides about rows.
+    before anybody decides about rows. `reached` is told looked, cleaned and released.
     """
-    withdrawn.clean(layout)
+    withdrawn.clean(layout, reached=reached)
+    reached("cleaned")
     pending = read_json(layout.replaying)
     if pending is None:
         return 0
@@ -138,8 +149,11 @@ def settle(layout: FlowLayout, *, by: str) -> int:
     ledger_table.heal(layout)
     release = quarantine.read_again if pending.get("read_again") else quarantine.release
     settled = release(layout, pending["ids"], by=by, run_id=pending["run_id"])
-    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
-    Path(layout.replaying).unlink(missing_ok=True)
+    reached("released")
+    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing.
+    # And only this one: whoever wakes here may find the note of a replay that began after it
+    if read_json(layout.replaying) == pending:
+        Path(layout.replaying).unlink(missing_ok=True)
     return settled
 
 

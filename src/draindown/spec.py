@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from draindown.columns import Column
 from draindown.cron import check_schedule
+from draindown.epochs import LONGEST
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, local_path, near
@@ -296,7 +297,7 @@ class LeaseSpec(_Model):
         description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
         examples=["shared"],
     )
-    expires: Annotated[Duration, Field(ge=5)] = Field(
+    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
         default=60,
         description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
         examples=["60 seconds"],

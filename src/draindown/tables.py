@@ -26,6 +26,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 _FENCES = 10  # tries, of which each that fails is a commit by someone else
+_UNSUPPORTED = "Unsupported"  # what deltalake says of a table that it doesn't know how to write
 _NOTHING_YET = -1
 """Transaction version of a fence before the first batch."""
 _NEWEST = 20  # commits that a power cut may have left empty
@@ -156,28 +157,19 @@ def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) ->
     `app` makes it idempotent: an app's version that the table already holds, or gets meanwhile, is skipped. Returns
     whether it wrote.
     """
-    create(path, table.schema)
-    target = _open(path)
+    target = _made(path, table.schema)
     if app is None:
         write_deltalake(target, table, mode="append")
         return True
-    known = _transaction(target, app[0])
-    if known is not None and known >= app[1]:
-        return False
-    once = CommitProperties(app_transactions=[Transaction(*app)])
-    try:
-        write_deltalake(target, table, mode="append", commit_properties=once)
-    except CommitFailedError:
-        known = transaction_version(path, app[0])
-        if known is not None and known >= app[1]:
-            return False
-        raise
-    return True
+    return _write_once(target, table, app, mode="append")
 
 
-def fence(path: str, apps: Sequence[str], note: str) -> None:
+def fence(path: str, apps: Sequence[str], note: str) -> bool:
     """Commit the newest transaction of each of `apps` once more, and nothing else: whoever began a write in the name of
-    one of them before can't commit it. `note` becomes the commit's `userMetadata`."""
+    one of them before can't commit it. `note` becomes the commit's `userMetadata`.
+
+    Returns whether it could: deltalake does not write tables with every feature that Spark gives them.
+    """
     nothing_else = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     for left in reversed(range(_FENCES)):
         table = _open(path)
@@ -192,10 +184,14 @@ def fence(path: str, apps: Sequence[str], note: str) -> None:
                 commit_properties=CommitProperties(custom_metadata={"userMetadata": note}, app_transactions=again),
                 post_commithook_properties=nothing_else,
             )
-            return
-        except CommitFailedError:  # one that was in flight came first; the next fence stands after it
-            if not left:
+            return True
+        except CommitFailedError as error:
+            if _UNSUPPORTED in str(error):
+                return False
+            # one that was in flight came first: the next fence stands after it; any other failure stays what it is
+            if not left or version(path) == table.version():
                 raise
+    raise AssertionError("the last try returns or raises")
 
 
 def clear_unmade(path: str) -> None:
@@ -212,28 +208,47 @@ def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> N
     """Append what a query over the table at `source` gives (`t` there, and the table at `path`, if there is one, as
     `held`), in one commit and without holding it in memory. `app` as in `append`."""
     held = _open(path) if exists(path) else None
-    _write_once(path, _stream(_open(source), sql, held=held), "append", app)
+    rows = _stream(_open(source), sql, held=held)
+    target = _made(path, rows.schema) if held is None else held
+    _write_once(target, rows, app, mode="append", schema_mode="merge")
 
 
 def replace(path: str, source: str, *, app: tuple[str, int]) -> None:
     """Put the rows and the columns of the table at `source` in the place of those at `path`, in one commit."""
-    _write_once(path, _stream(_open(source), "select * from t"), "overwrite", app)
+    rows = _stream(_open(source), "select * from t")
+    _write_once(_made(path, rows.schema), rows, app, mode="overwrite", schema_mode="overwrite")
+
+
+def _made(path: str, schema: pa.Schema) -> DeltaTable:
+    create(path, schema)
+    return _open(path)
 
 
 def _write_once(
-    path: str, rows: pa.RecordBatchReader, mode: Literal["append", "overwrite"], app: tuple[str, int]
-) -> None:
-    known = transaction_version(path, app[0])
-    if known is not None and known >= app[1]:
-        return
+    target: DeltaTable,
+    rows: pa.Table | pa.RecordBatchReader,
+    app: tuple[str, int],
+    *,
+    mode: Literal["append", "overwrite"],
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+) -> bool:
+    """Write under a transaction id, onto the version in which it is looked for, so that one more since is seen."""
+    if _holds(target, app):
+        return False
     once = CommitProperties(app_transactions=[Transaction(*app)])
-    write_deltalake(
-        _plain(path),
-        rows,
-        mode=mode,
-        schema_mode="overwrite" if mode == "overwrite" else "merge",
-        commit_properties=once,
-    )
+    try:
+        write_deltalake(target, rows, mode=mode, schema_mode=schema_mode, commit_properties=once)
+    except CommitFailedError:
+        target.update_incremental()
+        if _holds(target, app):
+            return False
+        raise
+    return True
+
+
+def _holds(table: DeltaTable, app: tuple[str, int]) -> bool:
+    known = _transaction(table, app[0])
+    return known is not None and known >= app[1]
 
 
 def delete(path: str, where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from draindown import checkpoint, tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
+from draindown.steps import Reached
 from draindown.transactions import app_id
 
 ORIGIN = "gate"
@@ -47,10 +48,14 @@ def rows_of(name: Name) -> str:
     return f"origin = '{ORIGIN}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
-def clean(layout: FlowLayout) -> int:
-    """Remove rows of batches that a crash cut short. Call it under the lease; returns how many batches that were."""
+def clean(layout: FlowLayout, *, reached: Reached) -> int:
+    """Remove rows of batches that a crash cut short. Call it under the lease; returns how many batches that were.
+
+    `reached` is told looked before each is removed: the next batch has its number.
+    """
     left = unfinished(layout)
     for name in left:
+        reached("looked")
         tables.delete(layout.quarantine, rows_of(name))
     return len(left)
 

@@ -23,6 +23,7 @@ from draindown.report import now
 from draindown.spark import target
 from draindown.spark.drain import drain
 from draindown.spark.fates import FATE
+from draindown.spark.pruning import Pruning
 from draindown.spark.runner import attempt
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.spec import LeaseSpec
@@ -78,7 +79,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         .withColumn(CHANGED_AT, F.lit(now()))
     )
     fated = late.withColumn("_delete", F.lit(False)).withColumn(FATE, F.lit("insert")).coalesce(1)
-    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, {}, "{}")
+    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}")
 
 
 def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown import checkpoint, generations, quarantine, replays, report
+from draindown import checkpoint, generations, quarantine, rebuilds, replays, report, tables
 from draindown.cli import main
 from draindown.generations import app_id
 from draindown.intake import take_in
+from draindown.layout import FlowLayout
 from draindown.report import write_json
 from draindown.request import Request
+from draindown.steps import Reached
 from tests.flowfiles import AT, drained, restore
 
 
@@ -115,6 +119,48 @@ def test_what_is_settled_is_not_looked_at_again(asked: Request, read_again: bool
         assert replays.settle(asked.layout, by="me") == settled
         assert not note.exists()
     assert quarantine.counts(asked.layout).released == 1
+
+
+def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Request) -> None:
+    _refused(asked)
+    note, right = Path(asked.layout.replaying), quarantine.release
+    later = json.loads(note.read_text()) | {"batch": 7, "ids": ["q2"]}
+
+    def release(*given: Any, **more: Any) -> int:
+        done = right(*given, **more)
+        write_json(str(note), later)
+        return done
+
+    with mock.patch.object(quarantine, "release", release):
+        assert replays.settle(asked.layout, by="me") == 1
+    assert json.loads(note.read_text()) == later
+    told: list[str] = []
+    write_json(str(note), later | {"batch": 1})
+    assert replays.settle(asked.layout, by="me", reached=told.append) == 1
+    assert told == ["cleaned", "released"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("verb", ["quarantine discard p", "quarantine retry p --path x", "reset p", "reset p --undo"])
+def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
+    asked: Request, verb: str, told: bool
+) -> None:
+    _refused(asked)
+    if "--undo" in verb:
+        assert run(asked, "reset", "p", "--yes") == 0
+    kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
+    before = [Path(path).read_text() if Path(path).is_file() else tables.exists(path) for path in kept]
+
+    def finish(layout: FlowLayout, *, by: str, reached: Reached) -> None:
+        del by
+        Path(layout.lease, "driver.lock").unlink()
+        if told:
+            reached("ledger")
+            raise AssertionError("it must not get here")
+
+    with mock.patch.object(rebuilds, "finish", finish):
+        assert run(asked, *verb.split(), "--yes") == 75
+    assert [Path(path).read_text() if Path(path).is_file() else tables.exists(path) for path in kept] == before
 
 
 def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:

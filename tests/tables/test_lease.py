@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -198,3 +200,23 @@ def test_a_jvm_that_cannot_get_its_half_is_an_error(tmp_path: Path) -> None:
             lease.hand_to_jvm(jvm)
         assert caught.value.code == "lease-held"
     assert jvm.open == 0
+
+
+def test_a_lake_that_can_not_be_looked_at_keeps_no_lock(tmp_path: Path) -> None:
+    jvm, right, broken = Jvm(), Path.stat, []
+
+    def stat(path: Path, *given: Any, **more: Any) -> os.stat_result:
+        if broken and path.name == "driver.lock":
+            raise OSError(116, "Stale file handle")
+        return right(path, *given, **more)
+
+    with mock.patch.object(Path, "stat", stat), pytest.raises(TransientError) as caught, second(tmp_path) as lease:
+        lease.hand_to_jvm(jvm)
+        broken.append(True)
+        raise RuntimeError("the real error")
+    assert caught.value.code == "lease-lost"
+    assert "can't be looked at: Stale file handle" in caught.value.found
+    assert str(caught.value.__cause__) == "the real error"
+    assert (jvm.locked, jvm.open) == (False, 0)
+    with second(tmp_path):
+        pass

@@ -17,14 +17,16 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
-from draindown import fence, lease, ledger, tables
+from draindown import fence, lease, ledger, ledger_table, tables
 from draindown.doctor import examine
-from draindown.epochs import KEPT, RELEASED, SAFE, Epochs, put_if_absent
+from draindown.epochs import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
 from draindown.errors import TerminalError, TransientError
 from draindown.layout import FlowLayout
 from draindown.lease import Lease, holder
+from draindown.report import write_json
 from draindown.spec import LeaseSpec
 from draindown.transactions import app_id
 
@@ -311,7 +313,7 @@ def test_a_fence_that_fails_is_owed_by_the_next(tmp_path: Path) -> None:
         shared(tmp_path),
     ):
         pass
-    with mock.patch.object(fence, "write") as wrote, shared(tmp_path):
+    with mock.patch.object(fence, "write", return_value=[]) as wrote, shared(tmp_path):
         assert wrote.call_args.args == (layout(tmp_path), 3)
 
 
@@ -377,3 +379,180 @@ def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_holder_stops_before_anybody_follows() -> None:
     assert SAFE < 1
+
+
+def died(root: Path) -> None:
+    """A holder that did not leave in order."""
+    with pytest.raises(ValueError, match="inside"), shared(root):
+        raise ValueError("inside")
+
+
+def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_says_so(tmp_path: Path) -> None:
+    where = layout(tmp_path)
+    for path in (where.table, where.quarantine):
+        tables.append(path, pa.table({"id": [1]}))
+    features = {"readerFeatures": [], "writerFeatures": ["clustering", "domainMetadata"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    Path(where.table, "_delta_log", f"{2:020}.json").write_text(json.dumps(protocol) + "\n")
+    died(tmp_path)
+    with shared(tmp_path):
+        assert tables.version(where.table) == 2
+        assert ledger.is_fence(tables.history(where.quarantine, 1)[0])
+    assert lease.unfenced(where) == [where.table]
+    notes = [symptom for symptom in examine(where).symptoms if symptom.code == "table-without-fence"]
+    assert [where.table in note.found for note in notes] == [True]
+    Path(where.table, "_delta_log", f"{2:020}.json").unlink()
+    died(tmp_path)
+    with shared(tmp_path):
+        assert ledger.is_fence(tables.history(where.table, 1)[0])
+    assert lease.unfenced(where) == []
+
+
+def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_first(tmp_path: Path) -> None:
+    path, app = str(tmp_path / "t"), ("x", 1)
+    tables.append(path, pa.table({"id": [1]}), app=app)
+    right, tries = DeltaTable.create_write_transaction, []
+
+    def overtaken(table: DeltaTable, *given: Any, **more: Any) -> None:
+        tries.append(table.version())
+        if len(tries) == 1:
+            tables.append(path, pa.table({"id": [2]}), app=("x", 2))
+        right(table, *given, **more)
+
+    with mock.patch.object(DeltaTable, "create_write_transaction", overtaken):
+        assert tables.fence(path, ["x"], "{}")
+    assert tries == [1, 2]
+    assert tables.transaction_version(path, "x") == 2
+    fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
+    with mock.patch.object(DeltaTable, "create_write_transaction", fails), pytest.raises(CommitFailedError):
+        tables.fence(path, ["x"], "{}")
+    assert fails.call_count == 1
+
+
+def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
+    where = layout(tmp_path)
+    for path in (where.table, where.tombstones, where.quarantine):
+        tables.append(path, pa.table({"id": [1]}))
+    right = tables.fence
+    for fenced in (0, 1):  # followed before the first table, and before the second
+        died(tmp_path)
+        before, newest = [tables.version(path) for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
+
+        def frozen(*given: Any, newest: int = newest) -> bool:
+            done = right(*given)
+            epochs(tmp_path).claim(newest + 2, {"owner": "another"})
+            return done
+
+        write = fence.write
+
+        def late(*given: Any, newest: int = newest, write: Any = write, **more: Any) -> Any:
+            epochs(tmp_path).claim(newest + 2, {"owner": "another"})
+            return write(*given, **more)
+
+        place = mock.patch.object(tables, "fence", frozen) if fenced else mock.patch.object(fence, "write", late)
+        with place, pytest.raises(TransientError) as caught, shared(tmp_path):
+            pass
+        assert caught.value.code == "lease-lost"
+        assert [tables.version(path) for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
+        epochs(tmp_path).tell(newest + 2, RELEASED)
+
+
+def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
+    path, mark = str(tmp_path / "t"), json.dumps({ledger.FENCE: {}})
+    tables.append(path, pa.table({"id": [1]}))
+    mine = ledger_table.last_commit(path)["version"]
+    for _ in range(3):
+        assert tables.fence(path, ["x"], mark)
+    assert tables.version(path) == mine + 3
+    assert ledger_table.last_commit(path)["version"] == mine
+
+
+def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
+    path, mark = str(tmp_path / "t"), json.dumps({ledger.FENCE: {}})
+    tables.append(path, pa.table({"id": [1]}))
+    told = CommitProperties(custom_metadata={"userMetadata": mark})
+    write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
+    DeltaTable(path).delete("id = 1", commit_properties=told)
+    tables.fence(path, ["x"], mark)
+    assert [ledger.is_fence(commit) for commit in tables.history(path, 3)] == [True, False, False]
+
+
+def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:
+    where = layout(tmp_path)
+    tables.append(where.table, pa.table({"id": [1]}))
+    for number in (1, 2):
+        Path(where.checkpoint(number)).mkdir(parents=True)
+        pinned = {"id": f"r{number}", "pipeline": "p", "flow": "f", "generation": number, "asked": "", "parts": []}
+        write_json(f"{where.replays}/r{number}.json", pinned | {"begun": True, "done": 0})
+    Path(where.replays, "torn.json").write_text("{")
+    assert fence.write(where, 1, check=lambda: None) == []
+    known = DeltaTable(where.table)
+    origins = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
+    held = [(n, o) for n in (1, 2) for o in origins if known.transaction_version(app_id(where, n, "rows", o)) == -1]
+    assert held == [(n, o) for n in (1, 2) for o in origins if o != f"replay:r{3 - n}"]
+
+
+def test_a_first_heartbeat_that_fails_says_why_and_leaves_no_lock(tmp_path: Path) -> None:
+    full = OSError(28, "No space left on device")
+    with (
+        mock.patch.object(Epochs, "tell", side_effect=full),
+        pytest.raises(OSError, match="No space left"),
+        shared(tmp_path),
+    ):
+        pass
+    with shared(tmp_path) as held:
+        held.check()
+
+
+def test_a_listing_that_is_older_than_the_epoch_loses_nothing(tmp_path: Path) -> None:
+    with shared(tmp_path):
+        pass
+    right = Epochs.newest
+    lag = mock.patch.object(Epochs, "newest", lambda self: min(right(self), 1))
+    with lag, shared(tmp_path) as held:
+        assert held._heart
+        assert held._heart.number == 2
+        held.check()
+        Path(epochs(tmp_path).home, "0000000002.json").unlink()
+        with pytest.raises(TransientError, match="epoch 2 is gone"):
+            held.check()
+
+
+def test_a_heartbeat_that_a_host_does_not_see_yet_is_awaited_longer(tmp_path: Path) -> None:
+    with shared(tmp_path):
+        right, began = Epochs.pulse, time.monotonic()
+
+        def cached(self: Epochs, number: int) -> bytes | None:
+            late = time.monotonic() - began > 1.4 * EXPIRES
+            mine = threading.current_thread() is threading.main_thread()
+            return right(self, number) if late or not mine else None
+
+        with mock.patch.object(Epochs, "pulse", cached):
+            assert epochs(tmp_path).watch(1) == "alive"
+
+
+def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(tmp_path: Path) -> None:
+    early = shared(tmp_path, "local", "local")  # nobody shares it yet
+    with shared(tmp_path):
+        with pytest.raises(TransientError, match="shared form") as caught, early:
+            pass
+        assert caught.value.code == "lease-held"
+    claim, local = Epochs.claim, shared(tmp_path, "local", "local")
+
+    def late(self: Epochs, *given: Any) -> bool:
+        local.__enter__()  # between the look of who shares it and its epoch
+        return claim(self, *given)
+
+    with mock.patch.object(Epochs, "claim", late), pytest.raises(TransientError, match="local form"), shared(tmp_path):
+        pass
+    local.check()
+    local.__exit__(None, None, None)
+    assert epochs(tmp_path).pulse(2) == RELEASED
+    with shared(tmp_path) as held:
+        held.check()
+
+
+@pytest.mark.parametrize("said", ["Infinity", "NaN", "-1", "1e400", f"{LONGEST + 1}"])
+def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
+    Path(tmp_path, "0000000001.json").write_text(f'{{"expires": {said}}}')
+    assert Epochs(tmp_path, 2.0).patience(1) == 2.0

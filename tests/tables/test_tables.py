@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -125,3 +127,30 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     tables.append(str(tmp_path / "table"), pa.table({"n": [1]}))
     tables.clear_unmade(str(tmp_path / "table"))
     assert tables.version(str(tmp_path / "table")) == 1
+
+
+def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(path: str, tmp_path: Path) -> None:
+    source, right = str(tmp_path / "source"), tables.write_deltalake
+    tables.append(source, pa.table({"id": ["a", "b"]}))
+    tables.append(path, pa.table({"id": ["x"]}))
+    fresh = "select t.* from t left anti join held on t.id = held.id"
+    held = {"append": ["a", "b", "x"], "replace": ["a", "b"], "new": ["a", "b"]}
+    acts = {
+        "append": lambda: tables.append_query(path, source, fresh, app=("quarantine", 5)),
+        "replace": lambda: tables.replace(path, source, app=("tombstones", 5)),
+        "new": lambda: tables.append_query(f"{path}-new", source, "select * from t", app=("quarantine", 5)),
+    }
+    for name, act in acts.items():
+        stood: list[str] = []
+
+        def slow(*given: Any, act: Any = act, stood: list[str] = stood, **more: Any) -> None:
+            if not stood:
+                stood.append("still")
+                act()
+            right(*given, **more)
+
+        with mock.patch.object(tables, "write_deltalake", slow):
+            act()
+        where = f"{path}-new" if name == "new" else path
+        assert sorted(row["id"] for row in tables.query(where, "select id from t").to_pylist()) == held[name]
+        assert stood

@@ -169,9 +169,11 @@ def discard(
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
-        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()):
-            rebuilds.finish(layout, by=person())
-            settle(layout, by=person())  # what a replay that died has applied is not for anyone to give up
+        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
+            rebuilds.finish(layout, by=person(), reached=lease.guard())
+            # what a replay that died has applied is not for anyone to give up
+            settle(layout, by=person(), reached=lease.guard())
+            lease.check()
             done = rows_of.discard(layout, chosen, by=person(), note=note)
     out.result({"discarded": done}, f"discarded {done} rows")
 
@@ -263,8 +265,9 @@ def _close_files(
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()):
-            rebuilds.finish(layout, by=person())
+        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
+            rebuilds.finish(layout, by=person(), reached=lease.guard())
+            lease.check()
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:

@@ -76,9 +76,10 @@ def reset(
     if plan.missing and not accept_missing:
         raise generations.input_gone(plan)
     refuse_without(yes)
-    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
-        rebuilds.finish(request.layout, by=person())
+    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
+        rebuilds.finish(request.layout, by=person(), reached=lease.guard())
         plan = generations.plan_reset(request)
+        lease.check()
         generations.reset(request, plan, by=person(), accept_missing=accept_missing)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
@@ -91,8 +92,9 @@ def _undo(request: Request, yes: bool, out: Output) -> None:
     live, previous = checkpoint.generation(request.layout), generations.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
-        rebuilds.finish(request.layout, by=person())
+    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
+        rebuilds.finish(request.layout, by=person(), reached=lease.guard())
+        lease.check()
         previous = generations.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
 

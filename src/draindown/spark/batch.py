@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from draindown import drift, ledger, ledger_table, tables
+from draindown import drift, ledger, ledger_table
 from draindown.drift import Known
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
@@ -31,12 +31,10 @@ from draindown.spark.records import Records
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.spark.transforms import Transform
+from draindown.steps import Reached, untold
 
 _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
-
-Reached = Callable[[str], None]
-"""Told each step as it is done: begun, read, quarantined, remembered, merged, recorded. Where a fault may strike."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Batch:
     `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `was_read`: called when
     everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
     `_id` of every line that a replay refuses again, before anything is written; `releases`: ids of withheld rows that
-    this batch may bring back.
+    this batch may bring back; `reached`: told begun, read, quarantined, remembered, merged, recorded.
     """
 
     writer: Writer
@@ -58,7 +56,7 @@ class Batch:
     files: Sequence[InputFile] = ()
     lines: Sequence[tuple[DataFrame, str | None]] = ()
     transform: Transform | None = None
-    reached: Reached = lambda _: None
+    reached: Reached = untold
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()
@@ -322,7 +320,7 @@ def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow)
 
 def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
     """Hold what a side table's newest commit says it wrote against what the batch counted."""
-    wrote = int(tables.history(path, 1)[0]["operationMetrics"].get("numOutputRows", 0))
+    wrote = int((ledger_table.last_commit(path).get("operationMetrics") or {}).get("numOutputRows", 0))
     if wrote != expected:
         raise ledger.not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
@@ -388,7 +386,7 @@ def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
     Raises TerminalError `ledger-does-not-add-up`.
     """
     reached("merged")
-    commit = tables.history(layout.table, 1)[0]
+    commit = ledger_table.last_commit(layout.table)
     found = ledger.closed(commit)
     if found is None or found.place != row.place:
         raise ledger.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])

@@ -20,11 +20,12 @@ from draindown.replays import settle
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import requarantine, session, target, transforms
-from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.batch import Batch, process, stamp_after
 from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.reading import InputFile
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
+from draindown.steps import Reached, untold
 
 Progress = Callable[[str], None]
 """Told a line for people after each thing that took time."""
@@ -84,7 +85,7 @@ class _Drain:
         )
         row = process(references.sparkSession, batch)
         if requarantine.concerns(writer):
-            settle(self.request.layout, by=self.request.owner)
+            settle(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
         self.progress(_line(row))
 
@@ -95,7 +96,7 @@ def drain(
     *,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = lambda _: None,
+    reached: Reached = untold,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
@@ -104,9 +105,10 @@ def drain(
     """
     with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        if rebuilds.finish(request.layout, by=request.owner):
+        if rebuilds.finish(request.layout, by=request.owner, reached=lease.guard()):
             target.keep_bounds(spark, request.layout.table, request.flow_spec)
-        settle(request.layout, by=request.owner)
+        settle(request.layout, by=request.owner, reached=lease.guard())
+        lease.check()
         done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
     refuse_changed(request, done.findings)
     return done

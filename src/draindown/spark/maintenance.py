@@ -71,6 +71,7 @@ def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -
     check()
     gate.carry(layout)
     vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
+    check()
     gate.carry(layout)
     part = CompactPart(
         evidence=str(found),

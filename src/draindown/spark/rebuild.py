@@ -16,10 +16,10 @@ from draindown.replays import settle
 from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import target
-from draindown.spark.batch import Reached
 from draindown.spark.bounds import Stop
 from draindown.spark.drain import Progress, refuse_changed, under_lease
 from draindown.spark.target import Writer
+from draindown.steps import Reached, untold
 
 
 def rebuild(
@@ -29,7 +29,7 @@ def rebuild(
     accept_missing: bool = False,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = lambda _: None,
+    reached: Reached = untold,
 ) -> StepReport:
     """Rebuild the flow's table, or go on with the rebuild that was begun. `reached` is told the steps of each batch,
     `staged` before the swap, `swapped` after it, and those of `rebuilds.finish`.
@@ -44,7 +44,8 @@ def rebuild(
         finished = rebuilds.finish(live, by=request.owner, reached=reached)
         if finished:
             return _finished(request, spark, finished)
-        settle(live, by=request.owner)
+        settle(live, by=request.owner, reached=lease.guard())
+        lease.check()
         begun = rebuilds.begin(request, by=request.owner, accept_missing=accept_missing)
         staged = _staged(request, begun)
         _resumable(live, begun, staged)

@@ -18,11 +18,12 @@ from draindown.replays import Part, Replay, settle
 from draindown.report import DrainPart, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
-from draindown.spark.batch import Batch, Reached, process, stamp_after
+from draindown.spark.batch import Batch, process, stamp_after
 from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.reading import InputFile
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
+from draindown.steps import Reached, untold
 from draindown.wording import count
 
 
@@ -32,7 +33,7 @@ def replay(
     *,
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
-    reached: Reached = lambda _: None,
+    reached: Reached = untold,
 ) -> StepReport:
     """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
 
@@ -44,11 +45,13 @@ def replay(
     started, layout = now(), request.layout
     with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        rebuilds.finish(layout, by=request.owner)
-        settle(layout, by=request.owner)
+        rebuilds.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
+        lease.check()
         generations.resume(layout)
         wanted = replays.find(request)
         replays.refuse_gone(layout, wanted.left)
+        lease.check()
         replays.pin(layout, wanted)
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
         dotted = request.flow_spec.transform
@@ -87,7 +90,7 @@ def _run(
         was_read=lambda: replays.refuse_gone(layout, [part]),
     )
     row = process(spark, batch)
-    settle(layout, by=request.owner)
+    settle(layout, by=request.owner, reached=reached)
     progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
     return row
 

@@ -45,22 +45,22 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     started, layout = now(), request.layout
     with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        rebuilds.finish(layout, by=request.owner)
-        settle(layout, by=request.owner)
+        rebuilds.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
         generation = checkpoint.generation(layout)
         rows = _chosen(request)
         refused = [row for row in rows if row["origin"] != withdrawn.ORIGIN]
         taken_out = [row for row in rows if row["origin"] == withdrawn.ORIGIN]
         restored = _restored(request, spark, taken_out) if taken_out else None
-        done, reached = [], lease.guard(lambda _: None)
+        done, reached = [], lease.guard()
         if refused:
             batch = replace(_batch(request, generation, refused, started), reached=reached)
             done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
-            settle(layout, by=request.owner)
+            settle(layout, by=request.owner, reached=reached)
         if restored is not None:
             batch = replace(_batch(request, generation, taken_out, started), reached=reached)
             done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
-            settle(layout, by=request.owner)
+            settle(layout, by=request.owner, reached=reached)
     part = DrainPart(
         generation=generation,
         replay="refused rows, as chosen",

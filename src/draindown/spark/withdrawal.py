@@ -26,11 +26,12 @@ from draindown.replays import settle
 from draindown.report import DrainPart, Expectation, StepReport, now
 from draindown.request import Request
 from draindown.spark import refused, rowjson, target
-from draindown.spark.batch import Reached, close, stamp_after, written
+from draindown.spark.batch import close, stamp_after, written
 from draindown.spark.check import unpublished_rows
 from draindown.spark.evaluation import quoted
 from draindown.spark.pruning import TEXT_SAFE, Pruning, measures, pruning
 from draindown.spark.target import Writer
+from draindown.steps import Reached, untold
 from draindown.wording import count
 
 MOST = 100_000
@@ -76,7 +77,7 @@ def withdraw(
     expectation: str,
     *,
     agreed: Callable[[Plan], bool],
-    reached: Reached = lambda _: None,
+    reached: Reached = untold,
 ) -> StepReport:
     """Judge one expectation over the unpublished rows, and withdraw those that make it fail if `agreed` says so.
 
@@ -88,8 +89,9 @@ def withdraw(
     refuse_impossible(request, expectation)
     with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
-        rebuilds.finish(layout, by=request.owner)
-        settle(layout, by=request.owner)
+        rebuilds.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
+        lease.check()
         generation = generations.resume(layout)
         with _failing(request, spark, expectation) as found:
             if found is None:
