@@ -57,7 +57,13 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
         "AIRFLOW__API_AUTH__JWT_SECRET": _secret(place / "jwt-secret"),
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": 10,
+        # after a restart: a task whose scheduler was killed starts again after half a minute, not after five, and does
+        # not lose that try because the server is slower to start than the scheduler
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 30,
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 90,
+        "AIRFLOW__WORKERS__EXECUTION_API_RETRIES": 12,
+        "AIRFLOW__WORKERS__EXECUTION_API_RETRY_WAIT_MAX": 10,
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": 30,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": False,
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
         "DRAINDOWN_ROOT": ROOT,
@@ -114,7 +120,7 @@ def _start(settings: Mapping[str, str]) -> None:
 
 def _await_health(url: str) -> None:
     until = time.monotonic() + UP_SECONDS
-    while not _healthy(url):
+    while not healthy(url):
         if _running() is None or time.monotonic() > until:
             raise TerminalError(
                 "airflow-not-up",
@@ -126,7 +132,8 @@ def _await_health(url: str) -> None:
         time.sleep(1)
 
 
-def _healthy(url: str) -> bool:
+def healthy(url: str) -> bool:
+    """Whether server, database and scheduler say that they are well."""
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=3) as answer:
             parts = json.load(answer)

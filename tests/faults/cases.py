@@ -36,6 +36,7 @@ CASES = {
         Case("F13", "driver dies inside VACUUM, beside a reader", "SIGKILL after its start", _MAINTAINED),
         Case("F14", "two drivers at once", "drain, compact and reset beside a drain", "the second leaves with 75"),
         Case("F15", "old driver wakes after its retry", "SIGSTOP, retry, SIGCONT; locks removed", "no commit"),
+        Case("F16", "Airflow restarted", "SIGKILL of some or all of its processes, SIGTERM; then a start", _ONCE),
         Case("F17", "checkpoint deleted", "rm -r", "refused, never skipped"),
         Case("F18", "table dropped, recreated or restored", "rm -r, RESTORE", "refused, never skipped"),
         Case("F19", "two drivers make or alter a table", "two processes from one barrier", "one table, no error"),
@@ -49,4 +50,3 @@ CASES = {
         Case("F32", "gate fails or dies; next run writes meanwhile", "bad rows, exception, SIGKILL", "not published"),
     )
 }  # fmt: skip
-ELSEWHERE = {"F16": "Airflow's scheduler or database restarts: not tried here; it needs a deployment of Airflow"}

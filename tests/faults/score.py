@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.faults.cases import CASES, ELSEWHERE, Case
+from tests.faults.cases import CASES, Case
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guarantees.md"
@@ -89,7 +89,6 @@ def table(cases: Mapping[str, Sequence[Result]]) -> str:
     lines += ["", f"{len(every)} cases, {count} trials, {mean:.2f} on average."]
     lacking = [case for case in CASES if not tried(cases.get(case, ()))]
     lines += [f"Not tried when this table was made: {', '.join(lacking)}."] if lacking else []
-    lines += [f"{case}: {why}." for case, why in ELSEWHERE.items()]
     return "\n".join(lines)
 
 

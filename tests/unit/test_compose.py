@@ -136,3 +136,16 @@ def test_everything_mounted_or_copied_exists() -> None:
 
     assert [path for path in mounted | copied if not (ROOT / path).exists()] == []
     assert copied == allowed
+
+
+def test_airflow_is_as_patient_after_a_restart_as_without_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    local = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path)})
+    names = [name for name in local if name.startswith(("AIRFLOW__SCHEDULER__", "AIRFLOW__WORKERS__"))]
+    assert len(names) == 5
+    for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
+        assert {n: SERVICES[name]["environment"].get(n) for n in names} == {n: local[n] for n in names}
