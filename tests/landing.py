@@ -75,11 +75,12 @@ class Landing:
         return drain(self.request(**more), spark, progress=lambda line: None, reached=_dying_at(fault))
 
     def forget_last_batch(self) -> None:
-        """Delete what the checkpoint says of its newest batch being done."""
-        home = Path(self.layout.checkpoint(checkpoint.generation(self.layout))) / "commits"
-        newest = max(int(path.name) for path in home.iterdir() if path.name.isdigit())
-        (home / f".{newest}.crc").unlink(missing_ok=True)
-        (home / str(newest)).unlink()
+        """Delete what the checkpoint says of its newest batch being done, and of one planned after it."""
+        home = Path(self.layout.checkpoint(checkpoint.generation(self.layout)))
+        newest = max(int(path.name) for path in (home / "commits").iterdir() if path.name.isdigit())
+        for path in (home / "commits" / str(newest), home / "offsets" / str(newest + 1)):
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            path.unlink(missing_ok=path.parent.name == "offsets")
 
     def rows(self, columns: str = "*") -> list[dict[str, Any]]:
         return self.read(self.layout.table, columns)
