@@ -241,6 +241,7 @@ _FAILING = [
 ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("keys", [["id"], []])
 def test_samples_of_every_type_are_those_of_gx(spark: SparkSession, keys: list[str]) -> None:
     row = (None, "ä", "ä", 1, 1, 2**53 + 1, 1.5, math.nan, Decimal("1.50"), _DAYS[0], _TIMES[1], True, None, (1,))
@@ -248,6 +249,7 @@ def test_samples_of_every_type_are_those_of_gx(spark: SparkSession, keys: list[s
     assert _hold_against_gx(spark, rows, {"expectations": _FAILING}, keys) == 1
 
 
+@pytest.mark.campaign
 def test_new_rows_are_held_against_all_others(spark: SparkSession) -> None:
     """Where the other rows are known to have no copies, looking up the changed ones says what GX says."""
     columns = [["t"], ["m"], ["at"], ["d"], ["u", "day"]]

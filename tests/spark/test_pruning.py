@@ -86,6 +86,7 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(tmp_pa
         assert [row["reasons"] for row in landing.ledger()] == [json.dumps({"type:id": refused // 2})] * 2
 
 
+@pytest.mark.campaign
 def test_a_file_within_a_range_is_read(tmp_path: Path, spark: SparkSession) -> None:
     landing = Landing(tmp_path, columns=COLUMNS, target=NUMBERED)
     for start in (0, 1_000):

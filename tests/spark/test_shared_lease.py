@@ -128,6 +128,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     landing.agrees()
 
 
+@pytest.mark.campaign
 def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tmp_path: Path) -> None:
     """Before the first batch is committed too: the fence says that nothing is there yet, and the batch is no replay."""
     landing = SharedLanding(tmp_path)
