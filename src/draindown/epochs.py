@@ -14,13 +14,14 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from draindown.files import replace, written
 
 State = Literal["released", "alive", "stale"]
 
@@ -47,7 +48,7 @@ def put_if_absent(path: Path, content: bytes) -> bool:
 
     A hard link is made where no file is or not at all, on NFS too. Returns whether this call made it.
     """
-    temporary = _written(path, content)
+    temporary = written(path, content)
     try:
         os.link(temporary, path)
         return True
@@ -139,13 +140,7 @@ class Epochs:
 
     def tell(self, number: int, content: bytes) -> None:
         """Replace the heartbeat of an epoch."""
-        path = self._beat(number)
-        temporary = _written(path, content)
-        try:
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace(self._beat(number), content)
 
     def prune(self, newest: int) -> None:
         """Remove what older epochs left but of the last few."""
@@ -227,17 +222,3 @@ def _boottime() -> float:
 
 _clock: Callable[[], float] = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 """The holder's clock goes on while its machine sleeps, where there is such a one: others don't sleep with it."""
-
-
-def _written(path: Path, content: bytes) -> Path:
-    """A file of another name beside `path`, on its disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)

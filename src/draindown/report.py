@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from draindown import files
 from draindown.layout import FlowLayout, safe_name
 from draindown.request import Request, Step
 
@@ -211,16 +211,7 @@ def write_json(path: str, content: Any) -> None:
     """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w") as out:
-            json.dump(content, out, indent=1, default=str)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    files.replace(target, json.dumps(content, indent=1, default=str).encode())
 
 
 def read_json(path: str) -> Any | None:

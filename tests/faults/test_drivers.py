@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -24,6 +25,14 @@ from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.trial import Trial, conclude
 from tests.landing import Landing
+
+
+def _end_right(trials: Sequence[Trial], landings: Sequence[Landing], spark: SparkSession, control: Control) -> None:
+    """One run more in each lake, and it is as if nothing had happened."""
+    for trial, landing in zip(trials, landings, strict=True):
+        trial.run(landing, spark)
+        lakes.hold(trial, landing, control)
+    conclude(*trials)
 
 
 def _refused(trial: Trial, landing: Landing, step: Step = "drain") -> str:
@@ -115,10 +124,7 @@ def test_run_after_drivers_that_were_told_to_end_is_right(
         trials.append(trial)
     trials.append(_told_twice(tmp_path / "twice"))
     landings.append(Landing(tmp_path / "twice", **lakes.FLOW))
-    for trial, landing in zip(trials, landings, strict=True):
-        trial.run(landing, spark)
-        lakes.hold(trial, landing, control)
-    conclude(*trials)
+    _end_right(trials, landings, spark, control)
 
 
 def _told_twice(home: Path) -> Trial:
@@ -155,10 +161,7 @@ def test_driver_that_wakes_after_its_retry_commits_nothing_of_its_own(
         driver.signal(signal.SIGCONT)
         trials.append(trial)
     assert driver.wait() == 0, driver.log.read_text()[-4000:]
-    for trial, landing in zip(trials, landings, strict=True):
-        trial.run(landing, spark)
-        lakes.hold(trial, landing, control)
-    conclude(*trials)
+    _end_right(trials, landings, spark, control)
 
 
 @pytest.mark.campaign
@@ -207,10 +210,7 @@ def test_driver_that_lost_its_lease_can_not_commit(tmp_path: Path, spark: SparkS
         trial.promise("the one that woke is red", outcome["code"])
         trials.append(trial)
     driver.wait()
-    for trial, landing in zip(trials, landings, strict=True):
-        trial.run(landing, spark)
-        lakes.hold(trial, landing, control)
-    conclude(*trials)
+    _end_right(trials, landings, spark, control)
 
 
 @pytest.mark.campaign
@@ -243,10 +243,7 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
         trial.promise("it committed nothing", tables.version(landing.layout.table) == version)
         trials.append(trial)
     driver.wait()
-    for trial, landing in zip(trials, landings, strict=True):
-        trial.run(landing, spark)
-        lakes.hold(trial, landing, control)
-    conclude(*trials)
+    _end_right(trials, landings, spark, control)
 
 
 @pytest.mark.campaign

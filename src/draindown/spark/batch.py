@@ -25,7 +25,7 @@ from draindown.ledger import BatchRow, Origin
 from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, unreadable, withheld
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
-from draindown.spark.pruning import TEXT_SAFE, Pruning, measures, pruning
+from draindown.spark.pruning import Pruning, measures, pruning, text_safe
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
 from draindown.spark.session import INTERPRETED, configured
@@ -239,9 +239,8 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     goal = batch.writer.flow.target
     exact = [
         name
-        for name in goal.partition_by
-        if frame.schema[name].dataType.typeName() in TEXT_SAFE
-        and transforms.depends_only_on(frame, name, set(goal.keys), parsed)
+        for name in text_safe(frame.schema, goal.partition_by)
+        if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
     ]
     good = F.col(WHY).isNull() & ~F.col("_blank")
     extra = measures(frame, exact, goal.keys, good)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import chain, islice
 from typing import Any
 
@@ -22,7 +21,7 @@ from draindown import gate
 from draindown.report import Expectation
 from draindown.spark import translation
 from draindown.spark.evaluation import quoted
-from draindown.spark.translation import Copies, Counted, Each, Question, Unclear
+from draindown.spark.translation import Copies, Counted, Each, Question, Unclear, all_of
 from draindown.spark.verdicts import SAMPLE, Scope, detail, sample
 
 _AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
@@ -142,7 +141,7 @@ def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
     few = new.distinct().select(*[F.col(name).alias(_OTHER + name) for name in fields])
     same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
     near = rows.frame.where(among).where(_range(new, fields))
-    found = near.join(F.broadcast(few), _all(same), "left_semi").groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS))
+    found = near.join(F.broadcast(few), all_of(same), "left_semi").groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS))
     return not found.where(F.col(_ROWS) > 1).isEmpty()
 
 
@@ -156,7 +155,7 @@ def _range(new: DataFrame, fields: Sequence[str]) -> Column:
         values, low, high = found[3 * at : 3 * at + 3]
         if values and values == count:  # NULL, which may be shared too, lies in no range
             within.append(F.col(name).between(F.lit(low), F.lit(high)))
-    return _all(within)
+    return all_of(within)
 
 
 def _grouped(frame: DataFrame, among: Column, by: Column) -> Counted:
@@ -206,11 +205,7 @@ def _sharing(frame: DataFrame, fields: Sequence[str]) -> DataFrame:
     several = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS)).where(F.col(_ROWS) > 1).limit(SAMPLE)
     few = several.select(*[F.col(name).alias(_OTHER + name) for name in fields])
     same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
-    return frame.join(F.broadcast(few), _all(same), "left_semi")
-
-
-def _all(conditions: Sequence[Column]) -> Column:
-    return reduce(lambda a, b: a & b, conditions)
+    return frame.join(F.broadcast(few), all_of(same), "left_semi")
 
 
 def _only(frame: DataFrame) -> Row:

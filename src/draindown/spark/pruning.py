@@ -14,9 +14,7 @@ from pyspark.sql.types import DataType, StructType
 
 from draindown.spark.evaluation import quoted
 
-TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
-"""Types whose values survive being written as text and back."""
-
+_TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
 _MOST_VALUES = 200
 _MOST_RANGES = 16
 _LONGEST = 200  # characters of an end; a plan with longer literals costs more than it saves
@@ -53,6 +51,11 @@ class Pruning:
 
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
         return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+
+
+def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
+    """Those of the columns whose values survive being written as text and back."""
+    return [name for name in names if schema[name].dataType.typeName() in _TEXT_SAFE]
 
 
 def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column) -> list[Column]:
@@ -92,8 +95,8 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
 
 
 def _ranged(schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> list[str]:
-    kinds = {name: schema[name].dataType.typeName() for name in keys if name not in exact}
-    return [name for name, kind in kinds.items() if kind in TEXT_SAFE and kind != "boolean"]
+    safe = text_safe(schema, [name for name in keys if name not in exact])
+    return [name for name in safe if schema[name].dataType.typeName() != "boolean"]
 
 
 def joined(ends: Iterable[Range], kind: str) -> list[Range]:

@@ -248,7 +248,7 @@ class _Bounds:
             parts.append(column > F.lit(self.low) if self.above else column >= F.lit(self.low))
         if self.high is not None:
             parts.append(column < F.lit(self.high) if self.below else column <= F.lit(self.high))
-        return _all(parts)
+        return all_of(parts)
 
     def hold(self, value: Any) -> bool:
         above = self.low is None or (value > self.low if self.above else value >= self.low)
@@ -324,17 +324,18 @@ def _regexes(asked: _Asked) -> Question:
     patterns, on = asked.texts("regex_list"), asked.take("match_on", "any")
     _sure(kind == "text" and on in ("any", "all"))
     value = F.col(column)
-    found = value.rlike("|".join(patterns)) if on == "any" else _all(value.rlike(pattern) for pattern in patterns)
+    found = value.rlike("|".join(patterns)) if on == "any" else all_of(value.rlike(pattern) for pattern in patterns)
     return _each(asked, column, found)
 
 
 def _no_regexes(asked: _Asked) -> Question:
     column, kind = asked.column()
     _sure(kind == "text")
-    return _each(asked, column, _all(~F.col(column).rlike(pattern) for pattern in asked.texts("regex_list")))
+    return _each(asked, column, all_of(~F.col(column).rlike(pattern) for pattern in asked.texts("regex_list")))
 
 
-def _all(conditions: Iterable[Column]) -> Column:
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Whether every one of them holds; there is at least one."""
     return reduce(lambda a, b: a & b, conditions)
 
 
@@ -372,7 +373,7 @@ def _without_missing(ignore: object, known: Mapping[str, str], columns: Sequence
     missing = [F.col(column).isNull() for column in columns]
     match known[str(ignore)]:
         case "all":
-            return ~_all(missing)
+            return ~all_of(missing)
         case "any":
             return ~reduce(lambda a, b: a | b, missing)
     return F.lit(True)

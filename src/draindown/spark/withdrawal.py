@@ -29,7 +29,7 @@ from draindown.spark import refused, rowjson, target
 from draindown.spark.batch import close, stamp_after, written
 from draindown.spark.check import unpublished_rows
 from draindown.spark.evaluation import quoted
-from draindown.spark.pruning import TEXT_SAFE, Pruning, measures, pruning
+from draindown.spark.pruning import Pruning, measures, pruning, text_safe
 from draindown.spark.target import Writer
 from draindown.steps import Reached, untold
 from draindown.wording import count
@@ -218,7 +218,7 @@ def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
 def _pruning(request: Request, rows: DataFrame) -> Pruning:
     """The partitions and key ranges that the rows lie in, so that the MERGE reads no others."""
     goal, schema = request.flow_spec.target, rows.schema
-    exact = [name for name in goal.partition_by if schema[name].dataType.typeName() in TEXT_SAFE]
+    exact = text_safe(schema, goal.partition_by)
     found = rows.agg(F.count("*"), *measures(rows, exact, goal.keys, F.lit(True))).collect()
     return pruning(found, schema, exact, goal.keys)
 
