@@ -19,7 +19,7 @@ LINTED := src tests scripts jobs dags plugins benchmarks
 .PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench bench-all lock clean
 
 help: ## Print this
-	@echo "Needs Python 3.11+, Java 17+ and make. demo and test set everything up by themselves."
+	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16 | sed 's/^/  make /'
 
 setup: ## Packages and jars, pinned and verified; nothing to do the second time

@@ -14,7 +14,7 @@ from pathlib import Path
 from draindown.errors import TerminalError
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_JAVA = 17
+OLDEST_JAVA, NEWEST_JAVA = 17, 22  # from 23 on Java refuses what the Hadoop in Spark 4.1 asks it for, at every start
 
 
 def choose_python(version=sys.version_info[:2], which=shutil.which):
@@ -45,7 +45,7 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
 def find_java(environ=os.environ):
     """Path and version of the Java that Spark will use.
 
-    Raises `java-missing`, `java-home-wrong`, `java-too-old` or `java-broken`.
+    Raises `java-missing`, `java-home-wrong`, `java-too-old`, `java-too-new` or `java-broken`.
     """
     home = environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environ.get("PATH", ""))
@@ -66,14 +66,18 @@ def find_java(environ=os.environ):
         )
     text = quiet([java, "-version"]).stdout
     version = java_version(text)
-    if version is None or version < OLDEST_JAVA:
+    if not _will_do(version):
         raise TerminalError(
-            "java-too-old" if version else "java-broken",
-            tried=f"find Java {OLDEST_JAVA} or newer",
+            "java-broken" if version is None else "java-too-old" if version < OLDEST_JAVA else "java-too-new",
+            tried=f"find a Java that Spark runs on: {OLDEST_JAVA} to {NEWEST_JAVA}",
             found=f"{java} is version {version}" if version else f"{java} says {text.strip()[:100]!r}",
             next=advice,
         )
     return java, re.search(r'"(.+?)"', text).group(1)
+
+
+def _will_do(version):
+    return version is not None and OLDEST_JAVA <= version <= NEWEST_JAVA
 
 
 def java_version(text):
@@ -84,7 +88,7 @@ def java_version(text):
 
 def _java_advice(homes=Path("/usr/lib/jvm")):
     for java in sorted(homes.glob("*/bin/java")):
-        if (java_version(quiet([str(java), "-version"]).stdout) or 0) >= OLDEST_JAVA:
+        if _will_do(java_version(quiet([str(java), "-version"]).stdout)):
             return [f"export JAVA_HOME={java.parent.parent}"]
     if platform.system() == "Darwin":
         return ["brew install openjdk@17 && export JAVA_HOME=$(brew --prefix openjdk@17)"]

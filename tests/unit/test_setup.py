@@ -68,13 +68,18 @@ def test_java_versions_are_read(banner: str, major: int) -> None:
     assert preflight.java_version(f"Picked up JAVA_TOOL_OPTIONS: -Dx=1\n{banner}\n") == major
 
 
-def test_old_java_is_refused_by_version(tmp_path: Path) -> None:
-    java = fake_java(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
+@pytest.mark.parametrize(
+    ("banner", "code", "major"),
+    [('"11.0.2" 2019-01-15', "java-too-old", 11), ('"23"', "java-too-new", 23), ('"25.0.3"', "java-too-new", 25)],
+)
+def test_java_that_spark_does_not_run_on_is_refused_by_version(
+    tmp_path: Path, banner: str, code: str, major: int
+) -> None:
+    java = fake_java(tmp_path, f"openjdk version {banner}")
 
     error = refused(preflight.find_java, {"PATH": str(java.parent)})
 
-    assert error.code == "java-too-old"
-    assert error.found == f"{java} is version 11"
+    assert (error.code, error.found) == (code, f"{java} is version {major}")
     assert error.next
 
 
@@ -98,7 +103,8 @@ def test_something_else_called_java(tmp_path: Path) -> None:
     assert refused(preflight.find_java, {"PATH": str(java.parent)}).code == "java-broken"
 
 
-def test_an_installed_newer_java_is_pointed_out(tmp_path: Path) -> None:
+def test_an_installed_java_that_will_do_is_pointed_out(tmp_path: Path) -> None:
+    fake_java(tmp_path / "a-25", 'openjdk version "25.0.3"')
     fake_java(tmp_path / "java-11", 'openjdk version "11.0.2"')
     fake_java(tmp_path / "java-17", 'openjdk version "17.0.2"')
 

@@ -7,11 +7,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from draindown import sparkconf
+from draindown.errors import TerminalError
 
 DEFAULT_MASTER = "local[*]"
+
+_NO_SUBJECT = "getSubject is not supported"
+"""How every Java after 22 answers the Hadoop that Spark 4.1 brings."""
 
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -25,7 +30,7 @@ def session(app: str, *, master: str | None = None, short: bool = False) -> Spar
     """A classic session with Delta, ready for a job.
 
     Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
-    draindown's. Raises TerminalError `jars-missing` where set-up is incomplete.
+    draindown's. Raises TerminalError `jars-missing` where set-up is incomplete, `java-too-new` where Spark can't start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -35,7 +40,23 @@ def session(app: str, *, master: str | None = None, short: bool = False) -> Spar
         builder = builder.master(chosen)
         for name, value in sparkconf.settings(chosen, short=short).items():
             builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except Py4JJavaError as error:
+        if _NO_SUBJECT in str(error):
+            raise _too_new() from error
+        raise
+
+
+def _too_new() -> TerminalError:
+    home = os.environ.get("JAVA_HOME")
+    return TerminalError(
+        "java-too-new",
+        tried="start Spark",
+        found=f"the Java {f'of JAVA_HOME={home}' if home else 'on PATH'} is newer than 22, which Spark 4.1 can't use",
+        changed="nothing",
+        next="export JAVA_HOME=/path/to/java-17   # or 21; then the same command again",
+    )
 
 
 def heap_bytes(spark: SparkSession) -> int:
