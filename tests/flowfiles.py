@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown import ledger_table, tables
 from draindown.generations import app_id
-from draindown.intake import take_in
+from draindown.intake import Intake, Taken
 from draindown.ledger import BatchRow
 from draindown.request import Request
+from draindown.sizing import bound_for
 from draindown.spec import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -28,6 +30,13 @@ def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
     flow = {"source": source, "columns": {"id": "string not null", "n": "int not null"}, "target": target}
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
     return Request(spec=spec, flow="f", step="drain", run_id="r", root=str(root), **more)
+
+
+def take_in(asked: Request, *, heap_bytes: int, now: datetime, **more: Any) -> Taken:
+    """Take in all that is new, as a drain does where that is little."""
+    with closing(Intake(asked, now=now, **more)) as inlet:
+        inlet.take(bound_for(asked.flow_spec.source, heap_bytes))
+        return inlet.taken
 
 
 def drained(root: Path, *, keyed: bool = True) -> Request:

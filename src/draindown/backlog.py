@@ -10,6 +10,7 @@ from typing import Any
 
 from draindown import damage, evidence, gate, intake, known, ledger_table, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
+from draindown.cuts import forecast
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
@@ -17,13 +18,10 @@ from draindown.ledger import from_commit
 from draindown.listing import Listing, SourceFile, list_source
 from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
 from draindown.request import Request
-from draindown.spec import FilesSource
-from draindown.verify import Verified
+from draindown.sizing import bound_for, loads
 from draindown.wording import count
 
 _HEAP = 1024**3  # Spark's own default; a plan doesn't know the driver's
-_GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
-_COLUMNAR_RATIO = 3.0
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
 
@@ -134,7 +132,8 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
     refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
     refuse_behind(layout, number)
     waiting = seen.backlog(now)
-    batches = seen.cuts.cuts + len(_forecast_cuts(request, seen.new, heap_bytes))
+    bound = bound_for(request.flow_spec.source, heap_bytes, loads(layout))
+    batches = seen.cuts.cuts + forecast(layout, request.flow_spec.source, seen.new, bound)
     part = _part(
         request,
         _why_drain(layout, seen, ledger),
@@ -223,21 +222,6 @@ def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
 
 def _is_of(row: Mapping[str, Any], number: int) -> bool:
     return bool(row["generation"] == number) and row["origin"] == "source"
-
-
-def _forecast_cuts(request: Request, new: list[SourceFile], heap_bytes: int) -> list[list[Verified]]:
-    source = request.flow_spec.source
-    if not new:
-        return []
-    ratio = known.unpack_ratio(request.layout) or _GZIP_RATIO
-    guesses = [Verified(f.path, f.size, f.mtime_ns, raw_bytes=_raw_size(f, source, ratio)) for f in new]
-    return intake.cut(guesses, intake.bound_for(source, heap_bytes))
-
-
-def _raw_size(file: SourceFile, source: FilesSource, ratio: float) -> int:
-    if source.format in ("parquet", "orc"):
-        return int(file.size * _COLUMNAR_RATIO)
-    return int(file.size * ratio) if file.path.endswith(".gz") else file.size
 
 
 def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int) -> float | None:

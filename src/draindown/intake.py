@@ -1,6 +1,6 @@
 """Taking files in: list the source, judge each new file whole, park what can't be read, cut the rest into batches.
 
-The cuts are written before any of them is read, so that a batch is the same files at every replay.
+A cut is written before it is read, so that a batch is the same files at every replay.
 """
 
 from __future__ import annotations
@@ -10,51 +10,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from draindown import known, parked, wording
+from draindown import known, parked
+from draindown.cuts import cut
 from draindown.known import KnownFile
 from draindown.layout import FlowLayout
 from draindown.listing import Listing, SourceFile, list_source, shown
 from draindown.parked import Event, State
 from draindown.report import Finding
 from draindown.request import Request
-from draindown.spec import FilesSource
-from draindown.units import show_size
+from draindown.sizing import Bound
 from draindown.verify import Skipped, Unreadable, Verified, sha256_of, verify
 
-FILES_PER_CUT = 2000
-"""Files of one batch at most: each costs the engine a task or part of one, however small it is."""
-
-SHAPES_PER_CUT = 32
-"""Headers or schemas of one batch at most: each is a part of its plan, which grows with them."""
-
-_FLOOR, _CEILING, _HEAP_SHARE = 32 * 1024**2, 1024**3, 8
 _AT_ONCE = 512
 _THREADS = 4
 _REDELIVER = "deliver the new content under another name; it is read then"
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Upper bounds of one cut, in unpacked bytes and in files, and where they come from."""
-
-    bytes: int
-    files: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class Taken:
-    """What one intake did. `bytes` on disk; `parked` counts newly parked files."""
+    """What an intake did so far. `bytes` on disk; `parked` counts newly parked files."""
 
     cuts: int
     files: int
     bytes: int
     parked: int
     findings: tuple[Finding, ...]
-    bound: Bound
 
 
 class Recorded(Protocol):
@@ -90,40 +74,6 @@ class Sorted:
     events: dict[str, Event]
 
 
-def bound_for(source: FilesSource, heap_bytes: int) -> Bound:
-    """How large a cut may be. Memory bounds it wherever the source doesn't bound its bytes."""
-    if source.max_bytes_per_trigger is not None:
-        size = source.max_bytes_per_trigger
-        return Bound(size, FILES_PER_CUT, f"max_bytes_per_trigger: {show_size(size)}")
-    size = min(max(heap_bytes // _HEAP_SHARE, _FLOOR), _CEILING)
-    memory = f"sized to memory: {wording.size(size)} (heap {wording.size(heap_bytes)} / {_HEAP_SHARE})"
-    if source.max_files_per_trigger is not None:
-        files = min(source.max_files_per_trigger, FILES_PER_CUT)
-        return Bound(size, files, f"max_files_per_trigger: {files}, {memory}")
-    return Bound(size, FILES_PER_CUT, memory)
-
-
-def cut(files: Sequence[Verified], bound: Bound) -> list[list[Verified]]:
-    """Cut files into batches, in their order; a file larger than the bound is a cut of its own."""
-    return list(_cuts(files, bound))
-
-
-def _cuts(files: Iterable[Verified], bound: Bound) -> Iterator[list[Verified]]:
-    group: list[Verified] = []
-    shapes: set[str] = set()
-    size = 0
-    for file in files:
-        full = size + file.raw_bytes > bound.bytes or len(group) >= bound.files
-        if group and (full or len(shapes | {file.shape}) > SHAPES_PER_CUT):
-            yield group
-            group, shapes, size = [], set(), 0
-        group.append(file)
-        shapes.add(file.shape)
-        size += file.raw_bytes
-    if group:
-        yield group
-
-
 def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
     """Take away what intake is done with: files in a cut, parked, discarded or noted with the same size and mtime."""
     events = parked.latest(layout)
@@ -146,29 +96,55 @@ def _same(one: KnownFile | Event | None, other: SourceFile) -> bool:
     return one is not None and (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 
 
-def take_in(
-    request: Request, *, heap_bytes: int, now: datetime, progress: Callable[[int, int], None] | None = None
-) -> Taken:
-    """Take in what is new at the source. Call it under the flow's lease; killed anywhere, the next call goes on.
+class Intake:
+    """One intake: looks at the source once, then cuts what is new, portion by portion.
 
-    `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge). Creates the intake table.
-    Raises TransientError `lease-lost` where another driver takes in at the same time; TerminalError `source-missing`.
+    Use it under the flow's lease, and close it. Killed anywhere, the next one goes on: what is in no cut is new to it.
+    Creates the intake table. Raises TerminalError `source-missing`.
     """
-    layout, source = request.layout, request.flow_spec.source
-    known.create(layout)
-    before, listing = known.last_cut(layout), list_source(source, Path(request.root), now)
-    sorted_out = sort_out(layout, listing)
-    run = _Run(request, now, sorted_out.events, list(listing.findings))
-    run.look_at_differing(sorted_out.differing)
-    bound = bound_for(source, heap_bytes)
-    cuts = files = size = 0
-    for group in _cuts(run.readable(sorted_out.new, progress), bound):
-        # the cut after those that were looked at: files that another driver took in since are not taken in again
-        known.append_cut(layout, group, now, before + cuts + 1)
-        cuts, files, size = cuts + 1, files + len(group), size + sum(file.size for file in group)
-    if cuts:
-        known.remember(layout)
-    return Taken(cuts, files, size, run.parked, tuple(run.findings), bound)
+
+    def __init__(self, request: Request, *, now: datetime, progress: Callable[[int, int], None] | None = None) -> None:
+        """Look at the source. `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge)."""
+        layout = request.layout
+        known.create(layout)
+        self._layout, self._now, self._before = layout, now, known.last_cut(layout)
+        listing = list_source(request.flow_spec.source, Path(request.root), now)
+        found = sort_out(layout, listing)
+        self.new: Sequence[SourceFile] = found.new
+        """Files that no cut had when the intake began."""
+        self._run = _Run(request, now, found.events, list(listing.findings))
+        self._run.look_at_differing(found.differing)
+        self._bound: Bound | None = None
+        self._groups = cut(self._run.readable(found.new, progress), self._bounded)
+        self._cuts = self._files = self._bytes = 0
+
+    def _bounded(self) -> Bound:
+        assert self._bound is not None, "cuts are taken with a bound"
+        return self._bound
+
+    def take(self, bound: Bound, most: int | None = None) -> bool:
+        """Write at most so many cuts, each within the bound. Returns whether more may be left.
+
+        Raises TransientError `lease-lost` where another driver takes in at the same time.
+        """
+        self._bound, before = bound, self._cuts
+        for group in islice(self._groups, most):
+            # the cut after those that were looked at: files that another driver took in since are not taken in again
+            known.append_cut(self._layout, group, self._now, self._before + self._cuts + 1)
+            self._cuts, self._files = self._cuts + 1, self._files + len(group)
+            self._bytes += sum(file.size for file in group)
+        if self._cuts > before:
+            known.remember(self._layout)
+        return most is not None and self._cuts == before + most
+
+    @property
+    def taken(self) -> Taken:
+        """What it did so far."""
+        return Taken(self._cuts, self._files, self._bytes, self._run.parked, tuple(self._run.findings))
+
+    def close(self) -> None:
+        """Let go of the files that are being judged."""
+        self._groups.close()
 
 
 @dataclass

@@ -132,6 +132,11 @@ class FlowLayout:
         return f"{self.home}/vacuumed.json"
 
     @property
+    def loads(self) -> str:
+        """JSON file of what the newest batches weighed, by which the next ones are sized."""
+        return f"{self.home}/loads.json"
+
+    @property
     def drift(self) -> str:
         """JSON file of fields and columns that were not as the contract has them, each with its first file."""
         return f"{self.home}/drift.json"

@@ -36,11 +36,11 @@ class Backlog(_Frozen):
 
 
 class Finding(_Frozen):
-    """Something a person should know that did not stop the run: about a file, a field, or a column."""
+    """Something a person should know that did not stop the run: about a file, a field, a column, or the table."""
 
     kind: (
         Literal["parked", "changed", "vanished", "ignored", "unsettled"]
-        | Literal["new-field", "new-column", "many-fields", "missing-column"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost"]
     )
     subject: str
     detail: str

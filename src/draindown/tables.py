@@ -78,7 +78,12 @@ def properties(path: str) -> dict[str, str]:
 
 def is_empty(path: str) -> bool:
     """Whether the table holds no file."""
-    return not _open(path).file_uris()
+    return not file_count(path)
+
+
+def file_count(path: str) -> int:
+    """How many files the newest version consists of."""
+    return len(_open(path).file_uris())
 
 
 def size(path: str) -> int:

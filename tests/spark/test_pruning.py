@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from array import array
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from draindown.spark import skipping
+from draindown.spark.session import configured
 from tests.landing import Landing
 
 NUMBERED = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
@@ -55,6 +58,42 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
     expected = {start + i: 0 for start in (0, 1_000, 2_000) for i in range(20)} | {3: 7, 2_004: 8}
     del expected[5]
     assert _rows(landing) == expected
+
+
+PRUNED = [  # contract, and what its finding advises; None where nothing is to be told
+    ({"target": NUMBERED}, None),
+    ({"target": NUMBERED | {"keys": ["name"]}}, "partition by a column that is one of `keys`"),
+    ({"target": NUMBERED | {"keys": ["name"], "partition_by": ["a"]}}, "make a one of `keys`"),
+    ({"target": NUMBERED | {"keys": ["name", "a"], "partition_by": ["a"]}}, None),
+]
+
+
+@pytest.mark.parametrize(("contract", "advice"), PRUNED, ids=["range", "no order", "untold partition", "partition"])
+def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, contract: dict[str, Any], advice: str | None
+) -> None:
+    monkeypatch.setattr(skipping, "_MANY", 8)
+    landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null"}, **contract)
+
+    def line(key: int, seq: int) -> str:
+        name = hashlib.sha256(str(key).encode()).hexdigest()
+        return json.dumps({"id": key, "seq": seq, "op": "u", "a": key // 2, "name": name})
+
+    landing.deliver(*[line(key, 1) for key in range(40)])
+    with configured(spark, {"spark.sql.shuffle.partitions": "10", "spark.sql.adaptive.enabled": "false"}):
+        landing.drain(spark)
+    files = len(DeltaTable(landing.layout.table).file_uris())
+    assert files >= 8
+    landing.deliver(line(0, 2), line(1, 2))
+
+    findings = landing.drain(spark).findings
+
+    told = [finding for finding in findings if finding.kind == "pruning-lost"]
+    assert len(told) == len(findings) == (advice is not None)
+    if advice is not None:
+        assert told[0].next.startswith(advice)
+        assert "draindown rebuild p --flow f" in told[0].next
+        assert f"in {files} of {files} files and changed rows in" in told[0].detail
 
 
 def _parquet(landing: Landing, *rows: tuple[bytes, int], name: str) -> None:

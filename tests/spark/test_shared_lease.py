@@ -28,6 +28,7 @@ from draindown.spark.runner import attempt
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.spec import LeaseSpec
 from draindown.transactions import app_id
+from tests.flowfiles import take_in
 from tests.landing import Landing
 
 SHARED = LeaseSpec.model_construct(form="shared", expires=3)
@@ -173,7 +174,7 @@ def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSe
     def slow(*given: object) -> object:
         sorted_out = right(*given)  # type: ignore[arg-type]
         with mock.patch.object(intake, "sort_out", right), mock.patch.object(lease, "_kernel", lambda: "another"):
-            intake.take_in(landing.request(), heap_bytes=2**30, now=now())
+            take_in(landing.request(), heap_bytes=2**30, now=now())
         return sorted_out
 
     with mock.patch.object(intake, "sort_out", slow), pytest.raises(TransientError) as caught:

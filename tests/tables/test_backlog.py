@@ -20,13 +20,13 @@ from draindown import evidence, gate, known, report, tables
 from draindown.backlog import backlog, plan
 from draindown.errors import TerminalError
 from draindown.generations import app_id
-from draindown.intake import take_in
 from draindown.ledger import BatchRow
 from draindown.ledger_table import record
 from draindown.report import DrainPart, StepReport
 from draindown.request import Request
 from draindown.spec import PipelineSpec
 from draindown.verify import Verified
+from tests.flowfiles import take_in
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -14,12 +14,11 @@ from deltalake import write_deltalake
 from draindown import checkpoint, generations, quarantine, rebuilds, replays, report, tables
 from draindown.cli import main
 from draindown.generations import app_id
-from draindown.intake import take_in
 from draindown.layout import FlowLayout
 from draindown.report import write_json
 from draindown.request import Request
 from draindown.steps import Reached
-from tests.flowfiles import AT, drained, restore
+from tests.flowfiles import AT, drained, restore, take_in
 
 
 @pytest.fixture

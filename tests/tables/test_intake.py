@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draindown import intake, known, parked, tables
+from draindown.cuts import cut
 from draindown.errors import TerminalError
-from draindown.intake import Bound, Taken, bound_for, cut, pinned, take_in
+from draindown.intake import Intake, Taken, pinned
 from draindown.request import Request
+from draindown.sizing import Bound, bound_for
 from draindown.spec import FilesSource, PipelineSpec
 from draindown.verify import Verified
+from tests.flowfiles import take_in
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MB = 1024**2
@@ -55,7 +60,7 @@ files = st.lists(st.integers(0, 50), max_size=60).map(
 
 @given(files, st.integers(1, 60), st.integers(1, 10))
 def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], size: int, count: int) -> None:
-    cuts = cut(some, Bound(size, count, ""))
+    cuts = list(cut(some, lambda: Bound(size, count, "")))
     assert [file for group in cuts for file in group] == some
     for group in cuts:
         assert 1 <= len(group) <= count
@@ -66,7 +71,7 @@ def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], 
 
 def test_a_cut_holds_files_of_few_shapes() -> None:
     many = [Verified(f"/{n}", 1, 0, raw_bytes=1, shape=str(n % 40)) for n in range(120)]
-    cuts = cut(many, Bound(10**6, 1000, ""))
+    cuts = list(cut(many, lambda: Bound(10**6, 1000, "")))
     assert [file for group in cuts for file in group] == many
     assert [len({file.shape for file in group}) for group in cuts] == [32, 32, 32, 24]
 
@@ -318,3 +323,33 @@ def test_pinned_files_are_proven_unchanged(tmp_path: Path) -> None:
         ("3.json", "vanished"),
     ]
     assert all(f.next for f in found)
+
+
+def test_portions_take_every_file_once_and_each_has_its_own_bound(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    names = [f"{number:02}.json" for number in range(20)]
+    put(tmp_path, *names)
+    with closing(Intake(asked, now=NOW)) as inlet:
+        put(tmp_path, "later.json")
+        assert inlet.take(Bound(16, 100, ""), 1)
+        assert [row["cut"] for row in rows(asked)] == [1, 1]
+        assert inlet.take(Bound(40, 100, ""), 3)
+        assert not inlet.take(Bound(8, 100, ""), 100)
+        assert (inlet.taken.cuts, inlet.taken.files) == (1 + 3 + 3, 20)
+    sizes = Counter(row["cut"] for row in rows(asked))
+    assert [sizes[cut] for cut in sorted(sizes)] == [2, 5, 5, 5, 1, 1, 1]
+    assert [Path(row["path"]).name for row in rows(asked)] == names
+    assert take(asked, 1).files == 1
+
+
+def test_an_intake_that_ends_between_portions_leaves_the_rest_new(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, *[f"{number}.json" for number in range(6)])
+    (tmp_path / "in/3.json.gz").write_bytes(b"no gzip")
+    with closing(Intake(asked, now=NOW)) as inlet:
+        inlet.take(Bound(16, 100, ""), 1)
+    assert len(rows(asked)) == 2
+    again = take(asked, 1)
+    assert (again.files, again.parked) == (4, 0)
+    assert len(list(parked.latest(asked.layout))) == 1
+    assert sorted(Path(row["path"]).name for row in rows(asked)) == [f"{number}.json" for number in range(6)]

@@ -271,7 +271,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
 
 
 def commit_next(asked: Request) -> None:
-    from draindown.intake import take_in
+    from tests.flowfiles import take_in
 
     take_in(asked, heap_bytes=1024**3, now=AT)
     assert known.last_cut(asked.layout) == 3

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown import backlog, drift, generations, intake, ledger, ledger_table, rebuilds, report, wording
+from draindown import backlog, cuts, drift, generations, intake, ledger, ledger_table, rebuilds, report, sizing, wording
 from draindown.errors import DraindownError, TerminalError
+from draindown.intake import Intake
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
@@ -22,13 +24,18 @@ from draindown.request import Request
 from draindown.spark import requarantine, session, target, transforms
 from draindown.spark.batch import Batch, process, stamp_after
 from draindown.spark.bounds import Bounds, Stop
+from draindown.spark.gauge import Gauge
 from draindown.spark.reading import InputFile
+from draindown.spark.skipping import Skipping
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
 from draindown.steps import Reached, untold
 
 Progress = Callable[[str], None]
 """Told a line for people after each thing that took time."""
+
+_FEW = 2  # full batches: a backlog of more is taken in portion by portion
+_GROWTH = 4  # of each portion over the one before: 1, 4, 16 cuts, so that few queries are started
 
 
 class _Stopped(Exception):
@@ -45,8 +52,10 @@ class _Drain:
     bounds: Bounds
     progress: Progress
     reached: Reached
+    skipping: Skipping
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     failure: BaseException | None = None
 
     def __call__(self, references: DataFrame, batch: int) -> None:
@@ -62,6 +71,7 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         self.reached("begun")
+        gauge = Gauge(references.sparkSession)
         taken = references.collect()
         rows = [row for row in taken if row["path"] not in self.without]
         files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
@@ -80,13 +90,19 @@ class _Drain:
             files=files,
             lines=() if files else _no_lines(references.sparkSession),
             transform=self.transform,
-            reached=self.reached,
+            reached=gauge.beside(self.reached),
             was_read=lambda: _refuse_other_bytes(self.request, files),
+            compared=lambda held: self.skipping.look(number, held),
         )
         row = process(references.sparkSession, batch)
+        raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
+        if load := gauge.load(raw_bytes, heap):
+            sizing.remember(self.request.layout, load)
         if requarantine.concerns(writer):
             settle(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
+        if self.skipping.batch == number:
+            self.findings += self.skipping.findings()
         self.progress(_line(row))
 
 
@@ -123,10 +139,6 @@ def under_lease(
     """
     started, layout = now(), request.layout
     generation = generations.resume(layout)
-    heap = session.heap_bytes(spark)
-    taken = intake.take_in(request, heap_bytes=heap, now=started, progress=_counting(progress, "files looked at"))
-    before = backlog.backlog(request, started)
-    progress(f"{wording.count(before.files, 'file')} waiting, {taken.bound.reason}")
     state = _Drain(
         request,
         generation,
@@ -134,23 +146,52 @@ def under_lease(
         _bounds(request, stop),
         progress,
         reached,
+        Skipping(layout, request.flow_spec),
         without=generations.without(layout, generation),
     )
-    bounded = _stream(spark, layout, state) if before.files else None
-    after = backlog.backlog(request, now())
+    with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
+        before, why, bounded = _drained(request, spark, state, inlet, started)
+    taken, after = inlet.taken, backlog.backlog(request, now())
     part = DrainPart(
         generation=generation,
         before=before,
         after=after,
         new_files=taken.files,
         parked_files=taken.parked,
-        bound=taken.bound.reason if bounded is None else f"{taken.bound.reason}; stopped by {bounded}",
+        bound=why if bounded is None else f"{why}; stopped by {bounded}",
         batches=[row.as_dict() for row in state.rows],
         totals=ledger.total(state.rows),
     )
     told = drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
-    findings = [*taken.findings, *told]
+    findings = [*taken.findings, *told, *state.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
+
+
+def _drained(
+    request: Request, spark: SparkSession, state: _Drain, inlet: Intake, started: datetime
+) -> tuple[Backlog, str, str | None]:
+    """Take in and drain, portion by portion; returns what waited, how batches were sized, and what stopped it early.
+
+    Where much is new and memory decides how large a batch may be, the first portions are small: the next batches are
+    sized by what these weighed, and rows are in the table long before the last file was looked at.
+    """
+    source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
+    before, bounds, bounded, left, portion = Backlog(), dict[str, None](), None, True, 0
+    while left and bounded is None:
+        bound = sizing.bound_for(source, heap, sizing.loads(layout))
+        much = sizing.is_adaptive(source) and cuts.unpacked(layout, source, inlet.new) > _FEW * bound.bytes
+        done = inlet.taken.cuts
+        left = inlet.take(bound, _GROWTH**portion if much else None)
+        if not portion:
+            before = backlog.backlog(request, started)
+            state.progress(f"{wording.count(before.files, 'file')} waiting, {bound.reason}")
+        elif inlet.taken.cuts > done:
+            state.progress(f"{wording.count(inlet.taken.cuts - done, 'batch', 'batches')} more, {bound.reason}")
+        if inlet.taken.cuts > done or (before.files and not portion):
+            bounds[bound.reason] = None
+            bounded = _stream(spark, layout, state)
+        portion += 1
+    return before, "; then ".join(bounds) or bound.reason, bounded
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:

@@ -1,0 +1,115 @@
+"""Batches are sized by what the newest ones weighed, within caps, and a batch that was too heavy is not tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draindown import sizing
+from draindown.layout import FlowLayout
+from draindown.sizing import Bound, Load, bound_for
+from draindown.spec import FilesSource
+
+MB = 1024**2
+HEAP = 2048 * MB
+
+
+def bound(*loads: Load, heap: int = HEAP, **source: Any) -> Bound:
+    return bound_for(FilesSource(files="x", format="json", **source), heap, loads)
+
+
+def load(raw: int = 200 * MB, **more: Any) -> Load:
+    """A batch that fitted well: rows of twice the bytes, no pressure."""
+    usual = {"kept_bytes": 2 * raw, "spilled_bytes": 0, "gc_seconds": 1.0, "seconds": 30.0, "heap_bytes": HEAP}
+    return Load(raw, **(usual | more))
+
+
+def layout(root: Path) -> FlowLayout:
+    return FlowLayout(str(root), "p", "f", "f")
+
+
+weights = st.builds(
+    Load,
+    st.integers(0, 4 << 30),
+    st.integers(0, 8 << 30),
+    st.one_of(st.just(0), st.integers(0, 1 << 30)),
+    st.floats(0, 5000),
+    st.floats(0, 5000),
+    st.integers(1 * MB, 64 << 30),
+)
+
+
+@given(st.lists(weights, max_size=8), st.integers(64 * MB, 64 << 30))
+def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: int) -> None:
+    found = bound(*loads, heap=heap)
+    assert 32 * MB <= found.bytes <= 1024 * MB
+    telling = [one for one in loads if one.raw_bytes >= 8 * MB]
+    assert found.bytes <= max([32 * MB, heap // 8, *(2 * one.raw_bytes for one in telling)])
+    heavy = [one.raw_bytes for one in telling if one.too_heavy and one.heap_bytes >= heap]
+    assert not heavy or found.bytes <= max(32 * MB, min(heavy) // 2)
+    for one in telling:  # rows like these take a quarter of the heap at most, or the smallest batch there is
+        assert found.bytes == 32 * MB or found.bytes * one.kept_bytes / one.raw_bytes <= heap / 4 + 1
+
+
+def test_rows_that_grow_in_memory_make_batches_smaller() -> None:
+    assert (bound(load()).bytes, bound(load(kept_bytes=1600 * MB)).bytes) == (256 * MB, 64 * MB)
+    assert bound(load(kept_bytes=1600 * MB)).reason == (
+        "sized to memory: 64.0 MB (8.0 bytes in memory per byte of files, heap 2.0 GB / 4)"
+    )
+
+
+def test_rows_that_shrink_in_memory_make_batches_larger_but_not_at_once() -> None:
+    thin = load(kept_bytes=50 * MB)
+    assert (bound(thin).bytes, bound(thin, load(400 * MB, kept_bytes=100 * MB)).bytes) == (400 * MB, 800 * MB)
+    assert bound(thin).reason == "sized to memory: 400 MB (twice the largest of late, 200 MB)"
+
+
+@pytest.mark.parametrize(
+    ("pressure", "why"),
+    [
+        ({"spilled_bytes": 300 * MB}, "spilled 300 MB to disk"),
+        ({"gc_seconds": 12.0}, "spent 40% of its time collecting garbage"),
+    ],
+)
+def test_a_batch_that_was_too_heavy_is_halved_until_the_heap_is_larger(pressure: dict[str, Any], why: str) -> None:
+    heavy = load(200 * MB, **pressure)
+    found = bound(heavy, load(90 * MB))
+    assert found.bytes == 100 * MB
+    assert found.reason == f"sized to memory: 100 MB (half of a batch of 200 MB that {why})"
+    assert bound(heavy, heap=2 * HEAP).bytes > 200 * MB
+
+
+def test_a_batch_takes_minutes_not_hours() -> None:
+    slow = load(seconds=2400.0)
+    assert bound(slow).bytes == 50 * MB
+    assert bound(slow).reason.endswith("(so that a batch takes 10 minutes)")
+
+
+def test_small_batches_say_nothing() -> None:
+    tiny = load(1 * MB, kept_bytes=300 * MB, spilled_bytes=5 * MB)
+    assert bound(tiny) == bound()
+
+
+def test_what_the_source_says_stands() -> None:
+    assert bound(load(kept_bytes=1600 * MB), max_bytes_per_trigger="500mb").bytes == 500 * MB
+    assert bound(load(kept_bytes=1600 * MB), max_files_per_trigger=3).files == 3
+
+
+def test_the_newest_eight_are_remembered(tmp_path: Path) -> None:
+    for number in range(10):
+        sizing.remember(layout(tmp_path), load(number * MB))
+    assert [one.raw_bytes // MB for one in sizing.loads(layout(tmp_path))] == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("text", ["", "[{", "[1]", '[{"raw_bytes": 1}]', '{"a": 1}', "null"])
+def test_what_can_not_be_read_is_not_known(tmp_path: Path, text: str) -> None:
+    place = Path(layout(tmp_path).loads)
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+    assert sizing.loads(layout(tmp_path)) == []
+    sizing.remember(layout(tmp_path), load())
+    assert len(sizing.loads(layout(tmp_path))) == 1
