@@ -127,15 +127,20 @@ class Intake:
 
         Raises TransientError `lease-lost` where another driver takes in at the same time.
         """
-        self._bound, before = bound, self._cuts
+        self._bound, before, groups = bound, self._cuts, 0
         for group in islice(self._groups, most):
-            # the cut after those that were looked at: files that another driver took in since are not taken in again
-            known.append_cut(self._layout, group, self._now, self._before + self._cuts + 1)
-            self._cuts, self._files = self._cuts + 1, self._files + len(group)
-            self._bytes += sum(file.size for file in group)
+            groups += 1
+            if files := [file for file in group if self._run.is_as_judged(file)]:
+                self._append(files)
         if self._cuts > before:
             known.remember(self._layout)
-        return most is not None and self._cuts == before + most
+        return groups == most
+
+    def _append(self, files: Sequence[Verified]) -> None:
+        # the cut after those that were looked at: files that another driver took in since are not taken in again
+        known.append_cut(self._layout, files, self._now, self._before + self._cuts + 1)
+        self._cuts, self._files = self._cuts + 1, self._files + len(files)
+        self._bytes += sum(file.size for file in files)
 
     @property
     def taken(self) -> Taken:
@@ -169,6 +174,15 @@ class _Run:
                 yield from (result for result in judged if isinstance(result, Verified))
                 if progress:
                     progress(start + len(some), len(files))
+
+    def is_as_judged(self, file: Verified) -> bool:
+        """Whether a file is what it was when it was judged: batches may have run since. If not, the next run judges it."""
+        if not _pinned(file):
+            return True
+        self.findings.append(
+            _finding("unsettled", file.path, "changed since it was looked at", "the next run takes it")
+        )
+        return False
 
     def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
         """Tell files that were only touched from files whose bytes changed after they were taken in."""

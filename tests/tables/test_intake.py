@@ -353,3 +353,20 @@ def test_an_intake_that_ends_between_portions_leaves_the_rest_new(tmp_path: Path
     assert (again.files, again.parked) == (4, 0)
     assert len(list(parked.latest(asked.layout))) == 1
     assert sorted(Path(row["path"]).name for row in rows(asked)) == [f"{number}.json" for number in range(6)]
+
+
+def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next_run(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, *[f"{number}.json" for number in range(4)])
+    with closing(Intake(asked, now=NOW)) as inlet:
+        inlet.take(Bound(8, 100, ""), 1)
+        put(tmp_path, "1.json", data=b'{"a":2}\n{"a":3}\n')
+        (tmp_path / "in/2.json").unlink()
+        put(tmp_path, "3.json", mtime=1_000_000_007)  # only touched
+        assert not inlet.take(Bound(8, 100, ""))
+        told = [(finding.kind, Path(finding.subject).name) for finding in inlet.taken.findings]
+    assert told == [("unsettled", "1.json"), ("unsettled", "2.json")]
+    assert [Path(row["path"]).name for row in rows(asked)] == ["0.json", "3.json"]
+    assert [row["cut"] for row in rows(asked)] == [1, 2]
+    take(asked, 1)
+    assert [(Path(row["path"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]
