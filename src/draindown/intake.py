@@ -176,7 +176,7 @@ class _Run:
                     progress(start + len(some), len(files))
 
     def is_as_judged(self, file: Verified) -> bool:
-        """Whether a file is what it was when it was judged: batches may have run since. If not, the next run judges it."""
+        """Whether a file is what it was when it was judged; batches may have run since."""
         if not _pinned(file):
             return True
         self.findings.append(
