@@ -18,10 +18,10 @@ from draindown.ledger import from_commit
 from draindown.listing import Listing, SourceFile, list_source
 from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
 from draindown.request import Request
-from draindown.sizing import bound_for, loads
+from draindown.sizing import Bound, bound_for, loads
 from draindown.wording import count
 
-_HEAP = 1024**3  # Spark's own default; a plan doesn't know the driver's
+_HEAP = 1024**3  # Spark's own default, where the flow has no history: a plan doesn't know the driver's
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
 
@@ -118,11 +118,10 @@ def _apart(wanted: replays.Replay) -> str:
     return done + (f"; {count(wanted.waiting, 'file')} first seen then wait to be drained" if wanted.waiting else "")
 
 
-def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[PlanPart, list[Finding]]:
+def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
     """Say what waits and decide what the flow's other steps must do, each with its reason.
 
-    `heap_bytes` is what the drain's driver will have. Raises like `look`, and TerminalError `checkpoint-missing`,
-    `table-behind-checkpoint`, `table-damaged`.
+    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
     """
     layout = request.layout
     damage.refuse(layout)
@@ -132,7 +131,7 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
     refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
     refuse_behind(layout, number)
     waiting = seen.backlog(now)
-    bound = bound_for(request.flow_spec.source, heap_bytes, loads(layout))
+    bound = _bound(request)
     batches = seen.cuts.cuts + forecast(layout, request.flow_spec.source, seen.new, bound)
     part = _part(
         request,
@@ -143,6 +142,12 @@ def plan(request: Request, now: datetime, *, heap_bytes: int = _HEAP) -> tuple[P
         idle="nothing new at the source, nothing in flight",
     )
     return part, seen.findings
+
+
+def _bound(request: Request) -> Bound:
+    """How large a batch will be, as far as a plan can know: by the heap of the newest batch, if there was one."""
+    known_loads = loads(request.layout)
+    return bound_for(request.flow_spec.source, known_loads[-1].heap_bytes if known_loads else _HEAP, known_loads)
 
 
 def _part(request: Request, drain: str, *, idle: str, **found: Any) -> PlanPart:

@@ -25,7 +25,7 @@ from draindown.request import Request
 from draindown.sizing import Bound
 from draindown.verify import Skipped, Unreadable, Verified, sha256_of, verify
 
-_AT_ONCE = 512
+_AT_ONCE, _BYTES_AT_ONCE = 512, 1024**3
 _THREADS = 4
 _REDELIVER = "deliver the new content under another name; it is read then"
 
@@ -115,26 +115,30 @@ class Intake:
         self._run = _Run(request, now, found.events, list(listing.findings))
         self._run.look_at_differing(found.differing)
         self._bound: Bound | None = None
-        self._groups = cut(self._run.readable(found.new, progress), self._bounded)
+        self._groups = cut(self._readable(progress), self._bounded)
+        self._over = False
         self._cuts = self._files = self._bytes = 0
+
+    def _readable(self, progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
+        yield from self._run.readable(self.new, progress)
+        self._over = True
 
     def _bounded(self) -> Bound:
         assert self._bound is not None, "cuts are taken with a bound"
         return self._bound
 
     def take(self, bound: Bound, most: int | None = None) -> bool:
-        """Write at most so many cuts, each within the bound. Returns whether more may be left.
+        """Write at most so many cuts, each within the bound. Returns whether something is left.
 
         Raises TransientError `lease-lost` where another driver takes in at the same time.
         """
-        self._bound, before, groups = bound, self._cuts, 0
+        self._bound, before = bound, self._cuts
         for group in islice(self._groups, most):
-            groups += 1
             if files := [file for file in group if self._run.is_as_judged(file)]:
                 self._append(files)
         if self._cuts > before:
             known.remember(self._layout)
-        return groups == most
+        return not self._over
 
     def _append(self, files: Sequence[Verified]) -> None:
         # the cut after those that were looked at: files that another driver took in since are not taken in again
@@ -165,15 +169,16 @@ class _Run:
     def readable(self, files: Sequence[SourceFile], progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
         """Judge files in their order, a few at a time; parks the unreadable ones."""
         source = self.request.flow_spec.source
+        done = 0
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-            for start in range(0, len(files), _AT_ONCE):
-                some = files[start : start + _AT_ONCE]
+            for some in _rounds(files):
                 judged = list(pool.map(lambda file: verify(file, source), some))
                 # parked first: no event is lost if the run dies before the cut
                 self._record(judged)
+                done += len(some)
                 yield from (result for result in judged if isinstance(result, Verified))
                 if progress:
-                    progress(start + len(some), len(files))
+                    progress(done, len(files))
 
     def is_as_judged(self, file: Verified) -> bool:
         """Whether a file is what it was when it was judged; batches may have run since."""
@@ -232,6 +237,20 @@ class _Run:
 
     def _event(self, file: SourceFile | Verified | Unreadable, state: State, **more: object) -> Event:
         return Event(file.path, file.size, file.mtime_ns, state, run_id=self.request.run_id, **more)  # type: ignore[arg-type]
+
+
+def _rounds(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
+    """Files that are judged before the next of them is cut: a bounded number, and a bounded number of bytes."""
+    some: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if some and (len(some) == _AT_ONCE or size + file.size > _BYTES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(file)
+        size += file.size
+    if some:
+        yield some
 
 
 def pinned(files: Iterable[Recorded]) -> list[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from pydantic import TypeAdapter
+
 from draindown import wording
 from draindown.layout import FlowLayout
 from draindown.report import read_json, write_json
@@ -17,8 +19,11 @@ FILES_PER_CUT = 2000
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
 _HEAP_SHARE = 8  # of unpacked bytes, where nothing is known: rows take two or three times as much
 _KEPT_SHARE = 4  # of the heap, for the rows of a batch and their fates; Spark leaves less than half for both
+_LARGEST_SHARE = 4  # of unpacked bytes, however little they take: cuts are for good, and later files may be heavier
 _TELLING = 8 * 1024**2  # unpacked bytes: a smaller batch weighs mostly what every batch does
-_LONGEST = 600.0  # seconds of a batch: a kill loses that much, a stop waits that long
+_LONGEST = 600.0  # seconds of a batch before it need not grow: a kill loses that much, a stop waits that long
+_SPILLED_SHARE = 0.1  # of a batch's rows: a block or two always end on disk
+_SAME_HEAP = 1.1  # heaps of one setting differ a little from machine to machine
 _GC_SHARE = 0.25  # of a batch's time: above it the heap is too full to work in
 _KEPT = 8
 
@@ -48,11 +53,14 @@ class Load:
     @property
     def too_heavy(self) -> str:
         """Why a batch should be smaller than this one; empty if it need not."""
-        if self.spilled_bytes:
+        if self.spilled_bytes > _SPILLED_SHARE * self.kept_bytes:
             return f"spilled {wording.size(self.spilled_bytes)} to disk"
         if self.seconds and self.gc_seconds > _GC_SHARE * self.seconds:
             return f"spent {self.gc_seconds / self.seconds:.0%} of its time collecting garbage"
         return ""
+
+
+_LOADS = TypeAdapter(list[Load])
 
 
 def is_adaptive(source: FilesSource) -> bool:
@@ -63,8 +71,8 @@ def is_adaptive(source: FilesSource) -> bool:
 def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
     """How large a cut may be in a heap of that size. Memory bounds it wherever the source doesn't bound its bytes.
 
-    `loads`: of the flow's newest batches, as `loads` returns them. By these, batches at most double, and are halved
-    where one did not fit.
+    `loads`: of the flow's newest batches, as `loads` returns them. By these, batches grow to at most twice the largest,
+    and shrink where rows are heavy or one of them did not fit.
     """
     if source.max_bytes_per_trigger is not None:
         size = source.max_bytes_per_trigger
@@ -78,23 +86,32 @@ def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) 
 
 
 def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
+    usual = heap // _HEAP_SHARE
     if not loads:
-        return _within(heap // _HEAP_SHARE), f"heap {wording.size(heap)} / {_HEAP_SHARE}"
-    largest = max(load.raw_bytes for load in loads)
-    choices = [(max(2 * largest, heap // _HEAP_SHARE), f"twice the largest of late, {wording.size(largest)}")]
-    choices += [_weighed(heap, load) for load in loads]
+        return _within(usual), f"heap {wording.size(heap)} / {_HEAP_SHARE}"
+    choices = [_grown(heap, usual, loads)] + [_weighed(heap, load) for load in loads]
     choices += [
         (load.raw_bytes // 2, f"half of a batch of {wording.size(load.raw_bytes)} that {load.too_heavy}")
         for load in loads
-        if load.too_heavy and load.heap_bytes >= heap
-    ]
-    choices += [
-        (int(load.raw_bytes * _LONGEST / load.seconds), f"so that a batch takes {_LONGEST / 60:.0f} minutes")
-        for load in loads
-        if load.seconds > _LONGEST
+        if load.too_heavy and load.heap_bytes * _SAME_HEAP >= heap
     ]
     size, why = min(choices)
     return _within(size), why
+
+
+def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
+    """As much as batches may grow to. Slow ones only stop growing: smaller ones may be as slow."""
+    largest = max(loads, key=lambda load: load.raw_bytes)
+    slowest = max(loads, key=lambda load: load.seconds / load.raw_bytes)
+    choices = [
+        (2 * largest.raw_bytes, f"twice the largest of late, {wording.size(largest.raw_bytes)}"),
+        (heap // _LARGEST_SHARE, f"heap {wording.size(heap)} / {_LARGEST_SHARE}"),
+    ]
+    if slowest.seconds:
+        in_time = int(slowest.raw_bytes * _LONGEST / slowest.seconds)
+        choices.append((in_time, f"what takes {_LONGEST / 60:.0f} minutes"))
+    size, why = min(choices)
+    return (size, why) if size > usual else (usual, f"heap {wording.size(heap)} / {_HEAP_SHARE}")
 
 
 def _within(size: int) -> int:
@@ -111,9 +128,8 @@ def _weighed(heap: int, load: Load) -> tuple[int, str]:
 def loads(layout: FlowLayout) -> list[Load]:
     """What the flow's newest batches weighed, the newest last. Empty where that is not known (any more)."""
     try:
-        found = read_json(layout.loads) or []
-        return [Load(**load) for load in found]
-    except (OSError, ValueError, TypeError):  # torn, or of another version: sizes start anew
+        return _LOADS.validate_python(read_json(layout.loads) or [])
+    except (OSError, ValueError):  # torn, or of another version: sizes start anew
         return []
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -78,18 +77,18 @@ def properties(path: str) -> dict[str, str]:
 
 def is_empty(path: str) -> bool:
     """Whether the table holds no file."""
-    return not file_count(path)
-
-
-def file_count(path: str) -> int:
-    """How many files the newest version consists of."""
-    return len(_open(path).file_uris())
+    return not _open(path).file_uris()
 
 
 def size(path: str) -> int:
     """Bytes of the files that the newest version consists of."""
+    return sum(file_sizes(path))
+
+
+def file_sizes(path: str) -> list[int]:
+    """Bytes of each file that the newest version consists of."""
     adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
-    return int(pc.sum(adds["size_bytes"]).as_py() or 0)
+    return [int(size) for size in adds["size_bytes"].to_pylist()]
 
 
 def column_types(path: str) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Batch:
     everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
     `_id` of every line that a replay refuses again, before anything is written; `releases`: ids of withheld rows that
     this batch may bring back; `compared`: told the rows of the target among which the batch looks for its keys, None if
-    there are none; `reached`: told begun, read, quarantined, remembered, merged, recorded.
+    there are none, and by what they were chosen; `reached`: told begun, read, quarantined, remembered, merged,
+    recorded.
     """
 
     writer: Writer
@@ -61,7 +62,7 @@ class Batch:
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()
-    compared: Callable[[DataFrame | None], None] = lambda _: None
+    compared: Callable[[DataFrame | None, Pruning], None] = lambda *_: None
 
     @property
     def origin(self) -> Origin:
@@ -343,7 +344,7 @@ def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
 def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, added: Sequence[str]) -> BatchRow:
     goal, spark = batch.writer.flow.target, good.sparkSession
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
-    batch.compared(held)
+    batch.compared(held, counted.pruning)
     order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)

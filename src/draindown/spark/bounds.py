@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 class Stop:
@@ -25,6 +25,10 @@ class Bounds:
     max_batches: float | None = None
     deadline: float | None = None
     begun: float = field(default_factory=time.monotonic)
+
+    def from_now(self) -> Bounds:
+        """The same, with the deadline's time beginning now."""
+        return replace(self, begun=time.monotonic())
 
     def reached(self, done: int) -> str | None:
         """Why no batch may begin after `done` of them, or None. A deadline lets the first one begin."""

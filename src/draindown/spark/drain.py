@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 """Told a line for people after each thing that took time."""
 
 _FEW = 2  # full batches: a backlog of more is taken in portion by portion
-_GROWTH = 4  # of each portion over the one before: 1, 4, 16 cuts, so that few queries are started
+_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries are started, and few cuts are for good
 
 
 class _Stopped(Exception):
@@ -92,7 +92,7 @@ class _Drain:
             transform=self.transform,
             reached=gauge.beside(self.reached),
             was_read=lambda: _refuse_other_bytes(self.request, files),
-            compared=lambda held: self.skipping.look(number, held),
+            compared=lambda held, pruning: self.skipping.look(number, held, pruning),
         )
         row = process(references.sparkSession, batch)
         raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
@@ -102,7 +102,7 @@ class _Drain:
             settle(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
         if self.skipping.batch == number:
-            self.findings += self.skipping.findings()
+            self.findings += self.skipping.findings(row)
         self.progress(_line(row))
 
 
@@ -176,22 +176,23 @@ def _drained(
     sized by what these weighed, and rows are in the table long before the last file was looked at.
     """
     source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
-    before, bounds, bounded, left, portion = Backlog(), dict[str, None](), None, True, 0
-    while left and bounded is None:
+    bound = sizing.bound_for(source, heap, sizing.loads(layout))
+    much = sizing.is_adaptive(source) and cuts.unpacked(layout, source, inlet.new) > _FEW * bound.bytes
+    left = inlet.take(bound, 1 if much else None)
+    before = backlog.backlog(request, started)
+    state.progress(f"{wording.count(before.files, 'file')} waiting, {bound.reason}")
+    state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
+    bounded = _stream(spark, layout, state) if before.files else None
+    while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
+        state.reached("portion")
         bound = sizing.bound_for(source, heap, sizing.loads(layout))
-        much = sizing.is_adaptive(source) and cuts.unpacked(layout, source, inlet.new) > _FEW * bound.bytes
-        done = inlet.taken.cuts
-        left = inlet.take(bound, _GROWTH**portion if much else None)
-        if not portion:
-            before = backlog.backlog(request, started)
-            state.progress(f"{wording.count(before.files, 'file')} waiting, {bound.reason}")
-        elif inlet.taken.cuts > done:
-            state.progress(f"{wording.count(inlet.taken.cuts - done, 'batch', 'batches')} more, {bound.reason}")
-        if inlet.taken.cuts > done or (before.files and not portion):
-            bounds[bound.reason] = None
+        taken, portion = inlet.taken.cuts, min(portion * _GROWTH, _LARGEST)
+        left = inlet.take(bound, portion)
+        if count := inlet.taken.cuts - taken:
+            state.progress(f"{wording.count(count, 'batch', 'batches')} more, {bound.reason}")
+            told.append(bound.reason)
             bounded = _stream(spark, layout, state)
-        portion += 1
-    return before, "; then ".join(bounds) or bound.reason, bounded
+    return before, "; then ".join(dict.fromkeys(told)), bounded
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:

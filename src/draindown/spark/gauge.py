@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 from draindown.sizing import Load
 from draindown.steps import Reached
 
+_DELTAS_OWN = "Delta Table State"
+"""How the names of what Delta keeps of a table's log begin."""
+
 
 class Gauge:
     """Weighs one batch, from now on. On a cluster its memory is that of all executors, the collector the driver's."""
@@ -28,7 +31,8 @@ class Gauge:
 
     def _look(self) -> None:
         """Look at what lies persisted now; the most that was ever seen counts."""
-        stored = self._spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        found = self._spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        stored = [one for one in found if not str(one.name()).startswith(_DELTAS_OWN)]
         spilled = sum(one.diskSize() for one in stored)
         self._spilled = max(self._spilled, spilled)
         self._kept = max(self._kept, spilled + sum(one.memSize() for one in stored))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from draindown import ledger_table, tables
 from draindown.layout import FlowLayout
+from draindown.ledger import BatchRow
 from draindown.report import Finding
+from draindown.spark.pruning import Pruning
 from draindown.spec import FlowSpec
 
-_MANY = 64  # files: all of a smaller table are read in a moment
+_MANY, _LARGE = 64, 1024**3  # files and bytes: all of a smaller table is read in a moment
 _MOST = 0.5  # of the table's files; a batch that looks into more is not told by its keys where to look
-_WASTED = 0.75  # of the files looked into, in which nothing was changed; a batch that changes most files needs them all
+_NEEDED = 0.25  # of the files looked into; a batch that changes more of them than that needs most of them
 _TOUCHED = ("numTargetFilesRemoved", "numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
 
 
@@ -28,21 +28,23 @@ class Skipping:
     batch: int | None = None
     files: int = 0
     looked_into: int = 0
+    told_by: frozenset[str] = frozenset()
 
-    def look(self, batch: int, held: DataFrame | None) -> None:
-        """`held`: the rows of the target among which the batch looks for its keys; None if the target has no rows."""
+    def look(self, batch: int, held: DataFrame | None, pruning: Pruning) -> None:
+        """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
         if self.batch is not None or held is None:
             return
-        self.batch, self.files = batch, tables.file_count(self.layout.table)
-        if self.files >= _MANY:
-            self.looked_into = len(held.inputFiles())
+        self.batch, self.told_by = batch, frozenset(pruning.values)
+        sizes = tables.file_sizes(self.layout.table)
+        if len(sizes) >= _MANY and sum(sizes) >= _LARGE:
+            self.files, self.looked_into = len(sizes), len(held._jdf.inputFiles())
 
-    def findings(self) -> list[Finding]:
-        """That pruning is lost, if it is, and which layout would restore it. Call it after the batch."""
+    def findings(self, row: BatchRow) -> list[Finding]:
+        """That pruning is lost, if it is, and which layout would restore it. `row`: of the batch, which is done."""
         if self.looked_into <= _MOST * self.files or not (advice := self._advice()):
             return []
-        changed = self._changed()
-        if changed is None or changed > (1 - _WASTED) * self.looked_into:
+        changed = self._changed(row)
+        if changed > _NEEDED * self.looked_into:
             return []
         detail = (
             f"batch {self.batch} looked for its keys in {self.looked_into} of {self.files} files and changed rows in "
@@ -50,18 +52,21 @@ class Skipping:
         )
         return [Finding(kind="pruning-lost", subject=self.layout.table_name, detail=detail, next=advice)]
 
-    def _changed(self) -> int | None:
-        newest = ledger_table.commits(self.layout, 1)
-        metrics: Mapping[str, Any] = newest[0].get("operationMetrics") or {} if newest else {}
-        return sum(int(metrics.get(name, 0)) for name in _TOUCHED) if "numTargetFilesRemoved" in metrics else None
+    def _changed(self, row: BatchRow) -> int:
+        if not row.inserted + row.updated + row.deleted:
+            return 0
+        metrics = ledger_table.last_commit(self.layout.table).get("operationMetrics") or {}
+        return sum(int(metrics.get(name, 0)) for name in _TOUCHED)
 
     def _advice(self) -> str:
         goal = self.flow.target
         rebuild = f"then: draindown rebuild {self.layout.pipeline} --flow {self.layout.flow}"
-        untold = [name for name in goal.partition_by if name not in goal.keys]
+        untold = [name for name in goal.partition_by if name not in self.told_by]
         if untold:
-            names = ", ".join(untold)
-            return f"make {names} one of `keys`, or have the transform derive it from the keys alone, {rebuild}"
+            return f"have the transform make {', '.join(untold)} of columns in `keys` alone, {rebuild}"
         if not goal.partition_by:
-            return f"partition by a column that is one of `keys` and has few values per batch, such as a day, {rebuild}"
+            return (
+                "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "
+                f"`partition_by`, {rebuild}"
+            )
         return ""  # its keys do tell the partitions; the batch is about most of them

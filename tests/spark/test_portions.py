@@ -1,0 +1,67 @@
+"""Much input goes into the table portion by portion, and what each batch weighs sizes the next ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown import sizing, tables
+from draindown.spark.drain import drain
+from draindown.spark.gauge import Gauge
+from tests.landing import Landing
+
+
+def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_FLOOR": 250, "_CEILING": 250, "_TELLING": 100}.items():
+        monkeypatch.setattr(sizing, name, value)
+    landing = Landing(tmp_path)
+    for number in range(12):
+        landing.deliver(*[json.dumps({"id": f"{number}-{i}", "seq": 1, "a": i}) for i in range(6)])
+
+    first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
+    assert (first.outcome, tables.version(landing.layout.intake)) == ("bounded", 1)  # nothing was cut in vain
+    assert first.drain is not None
+    assert (first.drain.before.files, first.drain.after.files) == (12, 11)
+    assert first.drain.bound.endswith("stopped by max_batches: 1")
+    said: list[str] = []
+    rest = drain(landing.request(), spark, progress=said.append)
+
+    assert rest.drain is not None
+    assert [line for line in said if "batch 0" not in line and " more, " in line] == [
+        f"{count} batches more, {why}"
+        for count, why in zip((4, 6), rest.drain.bound.split("; then ") * 2, strict=False)
+    ]
+    assert (rest.outcome, rest.drain.after.files, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 11, 12)
+    loads = sizing.loads(landing.layout)
+    assert len(loads) == 8
+    for load in loads:
+        assert 150 < load.raw_bytes <= 250
+        assert load.kept_bytes > load.raw_bytes
+        assert 0 <= load.gc_seconds < load.seconds < 60
+    assert drain(landing.request(), spark, progress=said.append).outcome == "idle"
+    landing.agrees()
+
+
+def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark: SparkSession) -> None:
+    path = str(tmp_path / "t")
+    spark.range(10).write.format("delta").save(path)
+    assert spark.read.format("delta").load(path).where("id > 3").count() == 6
+    names = [str(one.name()) for one in spark.sparkContext._jsc.sc().getRDDStorageInfo()]
+    assert any(name.startswith("Delta Table State") for name in names), names
+    gauge = Gauge(spark)
+    gauge.beside(lambda step: None)("read")
+    assert gauge.load(1, 2) is None
+
+    rows = spark.range(1000).persist()
+    assert rows.count() == 1000
+    gauge.beside(lambda step: None)("read")
+    rows.unpersist()
+    load = gauge.load(1, 2)
+    assert load is not None
+    assert (load.raw_bytes, load.heap_bytes, load.spilled_bytes) == (1, 2, 0)
+    assert 1000 < load.kept_bytes < 100_000
