@@ -65,7 +65,7 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
     ({"target": NUMBERED | {"keys": ["name"]}}, "add what never changes for a row"),
     (
         {"target": NUMBERED | {"keys": ["name"], "partition_by": ["a"]}},
-        "have the transform make a of columns in `keys`",
+        "have the transform make a of columns",
     ),
     ({"target": NUMBERED | {"keys": ["name", "a"], "partition_by": ["a"]}}, None),
 ]
