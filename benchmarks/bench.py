@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.contenders import Contender
-from benchmarks.measure import adopt_orphans
-from benchmarks.place import ROOT
+from benchmarks.meter import adopt_orphans
+from benchmarks.place import ROOT, Failed
 from benchmarks.publish import publish, section
 from benchmarks.samples import Sample
-from benchmarks.work import Asked, Bench, Failed, Work, say
+from benchmarks.work import Asked, Bench, Work, say
 from benchmarks.works import ALL
 
 
@@ -62,12 +62,12 @@ def _done(work: Work, asked: argparse.Namespace) -> int:
     size = Asked(asked.fraction, asked.repeat or defaults.repeat, asked.sizes or defaults.sizes)
     chosen = [c for c in work.contenders if c.name.startswith(tuple(asked.only or work.chosen))]
     say(f"{work.name}: {work.about}; {', '.join(c.name for c in chosen)}")
+    told = facts(size)  # before it starts: whoever waits may go on writing
     try:
         samples = work.measure(Bench(asked.scratch.absolute(), size, chosen))
     except Failed as failure:
         say(f"{work.name}: {failure}")
         return 1
-    told = facts(size)
     print(f"{section(work, samples, told)}\n")
     if not asked.dry:
         publish(work, samples, told)
@@ -77,8 +77,8 @@ def _done(work: Work, asked: argparse.Namespace) -> int:
 def facts(size: Asked) -> dict[str, object]:
     """What must be known of a session to read its numbers."""
     sizes = {"sizes": " ".join(f"{one:,}" for one in size.sizes)} if size.sizes else {}
-    machine = {"cores": os.cpu_count() or 0, "python": platform.python_version(), "date": time.strftime("%Y-%m-%d")}
-    return {"fraction": size.fraction, "repeat": size.repeat, **sizes, **machine}
+    machine = {"cores": os.cpu_count() or 0, "date": time.strftime("%Y-%m-%d")}
+    return {"fraction": size.fraction, "repeat": size.repeat, **sizes, **machine, "python": platform.python_version()}
 
 
 def failed(samples: Sequence[Sample], contenders: Sequence[Contender]) -> int:

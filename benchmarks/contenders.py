@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import standing
+from benchmarks.measure import Cost, measured
 from benchmarks.place import Place
 from draindown import sparkconf
 
@@ -21,14 +24,22 @@ class Contender:
 
     name: str
     note: str
-    command: Callable[[Place], list[str]]
+    run: Callable[[Place], Cost]
+    """Drain what waits at the place, once."""
     keeps_refused: bool = False
     """Whether it has a quarantine (and `_rescued`), so that the oracle asks for it."""
+    standing: Callable[[Place], AbstractContextManager[None]] | None = None
+    """Servers that must stand at the place while it runs; their start and end are in nobody's cost."""
 
     @property
     def ours(self) -> bool:
         """Whether a wrong result is a failure of the benchmark, not a finding."""
         return self.name.startswith("draindown")
+
+
+def by(command: Callable[[Place], list[str]]) -> Callable[[Place], Cost]:
+    """A run that is a command of its own, from its start to its exit."""
+    return lambda place: measured(command(place), place.environment(), place.home)
 
 
 def program(name: str) -> str:
@@ -58,28 +69,36 @@ def _where(place: Place) -> list[str]:
 HAND_WRITTEN = Contender(
     BASELINE,
     "benchmarks/programs/hand_written.py, default settings, 10 files per trigger",
-    lambda place: submit("hand_written.py", {}, *_where(place)),
+    by(lambda place: submit("hand_written.py", {}, *_where(place))),
 )
 TUNED = Contender(
     "hand-written, tuned",
     "the same, 2 shuffle partitions, no UI, serial collector, 2 GB heap, 50 files per trigger",
-    lambda place: submit("hand_written.py", _TUNED, *_where(place), "--tuned", "--files=50"),
+    by(lambda place: submit("hand_written.py", _TUNED, *_where(place), "--tuned", "--files=50")),
 )
 DRAIN = Contender(
     "draindown, drain",
     "draindown run --no-check --no-compact: plan, and the drain with quarantine, tombstones and ledger",
-    lambda place: draindown(place, "--no-check", "--no-compact"),
+    by(lambda place: draindown(place, "--no-check", "--no-compact")),
     keeps_refused=True,
 )
 ALL = Contender(
     "draindown, all",
     "draindown run: the same, then check and compact",
-    lambda place: draindown(place),
+    by(draindown),
     keeps_refused=True,
 )
 DELTA_RS = Contender(
     "delta-rs, no Spark",
     "benchmarks/programs/delta_rs.py: DuckDB reads, delta-rs merges, a manifest remembers; one machine, no cluster",
-    lambda place: [sys.executable, str(PROGRAMS / "delta_rs.py"), *_where(place)],
+    by(lambda place: [sys.executable, str(PROGRAMS / "delta_rs.py"), *_where(place)]),
+)
+DAG = Contender(
+    "draindown, DAG",
+    "the same as tasks of a DAG run, each with a spark-submit of its own, in an Airflow that stands: from the trigger "
+    "to the end of the run; CPU of all Airflow's processes meanwhile, with what they burn when idle",
+    standing.dag_run,
+    keeps_refused=True,
+    standing=standing.airflow,
 )
 ON_SPARK = (HAND_WRITTEN, TUNED, DRAIN, ALL)

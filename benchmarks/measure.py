@@ -1,11 +1,11 @@
-"""What a command costs: wall time, CPU time of all it started, and the memory of its largest process."""
+"""What a run costs: wall time, CPU time of all it started, and the memory of its largest process."""
 
 from __future__ import annotations
 
-import ctypes
-import os
+import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -14,15 +14,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+import psutil  # type: ignore[import-untyped]
+
+from benchmarks import meter
+
 Result = TypeVar("Result")
 
-_SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
-_LINGER = 30.0  # seconds an orphan may take to end
+_LOOK = 0.5  # seconds between two looks at the memory of all processes
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process and all it started cost."""
+    """What a run and all it started cost."""
 
     wall_s: float
     cpu_s: float
@@ -32,34 +35,56 @@ class Cost:
 
 
 def apart(work: Callable[..., Result], *args: object, **more: object) -> Result:
-    """Do it in a process of its own: what this one once held would count as memory of every contender it forks."""
+    """Do it in a process of its own, which gives back all memory and may change its environment."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(work, *args, **more).result()
 
 
 def measured(command: list[str], env: Mapping[str, str], home: Path) -> Cost:
     """Run a command to its end, orphans included; what it prints goes to `out.txt` and `err.txt` in `home`."""
-    with (home / "out.txt").open("wb") as out, (home / "err.txt").open("wb") as err:
-        started = time.monotonic()
-        main = subprocess.Popen(command, env=env, cwd=home, stdout=out, stderr=err)
-        _, status, spent = os.wait4(main.pid, 0)
+    metered = [sys.executable, "-I", meter.__file__, str(home), *command]
+    done = subprocess.run(metered, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    return Cost(**json.loads(done.stdout))
+
+
+def watched(work: Callable[[], int]) -> Cost:
+    """What the processes below this one spend while `work` goes on, which gives an exit code; this one's own is free.
+
+    For work that others do who stand already. Their orphans must become ours (`meter.adopt_orphans`), or the CPU time
+    of those is missing. Memory is looked at twice a second.
+    """
+    seen, ended = [0], threading.Event()
+    watcher = threading.Thread(target=_watch, args=(seen, ended))
+    before, started = _cpu(), time.monotonic()
+    watcher.start()
+    try:
+        code = work()
         wall = time.monotonic() - started
-    main.returncode = os.waitstatus_to_exitcode(status)
-    cpu, rss = spent.ru_utime + spent.ru_stime, spent.ru_maxrss
-    until = time.monotonic() + _LINGER
-    while time.monotonic() < until:
+    finally:
+        ended.set()
+        watcher.join()
+    return Cost(round(wall, 2), round(_cpu() - before, 2), max(seen) // 1024**2, code)
+
+
+def _watch(seen: list[int], ended: threading.Event) -> None:
+    while not ended.wait(_LOOK):
+        for process in psutil.Process().children(recursive=True):
+            try:
+                seen[0] = max(seen[0], process.memory_info().rss)
+            except psutil.NoSuchProcess:
+                continue
+
+
+def _cpu() -> float:
+    """CPU seconds of all processes below this one that live, with those of children they waited for, as we did."""
+    while True:
+        below = psutil.Process().children(recursive=True)
         try:
-            pid, _, spent = os.wait4(-1, os.WNOHANG)
-        except ChildProcessError:
-            break
-        if pid:
-            cpu, rss = cpu + spent.ru_utime + spent.ru_stime, max(rss, spent.ru_maxrss)
-        else:
-            time.sleep(0.05)
-    return Cost(round(wall, 2), round(cpu, 2), rss // 1024, main.returncode)
-
-
-def adopt_orphans() -> None:
-    """Make orphaned grandchildren ours: a JVM whose parent left without waiting must not be missing from the bill."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+            times = [process.cpu_times() for process in below]
+        except psutil.NoSuchProcess:
+            continue
+        own = psutil.Process().cpu_times()
+        # one that ended between the two looks might count twice, or never
+        if {*below} == {*psutil.Process().children(recursive=True)}:
+            waited = own.children_user + own.children_system
+            return float(waited + sum(t.user + t.system + t.children_user + t.children_system for t in times))

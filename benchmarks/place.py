@@ -16,6 +16,10 @@ from draindown.demo import oracle as flights_oracle
 ROOT = Path(__file__).resolve().parent.parent
 
 
+class Failed(RuntimeError):
+    """Something that others build on failed."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """One kind of data: the pipeline that drains it, and who says what must come of it."""

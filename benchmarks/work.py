@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from benchmarks import changes
 from benchmarks.contenders import Contender, submit
 from benchmarks.measure import apart, measured
-from benchmarks.place import CHANGES, Place, Shape
+from benchmarks.place import CHANGES, Failed, Place, Shape
 from benchmarks.samples import Row, Sample
 from draindown import sparkconf
 
@@ -53,10 +54,6 @@ class Work:
     """SVG by file name without its ending."""
 
 
-class Failed(RuntimeError):
-    """A run that others build on failed."""
-
-
 @dataclass(frozen=True)
 class Bench:
     """Where a work is done: who takes part, how much, and a scratch directory."""
@@ -71,14 +68,14 @@ class Bench:
 
     def place(self, name: str, shape: Shape = CHANGES, landing: Path | None = None, seeded: int = 0) -> Place:
         """An empty place; `landing` where its input is there already."""
-        home = self.scratch / "runs" / name.replace(", ", "-").replace(" ", "-")
+        home = self.scratch / "runs" / re.sub(r"[^\w]+", "-", name)
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         return Place(shape, landing or home / "landing", home / "lake", home, seeded)
 
     def feed(self, sizes: Sequence[int]) -> list[Path]:
         """Files of change events with so many lines each, made once; in order of arrival."""
-        landing = self.scratch / f"feed-{len(sizes)}-{sizes[0]}-{sizes[-1]}"
+        landing = self.scratch / f"feed-{len(sizes)}-{sum(sizes)}-{sizes[0]}-{sizes[-1]}"
         if not landing.exists():
             say(f"writing {sum(sizes):,} events in {len(sizes):,} files")
             part = landing.with_name(f"{landing.name}.part")
@@ -89,9 +86,7 @@ class Bench:
 
     def run(self, contender: Contender, place: Place, kind: str, number: int = 1) -> Sample:
         """One run, measured."""
-        sample = Sample(
-            contender.name, kind, measured(contender.command(place), place.environment(), place.home), number
-        )
+        sample = Sample(contender.name, kind, contender.run(place), number)
         if sample.cost.exit_code:
             shutil.copy(place.home / "err.txt", place.home / f"failed-{number}.txt")
         tell(sample)

@@ -94,4 +94,5 @@ TINY = Work(
     _tiny,
     (*ON_SPARK, DELTA_RS),
     Asked(sizes=(_TINY_FILES,)),
+    chosen=("hand-written", "draindown, drain", "delta-rs"),
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.contenders import ALL, TUNED, Contender, submit
 from benchmarks.measure import measured
 from benchmarks.pictures import Chart, Line, lines
-from benchmarks.place import Place
+from benchmarks.place import Failed, Place
 from benchmarks.samples import Row, Sample, around, contenders, last_over_mean, of, ratio
-from benchmarks.work import FILE_ROWS, Asked, Bench, Failed, Finding, Work, result, tell
+from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work, result, tell
 from benchmarks.works.growth import grown, seeds
 from draindown import sparkconf
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.contenders import DRAIN, Contender, program
+from benchmarks.contenders import DRAIN, Contender, by, program
 from benchmarks.measure import apart
 from benchmarks.place import Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
@@ -21,7 +21,7 @@ _PER_CUT = 1_000
 _PLAN = Contender(
     "draindown, plan",
     "draindown plan: what a run would do, without a JVM",
-    lambda place: [program("draindown"), "--root", str(place.shape.root), "plan", place.shape.pipeline, "--json"],
+    by(lambda place: [program("draindown"), "--root", str(place.shape.root), "plan", place.shape.pipeline, "--json"]),
 )
 
 
