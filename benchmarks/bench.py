@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from benchmarks.contenders import Contender
 from benchmarks.meter import adopt_orphans
 from benchmarks.place import ROOT, Failed
+from benchmarks.provenance import provenance
 from benchmarks.publish import publish, section
 from benchmarks.samples import Sample
 from benchmarks.work import Asked, Bench, Work, say
@@ -78,7 +78,7 @@ def facts(size: Asked) -> dict[str, object]:
     """What must be known of a session to read its numbers."""
     sizes = {"sizes": " ".join(f"{one:,}" for one in size.sizes)} if size.sizes else {}
     machine = {"cores": os.cpu_count() or 0, "date": time.strftime("%Y-%m-%d")}
-    return {"fraction": size.fraction, "repeat": size.repeat, **sizes, **machine, "python": platform.python_version()}
+    return {"fraction": size.fraction, "repeat": size.repeat, **sizes, **machine, **provenance()}
 
 
 def failed(samples: Sequence[Sample], contenders: Sequence[Contender]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -53,18 +54,45 @@ def section(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) 
     about = "\n".join(f"- {c.name}: {c.note}" for c in work.contenders if any(s.contender == c.name for s in samples))
     told = ", ".join(f"{key} {value}" for key, value in facts.items())
     closing = f"Medians of whole processes in one session: {told}."
-    return "\n\n".join(part for part in (costs(samples), findings(work.findings(samples)), about, closing) if part)
+    parts = (costs(samples), findings(work.findings(samples)), about, closing)
+    return _placeless("\n\n".join(part for part in parts if part))
 
 
 def publish(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> None:
-    """Write the JSON with all samples, the pictures, and the section of docs/performance.md."""
+    """Write the JSON with all samples, the pictures, and the section of docs/performance.md, which links both."""
     RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{work.name}.json").write_text(_kept(work, samples, facts))
+    linked = f"Every run: [{work.name}.json](../benchmarks/results/{work.name}.json)."
+    shown = [_picture(name, svg) for name, svg in work.pictures(samples).items() if svg]
+    replace_section(PERFORMANCE, work.name, "\n\n".join([f"{section(work, samples, facts)} {linked}", *shown]))
+
+
+def _kept(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> str:
+    """The JSON: facts and summaries, then every sample, one on a line."""
     found = [asdict(finding) for finding in work.findings(samples)]
-    content = {"benchmark": work.name, **facts, "summary": summary(samples), "findings": found}
-    content["samples"] = [asdict(sample) for sample in samples]
-    (RESULTS / f"{work.name}.json").write_text(json.dumps(content, indent=2) + "\n")
-    shown = [_picture(name, svg) for name, svg in work.pictures(samples).items()]
-    replace_section(PERFORMANCE, work.name, "\n\n".join([section(work, samples, facts), *shown]))
+    content: dict[str, object] = {"benchmark": work.name, **facts}
+    content |= {"summary": summary(samples), "findings": found, "samples": [_sample(one) for one in samples]}
+    lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in content.items()]
+    return _placeless("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _value(value: object) -> str:
+    if not isinstance(value, list) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    return "[\n" + ",\n".join(f"    {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n  ]"
+
+
+def _sample(one: Sample) -> Row:
+    """A sample, flat and rounded; what it has not is left out."""
+    known = {"wrong_rows": one.wrong_rows, "quarantined": one.quarantined, "verdict": one.verdict}
+    facts = {name: round(value, 2) for name, value in one.facts.items()}
+    told = {name: value for name, value in known.items() if value} | ({"facts": facts} if facts else {})
+    return {"contender": one.contender, "kind": one.kind, "number": one.number, **asdict(one.cost), **told}
+
+
+def _placeless(text: str) -> str:
+    """The text without paths of this machine, such as errors name them."""
+    return re.sub(r"(?<![\w.\-)])(?:file:)?(?:/[\w.@+\-]+){2,}/?", "(a path)", text)
 
 
 def _picture(name: str, svg: str) -> str:
