@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import shutil
 import socket
 import sqlite3
@@ -28,8 +27,11 @@ from benchmarks.measure import Cost, watched
 from benchmarks.place import ROOT, Failed, Place
 from draindown.airflow.process import die_with_parent
 
-# the scheduler would offer its logs to the network
-PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
+sys.path.insert(0, str(ROOT / "scripts"))
+import airflow_local
+
+sys.path.remove(str(ROOT / "scripts"))
+
 _UP_SECONDS = 240.0
 _RUN_SECONDS = 3600.0
 _DOWN_SECONDS = 60.0  # for all parts to end by themselves
@@ -46,7 +48,7 @@ def airflow(place: Place) -> Iterator[None]:
         raise Failed(f"Airflow made no database: {migrated.stderr.decode(errors='replace')[-2000:]}")
     parts: list[subprocess.Popen[bytes]] = []
     try:
-        parts += [_started(place, settings, name) for name in PARTS]
+        parts += [_started(place, settings, name) for name in airflow_local.PARTS]
         _until(lambda: _ready(place, parts), _UP_SECONDS, f"Airflow does not stand: see its logs in {_home(place)}")
         yield
     finally:
@@ -94,16 +96,13 @@ def _settings(place: Place, project: Path) -> dict[str, str]:
     """The environment of every process of Airflow."""
     environ = place.environment()
     chosen = {"DRAINDOWN_AIRFLOW_HOME": str(_home(place)), "DRAINDOWN_AIRFLOW_PORT": str(_free_port())}
-    command = [sys.executable, str(ROOT / "scripts" / "airflow_local.py"), "env"]
-    printed = subprocess.run(command, env=environ | chosen, check=True, stdout=subprocess.PIPE, text=True).stdout
-    exports = [word.partition("=") for word in shlex.split(printed) if word != "export"]
     own = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(project / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(project / "plugins"),
         "DRAINDOWN_ROOT": str(project),
         "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}",
     }
-    return environ | {name: value for name, _, value in exports} | own
+    return environ | airflow_local.env(environ | chosen) | own
 
 
 def _free_port() -> int:
@@ -119,7 +118,7 @@ def _airflow(*words: str) -> list[str]:
 def _started(place: Place, settings: Mapping[str, str], name: str) -> subprocess.Popen[bytes]:
     with (_home(place) / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            _airflow(name, *PARTS[name]),
+            _airflow(name, *airflow_local.PARTS[name]),
             env=settings,
             cwd=place.home,
             stdin=subprocess.DEVNULL,

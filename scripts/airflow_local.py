@@ -1,8 +1,9 @@
 """Airflow on this machine, for looking around: SQLite, one process tree, loopback only, state under `.work/airflow`.
 
-    python scripts/airflow_local.py up | down | env
+    python scripts/airflow_local.py up | down | serve | env
 
-`env` prints the settings, for a shell: `eval "$(python scripts/airflow_local.py env)"`.
+`serve` is what `up` starts: Airflow in the foreground, until SIGINT or SIGTERM. `env` prints the settings, for a shell:
+`eval "$(python scripts/airflow_local.py env)"`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from draindown.airflow.process import die_with_parent
 from draindown.errors import DraindownError, TerminalError
 from draindown.exits import exit_for
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT_VARIABLE = "DRAINDOWN_AIRFLOW_PORT"
 USER = "admin"
+_SERVE = "serve"
 UP_SECONDS = 240
 DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
+PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
+"""Airflow's processes and their flags, as docker-compose.yaml deploys them: only the server listens. The scheduler, as
+`airflow standalone` starts it, would offer its logs on every interface."""
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -92,8 +98,7 @@ def down() -> None:
         print("Airflow does not run.")
         return
     print("Stopping Airflow ...", flush=True)
-    # SIGTERM would leave its children behind
-    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGTERM)
     if not _gone(pid, DOWN_SECONDS):
         os.killpg(pid, signal.SIGKILL)
         _gone(pid, 10)
@@ -104,18 +109,43 @@ def down() -> None:
 def _start(settings: Mapping[str, str]) -> None:
     with _log().open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "airflow", "standalone"],
+            [sys.executable, str(Path(__file__).resolve()), _SERVE],
             env={**os.environ, **settings, "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # a background job of a shell ignores SIGINT, and only SIGINT stops Airflow well
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         )
     _pid_file().write_text(str(process.pid))
     print(f"Starting Airflow, which takes half a minute; its log is {_log()}", flush=True)
+
+
+def serve() -> None:
+    """Run Airflow's parts until told to end, or one of them ends by itself: TerminalError `airflow-ended`."""
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    airflow = [sys.executable, "-m", "airflow"]
+    subprocess.run([*airflow, "db", "migrate"], check=True)
+    parts: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, flags in PARTS.items():
+            # a part that outlived this process would go on with nobody to end it
+            parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent)
+        while all(part.poll() is None for part in parts.values()):
+            time.sleep(0.5)
+        ended = {name: part.returncode for name, part in parts.items() if part.returncode is not None}
+        raise TerminalError("airflow-ended", tried="run Airflow", found=f"ended by itself: {ended}", next="make up")
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for part in reversed(parts.values()):  # the server last: tasks that end tell it so
+            part.send_signal(signal.SIGINT)  # SIGTERM orphans a scheduler's children
+            part.wait()
+
+
+def _leave(*_: object) -> None:
+    sys.exit(0)
 
 
 def _await_health(url: str) -> None:
@@ -166,7 +196,11 @@ def _running() -> int | None:
     except (OSError, ValueError):
         return None
     # the id may belong to another program by now
-    return pid if "standalone" in command and not command.startswith("Z") else None
+    return pid if _is_server(command) else None
+
+
+def _is_server(command: str) -> bool:
+    return f"{Path(__file__).name} {_SERVE}" in command and not command.startswith("Z")
 
 
 def _gone(pid: int, seconds: float) -> bool:
@@ -179,11 +213,11 @@ def _gone(pid: int, seconds: float) -> bool:
 
 
 def _pid_file() -> Path:
-    return home() / "standalone.pid"
+    return home() / "airflow.pid"
 
 
 def _log() -> Path:
-    return home() / "standalone.log"
+    return home() / "airflow.log"
 
 
 def _tail(path: Path, lines: int) -> str:
@@ -212,7 +246,7 @@ def _write_private(path: Path, text: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Do the one verb; errors say what helps."""
-    verbs = {"up": up, "down": down, "env": _print_env}
+    verbs = {"up": up, "down": down, _SERVE: serve, "env": _print_env}
     if len(argv) != 1 or argv[0] not in verbs:
         print(f"usage: airflow_local.py {' | '.join(verbs)}", file=sys.stderr)
         return 2

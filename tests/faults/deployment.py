@@ -32,12 +32,6 @@ import airflow_local
 
 sys.path.remove(str(ROOT / "scripts"))
 
-# only the api-server listens: the scheduler would offer its logs to the network
-PARTS: dict[str, tuple[str, ...]] = {
-    "api-server": (),
-    "scheduler": ("--skip-serve-logs",),
-    "dag-processor": (),
-}
 _PATIENCE = 240
 
 
@@ -78,12 +72,12 @@ class Airflow:
 
     def start(self, *names: str) -> None:
         """Start these parts, or all, and wait until Airflow says that it is well; what ran before was told to end."""
-        for name in names or PARTS:
+        for name in names or airflow_local.PARTS:
             if name in self._parts:
                 self._parts[name].wait(60)
             with (self.home / f"{name}.log").open("ab") as log:
                 self._parts[name] = subprocess.Popen(
-                    [sys.executable, "-m", "airflow", name, *PARTS[name]],
+                    [sys.executable, "-m", "airflow", name, *airflow_local.PARTS[name]],
                     env=self._environ,
                     cwd=self.project,
                     stdin=subprocess.DEVNULL,
