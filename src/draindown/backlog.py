@@ -10,7 +10,7 @@ from typing import Any
 
 from draindown import damage, evidence, gate, intake, known, ledger_table, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
-from draindown.cuts import forecast
+from draindown.cuts import forecast, unpacked
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
@@ -131,13 +131,14 @@ def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
     refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
     refuse_behind(layout, number)
     waiting = seen.backlog(now)
-    bound = _bound(request)
-    batches = seen.cuts.cuts + forecast(layout, request.flow_spec.source, seen.new, bound)
+    source, bound = request.flow_spec.source, _bound(request)
+    batches = seen.cuts.cuts + forecast(layout, source, seen.new, bound)
     part = _part(
         request,
         _why_drain(layout, seen, ledger),
         backlog=waiting,
         batches=batches,
+        unpacked=seen.cuts.raw_bytes + unpacked(layout, source, seen.new),
         seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )

@@ -22,6 +22,8 @@ KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
 """A run's reports stay while the run is among the newest, or young."""
 
+_LITTLE = 128 * 1024**2  # unpacked bytes; on more the JVM's second compiler pays for itself
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -101,7 +103,7 @@ class CompactPart(_Frozen):
 
 
 class PlanPart(_Frozen):
-    """What a run would do now. `batches` and `seconds` are forecasts; `seconds` is None without history.
+    """What a run would do now. Forecasts: `batches`, `unpacked` (bytes), and `seconds`, None without history.
 
     Where `replay` says what would be read again, `backlog` is what is left of that.
     """
@@ -109,11 +111,17 @@ class PlanPart(_Frozen):
     backlog: Backlog
     replay: str = ""
     batches: int = 0
+    unpacked: int = 0
     seconds: float | None = None
     drain: bool = False
     check: bool = False
     compact: bool = False
     reasons: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def is_little(self) -> bool:
+        """Whether a driver that starts fast is done before one that works fast."""
+        return self.batches <= 1 and self.unpacked <= _LITTLE
 
 
 class StepReport(_Frozen):

@@ -89,7 +89,7 @@ class StepOperator(SparkSubmitOperator):
             request = _request(self.spec, self.flow, self.step, context)
             part = self._planned(context)
             self._skip_unless_wanted(part, request)
-            self.prepare(request, short=self.step != "drain" or (part is not None and part.batches <= 1))
+            self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
         except DraindownError as error:
             fail(error)
         started = reports.now()

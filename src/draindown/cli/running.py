@@ -69,7 +69,7 @@ def run(
     work = [(name, _plan(this, name)) for name in flows(spec, flow)]
     wanted = [(name, [step for step in asked if asked[step] and getattr(part, step)]) for name, part in work]
     if any(todo for _, todo in wanted):
-        with _spark(this, short=sum(part.batches for _, part in work) <= 1) as spark:
+        with _spark(this, short=all(part.is_little for _, part in work)) as spark:
             for name, todo in wanted:
                 if not all(_step(this, name, step, spark) for step in todo):
                     break
