@@ -25,9 +25,8 @@ def _measure(bench: Bench) -> list[Sample]:
     """Who needs servers is alone with them, as what they burn would be in everybody's runs; commands take turns."""
     files = bench.feed([bench.rows()] * _FILES_BEFORE + [bench.rows(_ROWS)] * bench.asked.repeat)
     commands = [c for c in bench.contenders if not c.standing]
-    served = [
-        [c] for c in bench.contenders if c.standing
-    ]  # first: servers that don't start are no loss of an hour then
+    # first: servers that don't start are no loss of an hour then
+    served = [[c] for c in bench.contenders if c.standing]
     samples = [sample for group in (*served, commands) for sample in _series(bench, group, files)]
     order = [c.name for c in bench.contenders]
     return sorted(samples, key=lambda sample: order.index(sample.contender))
