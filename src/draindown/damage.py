@@ -67,11 +67,21 @@ def put_aside(layout: FlowLayout, generation: int) -> list[str]:
     """Move damaged tables out of the way of a new generation, as a whole; returns where they are now."""
     moved = []
     for path in damaged(layout):
-        aside = Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
+        aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)
         Path(path).rename(aside)
         moved.append(str(aside))
     return moved
+
+
+def put_aside_last(layout: FlowLayout, path: str) -> int:
+    """The newest generation that began without a table, because its reset put it aside; 0 if none did."""
+    known = Path(layout.aside(0)).parent.glob("[0-9]*")
+    return max((int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0)
+
+
+def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
+    return Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
 
 
 def _tables(layout: FlowLayout) -> tuple[str, ...]:

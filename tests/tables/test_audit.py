@@ -465,6 +465,40 @@ def test_lines_do_not_depend_on_chunks(content: bytes, chunk: int) -> None:
     assert list(lines(io.BytesIO(content), chunk)) == expected
 
 
+def _read_again(world: World) -> None:
+    """Generation 2 reads both files again; what it refuses is all that the quarantine holds."""
+    first, second = world.committed
+    nothing = {"generation": 2, "inserted": 0, "updated": 0, "deleted": 0, "remembered": 0}
+    world.committed += [
+        replace(first, **nothing, duplicate=1, superseded=2),
+        replace(second, **nothing, duplicate=3, superseded=2),
+    ]
+    world.refused = [world.row(0, 4, '{"id": "c", "n', generation=2)]
+    write_json(world.spec.layout("f").generation, {"generation": 2, "cards": {}})
+
+
+def test_a_quarantine_that_a_reset_put_aside_took_older_refusals_with_it(world: World) -> None:
+    _read_again(world)
+    layout = world.spec.layout("f")
+    Path(layout.aside(2), "quarantine", "f").mkdir(parents=True)
+    found = world.audit()
+    assert found.residues == []
+    assert any("what 1 batch before generation 2 refused" in words for words in found.unlooked)
+
+
+def test_a_quarantine_that_lost_rows_in_silence_is_found(world: World) -> None:
+    _read_again(world)
+    assert world.kinds() >= {"quarantine-count"}
+
+
+def test_a_row_that_only_the_new_generation_refuses_was_let_through_before(world: World) -> None:
+    _read_again(world)
+    Path(world.spec.layout("f").aside(2), "quarantine", "f").mkdir(parents=True)
+    world.committed[3] = replace(world.committed[3], quarantined=1, duplicate=2, reasons={"rule:x": 1})
+    world.refused.append(world.row(1, 3, '{"id": "d", "n": 1}', generation=2, batch=1, reason="rule:x"))
+    assert world.kinds() == set()
+
+
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, keyed: bool) -> None:

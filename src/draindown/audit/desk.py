@@ -36,6 +36,7 @@ class Desk:
     unfinished: tuple[int, int] | None = None
     lost: list[BatchRow] = field(default_factory=list)
     accepted_before: set[str] = field(default_factory=set)
+    refused_since: int = 0
     without: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:

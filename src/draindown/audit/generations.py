@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown import tables
+from draindown import damage, tables
 from draindown.audit.desk import Desk, is_commit_of, of_source, origin_of
 from draindown.audit.rebuilds import swaps
 from draindown.ledger import BatchRow, Place
@@ -27,6 +27,13 @@ def generations_of(desk: Desk) -> None:
         what = count(len(desk.lost), "batch", "batches")
         desk.unlooked.append(
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
+        )
+    desk.refused_since = damage.put_aside_last(desk.layout, desk.layout.quarantine)
+    older = sum(batch.generation < desk.refused_since and batch.quarantined > 0 for batch in of_source(desk))
+    if older:
+        desk.unlooked.append(
+            f"what {count(older, 'batch', 'batches')} before generation {desk.refused_since} refused: "
+            "the quarantine was damaged, and put aside"
         )
     _let_through_before(desk)
 
@@ -72,7 +79,10 @@ def _let_through_before(desk: Desk) -> None:
     """A row that was first refused when its file was read again had been let through, and is in the table."""
     cut_of = {row["path"]: row["cut"] for row in _intake(desk)}
     earliest: dict[int, int] = {}
+    refused_again = {batch.cut: batch.reasons for batch in of_source(desk) if batch.generation == desk.refused_since}
     for batch in of_source(desk):
+        if batch.generation < desk.refused_since and refused_again.get(batch.cut) == batch.reasons:
+            continue  # the same rows, whose first refusal went with the quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
         first = earliest.get(cut_of.get(row["file"], -1))

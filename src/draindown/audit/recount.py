@@ -224,6 +224,8 @@ def _quarantine(desk: Desk) -> None:
         why = ":".join(filter(None, (row["reason"], row["field"])))
         reasons.setdefault((row["generation"], origin_of(row), row["batch"]), Counter())[why] += 1
     for batch in [b for b in desk.batches + desk.lost if b.origin != "quarantine"]:
+        if batch.generation < desk.refused_since:
+            continue
         kept = reasons.pop(batch.place, Counter())
         refused = kept.total() + refused_before(desk, batch, batch.quarantined - kept.total())
         desk.expect("quarantine-count", where_of(batch), batch.quarantined, refused, "ledger against quarantine")
