@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from draindown import checkpoint, intake, known, ledger_table, quarantine, tables, withdrawn
+from draindown import checkpoint, damage, intake, known, ledger_table, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.generations import Taken, app_id, shown, without
@@ -136,8 +136,10 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
 
     Records as released what a batch applied of rows that were refused before, also one that died before it could, and
     removes rows of a withdrawal that never left the target. Call it under the lease, before the next such batch and
-    before anybody decides about rows. `reached` is told looked, cleaned and released.
+    before anybody decides about rows. `reached` is told looked, cleaned and released. Raises TerminalError
+    `table-damaged`.
     """
+    damage.refuse(layout)
     withdrawn.clean(layout, reached=reached)
     reached("cleaned")
     pending = read_json(layout.replaying)
