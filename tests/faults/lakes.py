@@ -276,13 +276,16 @@ def killed(trial: Trial, home: Path, place: tuple[str, int], **entry: Any) -> No
 
 
 def gone(pid: int, patience: float = 60) -> bool:
-    """Whether the process ends in time. A zombie has ended: whoever should collect it may be dead."""
+    """Whether the process ends in time, locks and all. A zombie has ended, as whoever should collect it may be dead;
+    but only without its other threads, which hold its files until they have ended too.
+    """
     until = time.monotonic() + patience
     while time.monotonic() < until:
         try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1:
                 return True
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.02)
     return False

@@ -203,7 +203,7 @@ def test_a_few_rounds_of_everything(tmp_path: Path, spark: SparkSession) -> None
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_many_rounds_of_everything(tmp_path: Path, spark: SparkSession) -> None:
     soak = _soak(tmp_path, spark, _ROUNDS, seed=1)
     assert not lakes.wrong(soak.keyed) + lakes.wrong(soak.witness)

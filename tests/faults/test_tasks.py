@@ -88,7 +88,7 @@ def test_task_that_dies_counts_nothing_twice(tmp_path: Path, spark: SparkSession
 _HUNGRY = """
 def tidy(df):
     one = (F.col("region") == "r{batch}") & (F.col("a") == 5)
-    greedy = F.length(F.repeat(F.lit("x"), F.when(one, 300_000_000).otherwise(1)))
+    greedy = F.length(F.repeat(F.lit("x"), F.when(one, 480_000_000).otherwise(1)))
     return df.withColumn("part", F.when(greedy > 0, F.lit("eaten")))
 """
 
@@ -118,7 +118,7 @@ def test_too_little_memory_is_red_and_more_is_right(tmp_path: Path, spark: Spark
     for batch, place in enumerate(lakes.PLACES, 1):
         landing = _hungry(tmp_path / place, batch)
         entry = {"home": str(landing.home), "flow": lakes.FLOW | {"transform": "hungry.tidy"}}
-        trial = Trial("F8", f"{place} batch, heap", "a value of 300 MB in a heap of 512 MB")
+        trial = Trial("F8", f"{place} batch, heap", "a value of 480 MB in a heap of 512 MB")
         driver = Driver(landing.home, entry, DRAINDOWN_DRIVER_MEMORY="512m")
         code = driver.wait()
         outcome = driver.outcome()

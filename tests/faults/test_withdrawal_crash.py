@@ -96,7 +96,8 @@ def killed(home: Path) -> Path:
     assert quarantine.counts(landing.layout).open == WITHDRAWN[step]
     assert len(landing.rows()) == 3 - WITHDRAWN[step]
     assert len(landing.quarantine()) == 2  # in the first gap, too
-    landing.deliver(json.dumps({"id": "x", "seq": 5, "a": -1}), json.dumps({"id": "y", "seq": 6, "a": 1}))
+    newer = [json.dumps({"id": "x", "seq": 5, "a": -1}), json.dumps({"id": "y", "seq": 6, "a": 1})]
+    landing.deliver(*newer, name="later.json")
     return home
 
 

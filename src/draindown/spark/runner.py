@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime
 from typing import NoReturn
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -26,6 +29,8 @@ from draindown.wording import printable_lines
 
 _HEAP_EXHAUSTED = 52
 """How Spark ends a JVM in which a task found no memory."""
+
+_ENDING_SECONDS = 30.0
 
 Work = Callable[[Request, SparkSession, Stop], StepReport]
 """One step: what to do with a request and a session."""
@@ -78,7 +83,7 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
 
 def _foreseen(error: Exception, request: Request) -> Exception:
     """The error to report: the one raised, or where the heap was too small one that says so."""
-    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _jvm_ended() == _HEAP_EXHAUSTED):
+    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _exhausted(error)):
         return error
     heap = sparkconf.heap()
     return TerminalError(
@@ -94,10 +99,15 @@ def _foreseen(error: Exception, request: Request) -> Exception:
     )
 
 
-def _jvm_ended() -> int | None:
-    """The exit code of the JVM, if one was started here and has ended."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    return None if process is None else process.poll()
+def _exhausted(error: Exception) -> bool:
+    """Whether the JVM, if one was started here, ended because its heap was full."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    if isinstance(error, (ConnectionError, Py4JNetworkError)):  # it answers no more; its exit takes a moment longer
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING_SECONDS)
+    return process.poll() == _HEAP_EXHAUSTED
 
 
 def failed(request: Request, error: Exception, started: datetime) -> StepReport:
