@@ -18,8 +18,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 _TITLES = {
     "kind": "run", "contender": "", "wall_s": "wall s", "wall_s_ratio": "ratio", "cpu_s": "CPU s",
-    "cpu_s_ratio": "ratio", "rss_mb": "largest process MB", "last_first": "last runs / first",
-    "wrong_rows": "wrong rows", "quarantined": "refused rows kept",
+    "cpu_s_ratio": "ratio", "rss_mb": "largest process MB", "rss_mb_ratio": "ratio",
+    "last_first": "last runs / first", "wrong_rows": "wrong rows", "quarantined": "refused rows kept",
 }  # fmt: skip
 
 

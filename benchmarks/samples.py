@@ -92,7 +92,9 @@ def _row(kind: str, name: str, samples: Sequence[Sample]) -> Row:
         row[f"{what}_ratio"] = ratio(median(group, what), median(base, what)) if base else None
     row["last_first"] = last_first(group)
     row["failed"] = sum(s.cost.exit_code != 0 for s in group)
-    return row | {"wrong_rows": _wrong(own), "quarantined": max(s.quarantined for s in own)}
+    # where the oracle was asked after other runs only, their result says it of these too
+    judged = [s for s in group if s.verdict] or own
+    return row | {"wrong_rows": _wrong(judged), "quarantined": max(s.quarantined for s in judged)}
 
 
 def _wrong(own: Sequence[Sample]) -> int | str:
