@@ -28,7 +28,7 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
                 found=f"{sys.executable} has no ensurepip module",
                 next=f"sudo apt-get install {name}   # or your system's name for it",
             )
-        return sys.executable
+        return _outside_environments()
     for minor in range(11, 15):
         found = which(f"python3.{minor}")
         if found and quiet([found, "-c", "import ensurepip, venv"]).returncode == 0:
@@ -40,6 +40,11 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
         found=f"{sys.executable} is {'.'.join(map(str, version))}, and PATH has no newer one",
         next=["make setup PYTHON=/path/to/python3.11", "sudo apt-get install python3.11 python3.11-venv"],
     )
+
+
+def _outside_environments():
+    """This Python by the name that is no link: in an activated `.venv`, its `python3` is what set-up replaces."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def find_java(environ=os.environ):

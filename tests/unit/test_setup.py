@@ -51,6 +51,16 @@ def fake_java(home: Path, banner: str) -> Path:
 # --- prerequisites
 
 
+def test_an_activated_environment_is_not_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real, link = tmp_path / "python3.11", tmp_path / "python3"
+    real.touch()
+    link.symlink_to(real)
+    for base in (link, real):  # as the system's Python names itself, and as one in an environment names the system's
+        monkeypatch.setattr(sys, "_base_executable", str(base))
+        monkeypatch.setattr(sys, "executable", "/project/.venv/bin/python3")
+        assert preflight.choose_python((3, 11)) == str(real)
+
+
 def test_java_home_wins_over_path(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "jdk", 'openjdk version "21.0.2" 2024-01-16')
     other = fake_java(tmp_path / "old", 'java version "1.8.0_292"')
