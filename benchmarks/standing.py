@@ -133,11 +133,7 @@ def _ready(place: Place, parts: list[subprocess.Popen[bytes]]) -> bool:
     """Whether Airflow is well and has read the DAG. Raises Failed if a part of it ended."""
     if any(part.poll() is not None for part in parts):
         raise Failed(f"a part of Airflow ended: see its logs in {_home(place)}")
-    try:
-        health = _asked(place, "/api/v2/monitor/health")
-    except OSError:
-        return False
-    well = all((health.get(name) or {}).get("status") == "healthy" for name in ("metadatabase", "scheduler"))
+    well = airflow_local.healthy((_home(place) / "url").read_text())
     return well and bool(_rows(place, "select 1 from dag where dag_id = ? and is_paused = 0", place.shape.name))
 
 
@@ -196,10 +192,10 @@ def _token(place: Place) -> str:
     return str(_asked(place, "/auth/token", login)["access_token"])
 
 
-def _asked(place: Place, path: str, content: Mapping[str, Any] | None = None, token: str = "") -> dict[str, Any]:
-    """What the server answers: to a GET, or to a POST of some content. Raises OSError."""
+def _asked(place: Place, path: str, content: Mapping[str, Any], token: str = "") -> dict[str, Any]:
+    """What the server answers to a POST of some content. Raises OSError."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    body = None if content is None else json.dumps(content).encode()
+    body = json.dumps(content).encode()
     request = urllib.request.Request((_home(place) / "url").read_text() + path, body, headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return dict(json.load(answer))

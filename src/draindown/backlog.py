@@ -10,7 +10,7 @@ from typing import Any
 
 from draindown import damage, evidence, gate, intake, known, ledger_table, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
-from draindown.cuts import forecast, unpacked
+from draindown.cuts import forecast
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
@@ -18,10 +18,9 @@ from draindown.ledger import from_commit
 from draindown.listing import Listing, SourceFile, list_source
 from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
 from draindown.request import Request
-from draindown.sizing import Bound, bound_for, loads
+from draindown.sizing import bound_now
 from draindown.wording import count
 
-_HEAP = 1024**3  # Spark's own default, where the flow has no history: a plan doesn't know the driver's
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
 
@@ -131,24 +130,19 @@ def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
     refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
     refuse_behind(layout, number)
     waiting = seen.backlog(now)
-    source, bound = request.flow_spec.source, _bound(request)
-    batches = seen.cuts.cuts + forecast(layout, source, seen.new, bound)
+    source = request.flow_spec.source
+    expected = forecast(layout, source, seen.new, bound_now(layout, source))
+    batches = seen.cuts.cuts + expected.cuts
     part = _part(
         request,
         _why_drain(layout, seen, ledger),
         backlog=waiting,
         batches=batches,
-        unpacked=seen.cuts.raw_bytes + unpacked(layout, source, seen.new),
+        unpacked=seen.cuts.raw_bytes + expected.bytes,
         seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
     return part, seen.findings
-
-
-def _bound(request: Request) -> Bound:
-    """How large a batch will be, as far as a plan can know: by the heap of the newest batch, if there was one."""
-    known_loads = loads(request.layout)
-    return bound_for(request.flow_spec.source, known_loads[-1].heap_bytes if known_loads else _HEAP, known_loads)
 
 
 def _part(request: Request, drain: str, *, idle: str, **found: Any) -> PlanPart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from draindown import known
 from draindown.layout import FlowLayout
@@ -16,6 +17,14 @@ SHAPES_PER_CUT = 32
 
 _GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
 _COLUMNAR_RATIO = 3.0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How many cuts, and how many bytes unpacked."""
+
+    cuts: int
+    bytes: int
 
 
 def cut(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list[Verified], None, None]:
@@ -39,14 +48,10 @@ def cut(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list
         yield group
 
 
-def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound) -> int:
-    """How many cuts files will give that nobody has read yet, by what earlier ones unpacked to."""
-    return sum(1 for _ in cut(_guesses(layout, source, files), lambda: bound))
-
-
-def unpacked(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]) -> int:
-    """How many bytes such files will unpack to, by the same guess."""
-    return sum(file.raw_bytes for file in _guesses(layout, source, files))
+def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound) -> Forecast:
+    """What files will come to that nobody has read yet, by what earlier ones unpacked to."""
+    guesses = list(_guesses(layout, source, files))
+    return Forecast(sum(1 for _ in cut(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses))
 
 
 def _guesses(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]) -> Iterator[Verified]:

@@ -32,11 +32,10 @@ _REDELIVER = "deliver the new content under another name; it is read then"
 
 @dataclass(frozen=True)
 class Taken:
-    """What an intake did so far. `bytes` on disk; `parked` counts newly parked files."""
+    """What an intake did so far. `parked` counts newly parked files."""
 
     cuts: int
     files: int
-    bytes: int
     parked: int
     findings: tuple[Finding, ...]
 
@@ -117,7 +116,7 @@ class Intake:
         self._bound: Bound | None = None
         self._groups = cut(self._readable(progress), self._bounded)
         self._over = False
-        self._cuts = self._files = self._bytes = 0
+        self._cuts = self._files = 0
 
     def _readable(self, progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
         yield from self._run.readable(self.new, progress)
@@ -144,12 +143,11 @@ class Intake:
         # the cut after those that were looked at: files that another driver took in since are not taken in again
         known.append_cut(self._layout, files, self._now, self._before + self._cuts + 1)
         self._cuts, self._files = self._cuts + 1, self._files + len(files)
-        self._bytes += sum(file.size for file in files)
 
     @property
     def taken(self) -> Taken:
         """What it did so far."""
-        return Taken(self._cuts, self._files, self._bytes, self._run.parked, tuple(self._run.findings))
+        return Taken(self._cuts, self._files, self._run.parked, tuple(self._run.findings))
 
     def close(self) -> None:
         """Let go of the files that are being judged."""

@@ -16,6 +16,7 @@ from draindown.units import show_size
 FILES_PER_CUT = 2000
 """Files of one batch at most: each costs the engine a task or part of one, however small it is."""
 
+_SPARKS_HEAP = 1024**3
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
 _HEAP_SHARE = 8  # of unpacked bytes, where nothing is known: rows take two or three times as much
 _KEPT_SHARE = 4  # of the heap, for the rows of a batch and their fates; Spark leaves less than half for both
@@ -85,6 +86,12 @@ def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) 
     return Bound(size, FILES_PER_CUT, memory)
 
 
+def bound_now(layout: FlowLayout, source: FilesSource, heap_bytes: int | None = None) -> Bound:
+    """The same for a flow as it is. A heap that is not known is that of its newest batch, or Spark's default."""
+    newest = loads(layout)
+    return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
+
+
 def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
     usual = heap // _HEAP_SHARE
     if not loads:
@@ -108,7 +115,7 @@ def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
         (heap // _LARGEST_SHARE, f"heap {wording.size(heap)} / {_LARGEST_SHARE}"),
     ]
     if slowest.seconds:
-        in_time = int(slowest.raw_bytes * _LONGEST / slowest.seconds)
+        in_time = int(min(slowest.raw_bytes * _LONGEST / slowest.seconds, _CEILING))
         choices.append((in_time, f"what takes {_LONGEST / 60:.0f} minutes"))
     size, why = min(choices)
     return (size, why) if size > usual else (usual, f"heap {wording.size(heap)} / {_HEAP_SHARE}")

@@ -176,8 +176,8 @@ def _drained(
     sized by what these weighed, and rows are in the table long before the last file was looked at.
     """
     source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
-    bound = sizing.bound_for(source, heap, sizing.loads(layout))
-    much = sizing.is_adaptive(source) and cuts.unpacked(layout, source, inlet.new) > _FEW * bound.bytes
+    bound = sizing.bound_now(layout, source, heap)
+    much = sizing.is_adaptive(source) and cuts.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
     left = inlet.take(bound, 1 if much else None)
     before = backlog.backlog(request, started)
     state.progress(f"{wording.count(before.files, 'file')} waiting, {bound.reason}")
@@ -185,7 +185,7 @@ def _drained(
     bounded = _stream(spark, layout, state) if before.files else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
-        bound = sizing.bound_for(source, heap, sizing.loads(layout))
+        bound = sizing.bound_now(layout, source, heap)
         taken, portion = inlet.taken.cuts, min(portion * _GROWTH, _LARGEST)
         left = inlet.take(bound, portion)
         if count := inlet.taken.cuts - taken:
