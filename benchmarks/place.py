@@ -78,4 +78,8 @@ def _changes(place: Place, keeps: bool) -> Verdict:
 
 
 FLIGHTS = Shape("flights", ROOT, "flights", _flights)
-CHANGES = Shape("changes", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "changes.yaml"), _changes)
+CHANGES, BY_DAY = (
+    Shape("changes", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / f"{pipeline}.yaml"), _changes)
+    for pipeline in ("changes", "days")
+)
+"""The change events into a table without partitions, and into one with a partition per day."""

@@ -11,7 +11,7 @@ from benchmarks.commits import newest_merge
 from benchmarks.contenders import ALL, DRAIN, TUNED, Contender
 from benchmarks.measure import apart
 from benchmarks.pictures import Bar, Chart, bars
-from benchmarks.place import Place
+from benchmarks.place import BY_DAY, Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work
 
@@ -35,7 +35,7 @@ def grown(bench: Bench, contender: Contender, name: str, seeded: int) -> Place:
     what came by other hands it judges whole, once. For the others the table is made of the rows. Either way it is
     partitioned by day, one file per day, with deletion vectors.
     """
-    place = bench.place(name, seeded=seeded)
+    place = bench.place(name, BY_DAY, seeded=seeded)
     first = replace(ALL, name=contender.name) if contender.ours else contender
     if not contender.ours:
         bench.seed(place)

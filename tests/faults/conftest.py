@@ -13,9 +13,12 @@ from tests.faults.lakes import Control
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session with Delta and two cores; a task may fail three times before its job does."""
-    started = session("draindown-faults", master="local[2,4]", short=True)
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session with Delta and two cores; a task may fail three times before its job does.
+
+    The campaign keeps it for an hour, so there it is one that becomes fast, not one that starts fast.
+    """
+    started = session("draindown-faults", master="local[2,4]", short="not campaign" in request.config.option.markexpr)
     yield started
     started.stop()
 

@@ -1,4 +1,5 @@
-"""The table of the campaign: `python -m tests.faults.score [RESULTS]` writes it into docs/guarantees.md.
+"""The table of the campaign, and what the soak found: `python -m tests.faults.score [RESULTS]` writes both into
+docs/guarantees.md, or the one that there are results of; the other stays as it is.
 
 A case is as good as its worst trial. Exit 1, after writing, if a case is missing or below 0.5, or all together are
 below 0.9 on average. A case that could not be tried here is named, with the reason, and counts for nothing.
@@ -18,7 +19,7 @@ from tests.faults.cases import CASES, Case
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guarantees.md"
-BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+TABLE, SOAK = "faults", "soak"
 LEAST, AVERAGE = 0.5, 0.9
 
 Result = Mapping[str, Any]
@@ -36,11 +37,11 @@ def read(lines: Iterable[str]) -> dict[str, list[Result]]:
     return cases
 
 
-def soak(lines: Iterable[str]) -> str:
-    """What the longest soak found, in a sentence; of several of that length the newest counts."""
+def soak(lines: Iterable[str]) -> str | None:
+    """What the longest soak found, in a sentence; of several of that length the newest counts. None without one."""
     found = [line["soak"] for line in map(json.loads, lines) if "soak" in line]
     if not found:
-        return "Soak: not run."
+        return None
     long = max(reversed(found), key=lambda one: int(one["rounds"]))
     first, last = long["batch_seconds"]
     faults = ", ".join(f"{name} {count}" for name, count in sorted(long["fired"].items()))
@@ -120,24 +121,36 @@ def _cells(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def place(page: str, text: str) -> str:
-    """The page with `text` between its markers."""
-    before, found, rest = page.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    assert found and closed, f"{PAGE} has no markers"
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+def place(page: str, part: str, text: str) -> str:
+    """The page with `text` between the markers of `part`."""
+    begin, end = markers(part)
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    assert found and closed, f"{PAGE} has no markers for {part}"
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def markers(part: str) -> tuple[str, str]:
+    """What stands before and after a generated part of the page."""
+    return f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
 
 
 def main(results: Path) -> int:
-    """Write the table; the exit code."""
+    """Write what there is; the exit code."""
     lines = results.read_text().splitlines() if results.exists() else []
-    cases = read(lines)
-    PAGE.write_text(place(PAGE.read_text(), f"{table(cases)}\n\n{soak(lines)}"))
-    wrong = verdict(cases)
+    cases, rounds = read(lines), soak(lines)
+    parts = ({TABLE: table(cases)} if cases else {}) | ({SOAK: rounds} if rounds else {})
+    if not parts:
+        print(f"{results} holds no results; run tests/faults, then this again", file=sys.stderr)
+        return 1
+    for part, text in parts.items():
+        PAGE.write_text(place(PAGE.read_text(), part, text))
+    wrong = verdict(cases) if cases else []
     skipped = [f"{case}: {found['skipped']}" for case in CASES for found in cases.get(case, ()) if "skipped" in found]
     for words in (*(f"NOT TRIED {one}" for one in skipped), *wrong):
         print(words, file=sys.stderr)
-    print(f"{PAGE.relative_to(ROOT)}: {sum(len(tried(found)) for found in cases.values())} trials")
+    trials = sum(len(tried(found)) for found in cases.values())
+    print(f"{PAGE.relative_to(ROOT)}: {', '.join(parts)}, {trials} trials")
     return 1 if wrong else 0
 
 

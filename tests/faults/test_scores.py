@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,17 +75,41 @@ def test_case_that_can_not_be_tried_is_named_and_counts_for_nothing() -> None:
 
 
 def test_table_is_put_between_its_markers_and_stays_a_table() -> None:
-    page = f"before\n{score.BEGIN}\nOUTDATED\n{score.END}\nafter\n"
-    new = score.place(page, score.table(score.read([result("F1", 1)])))
+    begin, end = score.markers(score.TABLE)
+    page = f"before\n{begin}\nOUTDATED\n{end}\nafter\n"
+    new = score.place(page, score.TABLE, score.table(score.read([result("F1", 1)])))
     assert new.startswith("before\n") and new.endswith("\nafter\n")
     assert "OUTDATED" not in new
     rows = [line for line in new.splitlines() if line.startswith("| ")]
     assert {row.count(" | ") for row in rows} == {8}
-    assert score.place(new, score.table(score.read([result("F1", 1)]))) == new
+    assert score.place(new, score.TABLE, score.table(score.read([result("F1", 1)]))) == new
 
 
-def test_the_page_has_a_place_for_the_table() -> None:
+def _soaked(rounds: int) -> str:
+    facts = {"rounds": rounds, "seconds": 60, "seed": 1, "batches": 9, "batch_seconds": [2, 3], "table_files": 4}
+    return json.dumps({"soak": facts | {"rows": 5, "fired": {"lease held": rounds}}})
+
+
+def test_only_what_there_are_results_of_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, results = tmp_path / "page.md", tmp_path / "results.jsonl"
+    page.write_text("".join(f"{line}\n" for part in ("faults", "soak") for line in score.markers(part)))
+    monkeypatch.setattr(score, "PAGE", page)
+    monkeypatch.setattr(score, "ROOT", tmp_path)
+    assert score.main(results) == 1, "nothing was tried"
+    empty = page.read_text()
+
+    results.write_text(f"{_soaked(100)}\n{_soaked(3)}\n")
+    assert score.main(results) == 0
+    assert "Soak: 100 rounds in 60 s" in page.read_text() and "| F1 |" not in page.read_text()
+
+    results.write_text("\n".join(result(case, 1) for case in CASES if case != "F1"))
+    assert score.main(results) == 1, "F1 is missing"
+    assert "| F2 |" in page.read_text() and "Soak: 100 rounds" in page.read_text()
+    assert page.read_text() != empty
+
+
+def test_the_page_has_a_place_for_each_part() -> None:
     page = score.PAGE.read_text()
-    assert page.count(score.BEGIN) == page.count(score.END) == 1
+    assert all(page.count(marker) == 1 for part in (score.TABLE, score.SOAK) for marker in score.markers(part))
     shown = {line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| F")}
     assert shown == set(CASES)

@@ -7,6 +7,7 @@ clocks skip or show twice is no timestamp either, and -0.0 is 0.0.
 from __future__ import annotations
 
 import secrets
+from functools import cache
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,7 +32,7 @@ def typed(frame: DataFrame, cell: str, kind: str) -> Column:
         result = _exact(frame.sparkSession, cell, kind)
     elif isinstance(held, StringType):
         result = _from_text(frame.sparkSession, cell, kind)
-    elif held == _type_of(frame, kind):
+    elif held == _type_of(kind):
         result = F.col(cell)
     elif "<" in kind or _is_nested(held):
         result = _from_text(frame.sparkSession, f"to_json({cell})", kind)
@@ -44,7 +45,7 @@ def typed(frame: DataFrame, cell: str, kind: str) -> Column:
 
 def can_clash(frame: DataFrame, cell: str, kind: str) -> bool:
     """Whether a cell that is there may be no value of its column's type."""
-    return kind in _FINITE or frame.schema[cell].dataType != _type_of(frame, kind)
+    return kind in _FINITE or frame.schema[cell].dataType != _type_of(kind)
 
 
 def is_there(frame: DataFrame, cell: str) -> Column:
@@ -65,8 +66,9 @@ def is_pair(kind: DataType) -> bool:
     return isinstance(kind, StructType) and tuple(kind.names) == PAIR
 
 
-def _type_of(frame: DataFrame, kind: str) -> DataType:
-    return frame.select(F.expr(f"cast(null as {kind})")).schema[0].dataType
+@cache
+def _type_of(kind: str) -> DataType:
+    return DataType.fromDDL(kind)
 
 
 def _is_nested(kind: DataType) -> bool:

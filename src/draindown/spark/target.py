@@ -254,10 +254,14 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
 
 
 def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | None:
-    """The rows of a table that `pruning` lets through; None if it has none at all."""
+    """The rows of a table that `pruning` lets through; None if it has none at all.
+
+    They are those of the version that stands now, read by its number: after a write to a table Spark computes again
+    whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
+    """
     if not tables.exists(path) or tables.is_empty(path):
         return None
-    frame = spark.read.format("delta").load(path)
+    frame = spark.read.format("delta").option("versionAsOf", tables.version(path)).load(path)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
     return frame

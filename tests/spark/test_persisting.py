@@ -1,0 +1,46 @@
+"""What a batch keeps in memory stays there until the batch is done: it is parsed once and compared once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from draindown.spark.drain import drain
+from tests.landing import Landing
+
+
+def _line(key: str, seq: int, op: str = "u") -> str:
+    return json.dumps({"id": key, "seq": seq, "op": op})
+
+
+def _stored(spark: SparkSession) -> set[int]:
+    """Ids of what is persisted, with all partitions computed, but for what Delta keeps of its logs."""
+    found = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+    own = [one for one in found if not str(one.name()).startswith("Delta Table State")]
+    return {one.id() for one in own if one.numCachedPartitions() == one.numPartitions()}
+
+
+def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(tmp_path: Path, spark: SparkSession) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(*[_line(key, 1) for key in "abcdef"], _line("a", 2, "d"))
+    landing.drain(spark)
+    landing.deliver(_line("a", 3), _line("b", 3), _line("c", 3, "d"), _line("x", 3, "d"), _line("d", 0), "no json")
+    stored: dict[str, set[int]] = {}
+
+    before = _stored(spark)
+    report = drain(
+        landing.request(),
+        spark,
+        progress=lambda line: None,
+        reached=lambda step: stored.update({step: _stored(spark) - before}),
+    )
+
+    assert report.drain is not None
+    totals = report.drain.totals
+    assert (totals["deleted"], totals["remembered"], totals["superseded"], totals["quarantined"]) == (1, 1, 1, 1)
+    parsed = stored["quarantined"]
+    assert len(parsed) == 1, "the parsed batch"
+    assert stored["remembered"] > parsed, "the tombstones are written: what was compared is still there"
+    assert stored["merged"] == stored["remembered"], "and after the MERGE, which read it"
