@@ -20,6 +20,7 @@ from airflow.sdk import DAG
 
 from draindown import backlog, pages
 from draindown.airflow.operators import StepOperator
+from draindown.drill.process import alive
 from draindown.layout import FlowLayout
 from draindown.report import Backlog, PlanPart, now
 from draindown.request import Request
@@ -298,13 +299,6 @@ def wait_for_pids(told: Path) -> list[int]:
             return [int(pid) for pid in found]
         time.sleep(0.05)
     raise AssertionError("the fake driver did not start")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def gone(pids: list[int], seconds: float = 5) -> bool:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import yaml
 
+from draindown.drill.process import alive
 from tests.faults.lakes import ROOT
 from tests.landing import Landing
 
@@ -183,11 +184,6 @@ def _environ(home: Path, project: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT / "src"),
         "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}",
     }
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    return _read(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
 
 
 def _all() -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 
 from draindown.audit import audit
 from draindown.doctor import examine
+from draindown.drill.process import gone
 from tests.faults.reader import Fingerprint, Reader, whole
 from tests.faults.trial import Trial
 from tests.landing import Landing
@@ -273,25 +273,3 @@ def killed(trial: Trial, home: Path, place: tuple[str, int], **entry: Any) -> No
     trial.fired, step = f"exit {code}, no JVM left", place[0]
     trial.fired += f"; struck at `{step}` of batch {place[1]}"
     trial.ran(code)
-
-
-def gone(pid: int, patience: float = 60) -> bool:
-    """Whether the process ends in time, locks and all. A zombie has ended, as whoever should collect it may be dead;
-    but only without its other threads, which hold its files until they have ended too.
-    """
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1:
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def end(pid: int) -> None:
-    """End a process that a test started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

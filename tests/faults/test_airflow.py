@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from draindown.drill.process import alive, gone
 from tests.faults import lakes
-from tests.faults.deployment import Airflow, alive
+from tests.faults.deployment import Airflow
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
 from tests.landing import Landing
@@ -33,13 +34,13 @@ def _everything(airflow: Airflow, landing: Landing, trial: Trial) -> None:
     os.killpg(frozen, signal.SIGSTOP)  # it might wait for a disk
     stuck = {pid for pid in drivers if os.getsid(pid) == frozen}
     airflow.signal(airflow.processes(), signal.SIGKILL)
-    trial.promise("drivers end with their tasks", all(map(lakes.gone, drivers - stuck)))
+    trial.promise("drivers end with their tasks", all(map(gone, drivers - stuck)))
     before = len(landing.ledger())
     airflow.start()
     airflow.until(lambda: airflow.states("f.drain")["p"] == "up_for_reschedule", "waiting for the lease")
     trial.promise("a retry waits while a driver can't die", alive(frozen) and len(landing.ledger()) == before)
     os.killpg(frozen, signal.SIGCONT)
-    trial.promise("that driver ends once it can", all(map(lakes.gone, stuck)))
+    trial.promise("that driver ends once it can", all(map(gone, stuck)))
 
 
 def _all_but_tasks(airflow: Airflow, landing: Landing, trial: Trial) -> None:
@@ -48,8 +49,8 @@ def _all_but_tasks(airflow: Airflow, landing: Landing, trial: Trial) -> None:
     airflow.signal(airflow.processes() - left, signal.SIGKILL)
     airflow.start()
     # each ends once its driver has something to tell, which is after its batch; until then its next try waits
-    trial.promise("tasks that nobody looks after end", all(lakes.gone(task, 240) for task in left))
-    trial.promise("drivers end with their tasks", all(map(lakes.gone, drivers)))
+    trial.promise("tasks that nobody looks after end", all(gone(task, 240) for task in left))
+    trial.promise("drivers end with their tasks", all(map(gone, drivers)))
 
 
 def _scheduler(airflow: Airflow, landing: Landing, trial: Trial) -> None:
@@ -63,7 +64,7 @@ def _told_to_end(airflow: Airflow, landing: Landing, trial: Trial) -> None:
     airflow.signal(airflow.leaders(), signal.SIGTERM)
     airflow.ended(_GRACE)
     airflow.signal(airflow.processes(), signal.SIGKILL)
-    trial.promise("no driver stays", all(map(lakes.gone, airflow.drivers())))
+    trial.promise("no driver stays", all(map(gone, airflow.drivers())))
     airflow.start()
 
 

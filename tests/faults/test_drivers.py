@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from draindown import lease, tables
 from draindown.cli import main
+from draindown.drill.process import end, gone
 from draindown.exits import Exit
 from draindown.report import read
 from draindown.request import Step
@@ -139,7 +140,7 @@ def _told_twice(home: Path) -> Trial:
     code = driver.wait(60)
     trial.ran(code)
     trial.promise("it ends at once", code == -signal.SIGTERM and not landing.ledger())
-    trial.promise("no JVM stays", lakes.gone(jvm))
+    trial.promise("no JVM stays", gone(jvm))
     return trial
 
 
@@ -180,10 +181,10 @@ def test_jvm_that_outlives_its_python_commits_nothing(tmp_path: Path, spark: Spa
         trial.fired = "Python is gone, its JVM stopped; the retry left with 75"
         version = tables.version(landing.layout.table)
         os.kill(jvm, signal.SIGCONT)
-        trial.promise("the JVM ends by itself", lakes.gone(jvm))
+        trial.promise("the JVM ends by itself", gone(jvm))
         trial.promise("it committed nothing", tables.version(landing.layout.table) == version)
     finally:
-        lakes.end(jvm)
+        end(jvm)
     trial.run(landing, spark)
     lakes.hold(trial, landing, control)
     conclude(trial)

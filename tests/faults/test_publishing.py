@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown import gate, tables
+from draindown.drill.process import gone
 from draindown.report import Expectation
 from draindown.spark import judging
 from tests.faults import lakes
@@ -95,7 +96,7 @@ def test_gate_that_dies_publishes_nothing(
     code = driver.wait(60)
     trial.ran(code)
     trial.fired = f"exit {code} inside the gate"
-    trial.promise("no JVM stays, nothing published", lakes.gone(jvm) and _pointer(landing) is None)
+    trial.promise("no JVM stays, nothing published", gone(jvm) and _pointer(landing) is None)
     _publish_and_hold(trial, landing, spark, control)
     conclude(*trials, trial)
 

@@ -12,6 +12,7 @@ import pytest
 
 from draindown.audit import audit
 from draindown.doctor import examine
+from draindown.drill.process import gone
 from tests.faults import lakes
 from tests.landing import KEYED, Landing
 
@@ -42,7 +43,7 @@ def _kill(home: Path, place: tuple[str, int]) -> None:
     driver = lakes.Driver(home, _entry(home, NEW, fault=place))
     jvm = driver.fired()
     assert driver.wait(60) == -signal.SIGKILL
-    assert lakes.gone(jvm)
+    assert gone(jvm)
 
 
 def _kill_all_and_go_on(where: Path, gaps: list[tuple[str, int]], batches: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.drill.process import gone
 from draindown.exits import Exit
 from draindown.report import StepReport
 from draindown.spark.runner import attempt
@@ -150,7 +151,7 @@ def test_jvm_that_the_kernel_kills_is_red_and_the_next_run_right(
         trial = Trial("F8", f"{place} batch, killed", "SIGKILL of the JVM alone, as by a memory limit")
         size = _resident(jvm)
         os.kill(jvm, signal.SIGKILL)
-        trial.promise("the JVM is gone", lakes.gone(jvm))
+        trial.promise("the JVM is gone", gone(jvm))
         (landing.home / "go").touch()
         code = driver.wait()
         trial.ran(code, driver.outcome()["error"])

@@ -19,12 +19,12 @@ import pytest
 
 from draindown import quarantine
 from draindown.audit import audit
+from draindown.drill.process import gone
 from draindown.quarantine import Filter
 from draindown.report import StepReport
 from draindown.spark.runner import attempt
 from draindown.spark.session import session
 from draindown.spark.withdrawal import withdraw
-from tests.faults import lakes
 from tests.landing import Landing
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def clean(home: Path) -> Landing:
 def killed(home: Path) -> Path:
     step = home.name
     assert run(step, lake(home)) == -signal.SIGKILL
-    assert lakes.gone(int((home / "fired").read_text()))  # until then it holds the lease
+    assert gone(int((home / "fired").read_text()))  # until then it holds the lease
     landing = clean(home)
     assert quarantine.counts(landing.layout).open == WITHDRAWN[step]
     assert len(landing.rows()) == 3 - WITHDRAWN[step]

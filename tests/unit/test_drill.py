@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +260,23 @@ def test_what_can_not_be_drilled_is_refused_before_anything_is_copied(
 def test_the_documents_name_every_fault_and_no_other() -> None:
     section = (ROOT / "docs" / "cli.md").read_text().split("| fault | what is done")[1].split("| option |")[0]
     assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == [fault.name for fault in FAULTS]
+
+
+def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
+    """A killed process may be a zombie whose other threads still end, and hold its locks until then."""
+    program = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "print('up', flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            assert child.stdout and child.stdout.readline() == b"up\n"
+            stat = Path(f"/proc/{child.pid}/stat")
+            assert process._becomes(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 30)
+            assert process.alive(child.pid) and not process.gone(child.pid, 0.1)
+            assert not process.frozen(child.pid, 0.1)
+        finally:
+            process.end(child.pid)
+        assert process.gone(child.pid)

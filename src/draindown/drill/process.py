@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import draindown
 
 Process = subprocess.Popen[bytes]
 _POLL = 0.02
+_ENDED, _STOPPED = (None, "Z", "X"), ("T", "t")  # letters of /proc/PID/stat
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,23 @@ def code_of(driver: Process, patience: float) -> int | None:
         return None
 
 
+def alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended, with all its threads.
+
+    A zombie has ended, as whoever should collect it may be dead; but only without its other threads, which hold its
+    files and locks until they have ended too.
+    """
+    return _state(pid) not in _ENDED or _threads(pid) > 1
+
+
 def gone(pid: int, patience: float = 60) -> bool:
-    """Whether the process ends in time. A zombie has ended: whoever should collect it may be dead."""
-    return _becomes(pid, "ZX", patience)
+    """Whether the process ends in time, locks and all."""
+    return _becomes(lambda: not alive(pid), patience)
 
 
 def frozen(pid: int, patience: float = 60) -> bool:
-    """Whether the process is stopped by a signal in time."""
-    return _becomes(pid, "Tt", patience)
+    """Whether the process is stopped by a signal in time; one that ended is not."""
+    return _becomes(lambda: _state(pid) in (*_STOPPED, *_ENDED), patience) and _state(pid) in _STOPPED
 
 
 def end(pid: int) -> None:
@@ -127,15 +137,13 @@ def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None
         os.killpg(process.pid, number)
 
 
-def _becomes(pid: int, states: str, patience: float) -> bool:
+def _becomes(so: Callable[[], bool], patience: float) -> bool:
     until = time.monotonic() + patience
-    while True:
-        state = _state(pid)
-        if (state or "X") in states:
-            return True
-        if state is None or time.monotonic() > until:
+    while not so():
+        if time.monotonic() > until:
             return False
         time.sleep(_POLL)
+    return True
 
 
 def _state(pid: int) -> str | None:
@@ -144,6 +152,13 @@ def _state(pid: int) -> str | None:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def _environ() -> dict[str, str]:
