@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from draindown.spark.drain import drain
+from tests.ageing import age
 from tests.landing import Landing
 
 
@@ -44,3 +45,20 @@ def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(tmp_path: 
     assert len(parsed) == 1, "the parsed batch"
     assert stored["remembered"] > parsed, "the tombstones are written: what was compared is still there"
     assert stored["merged"] == stored["remembered"], "and after the MERGE, which read it"
+
+
+def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path: Path, spark: SparkSession) -> None:
+    """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
+    landing = Landing(tmp_path)
+    landing.deliver(*[_line(key, 2) for key in "abc"], _line("gone", 2, "d"))
+    landing.drain(spark)
+    for path in (landing.layout.table, landing.layout.tombstones):
+        age(path, days=400)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    landing.deliver(_line("a", 3), _line("b", 1), _line("gone", 1), _line("c", 3, "d"))
+    report = landing.drain(spark)
+
+    assert report.drain is not None
+    totals = report.drain.totals
+    assert (totals["updated"], totals["deleted"], totals["superseded"]) == (1, 1, 2)
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b": 2}
