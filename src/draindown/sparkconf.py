@@ -29,6 +29,7 @@ _LEAN = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.variable.substitute": "false",  # or a field named ${env:...} becomes what the environment holds
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
     "spark.log.level": "WARN",
 }

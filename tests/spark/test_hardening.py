@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -48,6 +49,24 @@ def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(spark:
     files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
     assert len(files) > 20
     assert not [path for path in files if path.read_bytes()[:1] == b"\x80" or path.suffix in (".pkl", ".pickle")]
+
+
+def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Fields come with their names: in SQL text Spark would put what its environment holds in their place."""
+    odd, columns = "${env:HOME}", {"id": "string not null", "seq": "int not null"}
+    target = {"keys": ["id"], "sequence_by": ["seq"]}
+    text = Landing(tmp_path / "text", columns=columns, target=target)
+    rows = Landing(tmp_path / "rows", columns=columns, target=target, source={"format": "parquet"})
+    for seq in (1, 2):
+        text.deliver(json.dumps({"id": odd, "seq": seq, odd: "x"}))
+        pq.write_table(pa.table({"id": [odd], "seq": pa.array([seq], pa.int32()), odd: ["x"]}), rows.landing / f"{seq}")
+        for landing in (text, rows):
+            report = landing.drain(spark, run_id=f"run {seq}")
+            new = [finding.subject for finding in report.findings if finding.kind == "new-field"]
+            assert new == [odd] * (seq == 1), "told once: then it is known"
+    for landing in (text, rows):
+        assert [(row["id"], row["seq"]) for row in landing.rows()] == [(odd, 2)]
+        assert [json.loads(row["_rescued"]) for row in landing.rows()] == [{odd: "x"}]
 
 
 def test_s13_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
-from draindown.spark.evaluation import literal, quoted
+from draindown.spark.evaluation import quoted
 
 _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
 _MOST_VALUES = 200
@@ -44,15 +44,16 @@ class Pruning:
         )
 
     def conditions(self, schema: StructType, alias: str = "") -> list[Column]:
-        """What holds for every row concerned of a table with `schema`, which the query calls `alias`."""
+        """What holds for every row concerned of a table with `schema`, which the query calls `alias`.
 
-        def told(name: str, say: Callable[[str, str, Any], str], what: Any) -> Column:
-            # as SQL: an expression of hundreds of values is one call into the JVM, not three for each of them
-            column = f"{alias}.{quoted(name)}" if alias else quoted(name)
-            return F.expr(say(column, schema[name].dataType.simpleString(), what))
+        Of literals, never of SQL text: what a row holds is no part of a statement.
+        """
 
-        found = [told(name, _among, values) for name, values in self.values.items()]
-        return found + [told(name, _within, ranges) for name, ranges in self.ranges.items()]
+        def column(name: str) -> Column:
+            return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
+
+        found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
+        return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
 
 
 def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
@@ -148,17 +149,15 @@ def _order(kind: str) -> Callable[[str], Any]:
     return str.encode
 
 
-def _among(column: str, kind: str, values: Sequence[str | None]) -> str:
+def _among(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
     """Whether the column holds one of `values`; NULL, which no list of values matches, has a test of its own."""
-    held = [_value(value, kind) for value in values if value is not None]
-    tests = [f"{column} IN ({', '.join(held)})"] if held else []
-    return " OR ".join([*tests, *([f"{column} IS NULL"] if None in values else [])]) or "false"
+    found = column.isin(*[F.lit(value).cast(kind) for value in values if value is not None])
+    return found | column.isNull() if None in values else found
 
 
-def _within(column: str, kind: str, ranges: Sequence[Range]) -> str:
-    found = [f"{column} BETWEEN {_value(low, kind)} AND {_value(high, kind)}" for low, high in ranges]
-    return " OR ".join(found) or "false"
-
-
-def _value(text: str, kind: str) -> str:
-    return f"CAST({literal(text)} AS {kind})"
+def _within(column: Column, kind: DataType, ranges: Sequence[Range]) -> Column:
+    found = F.lit(False)
+    for i, (low, high) in enumerate(ranges):
+        one = column.between(F.lit(low).cast(kind), F.lit(high).cast(kind))
+        found = one if not i else found | one
+    return found
