@@ -1,5 +1,5 @@
 """The table of the campaign, and what the soak found: `python -m tests.faults.score [RESULTS]` writes both into
-docs/guarantees.md, or the one that there are results of; the other stays as it is.
+docs/guarantees.md; what there are no results of, a case or the soak, stays there as it is.
 
 A case is as good as its worst trial. Exit 1, after writing, if a case is missing or below 0.5, or all together are
 below 0.9 on average. A case that could not be tried here is named, with the reason, and counts for nothing.
@@ -77,18 +77,22 @@ def _worst(results: Sequence[Result]) -> str:
     return f"{worst['place']}: {'; '.join([*worst['wrong'], *worst['surgery']])}"
 
 
-def table(cases: Mapping[str, Sequence[Result]]) -> str:
-    """The table, with a line about all of it."""
+def table(cases: Mapping[str, Sequence[Result]], page: str = "") -> str:
+    """The table, with a line about all of it. Rows of `page` whose cases have no results stay as they are."""
     lines = [
         "| # | fault | injected | trials | proof, of one trial | how it ended | held | recovery | score |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    lines += [_row(case, cases.get(case.id, ())) for case in CASES.values()]
-    every = [found for case in CASES if (found := tried(cases.get(case, ())))]
-    mean = statistics.mean(map(score, every)) if every else 0
-    count = sum(map(len, every))
-    lines += ["", f"{len(every)} cases, {count} trials, {mean:.2f} on average."]
-    lacking = [case for case in CASES if not tried(cases.get(case, ()))]
+    before = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| F")}
+    rows = [
+        before[case.id] if case.id in before and case.id not in cases else _row(case, cases.get(case.id, ()))
+        for case in CASES.values()
+    ]
+    cells = [row.removesuffix(" |").split(" | ") for row in rows]
+    scores, count = [float(row[-1]) for row in cells if row[-1] != "-"], sum(int(row[3]) for row in cells)
+    mean = statistics.mean(scores) if scores else 0
+    lines += [*rows, "", f"{len(scores)} cases, {count} trials, {mean:.2f} on average."]
+    lacking = [row[0].removeprefix("| ") for row in cells if row[-1] == "-"]
     lines += [f"Not tried when this table was made: {', '.join(lacking)}."] if lacking else []
     return "\n".join(lines)
 
@@ -139,7 +143,7 @@ def main(results: Path) -> int:
     """Write what there is; the exit code."""
     lines = results.read_text().splitlines() if results.exists() else []
     cases, rounds = read(lines), soak(lines)
-    parts = ({TABLE: table(cases)} if cases else {}) | ({SOAK: rounds} if rounds else {})
+    parts = ({TABLE: table(cases, PAGE.read_text())} if cases else {}) | ({SOAK: rounds} if rounds else {})
     if not parts:
         print(f"{results} holds no results; run tests/faults, then this again", file=sys.stderr)
         return 1

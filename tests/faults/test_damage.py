@@ -168,9 +168,12 @@ def _named(path: Path) -> Path:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_torn_file_is_refused_or_healed(tmp_path: Path, spark: SparkSession, control: Control, name: str) -> None:
-    landing = lakes.lake(tmp_path)
-    landing.drain(spark, max_batches=2)
-    trial = Trial("F20", f"middle batch, {name}", "a file emptied, torn, removed")
-    trial.fired = DAMAGES[name](landing)
-    _recover(trial, landing, spark, control, reset=True)
-    conclude(trial)
+    trials = []
+    for done, place in enumerate(lakes.PLACES, 1):
+        landing = lakes.lake(tmp_path / place)
+        landing.drain(spark, max_batches=done)
+        trial = Trial("F20", f"{place} batch, {name}", "a file emptied, torn, removed")
+        trial.fired = DAMAGES[name](landing)
+        _recover(trial, landing, spark, control, reset=True)
+        trials.append(trial)
+    conclude(*trials)

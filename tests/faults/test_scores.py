@@ -105,7 +105,14 @@ def test_only_what_there_are_results_of_is_written(tmp_path: Path, monkeypatch: 
     results.write_text("\n".join(result(case, 1) for case in CASES if case != "F1"))
     assert score.main(results) == 1, "F1 is missing"
     assert "| F2 |" in page.read_text() and "Soak: 100 rounds" in page.read_text()
+    assert f"{len(CASES) - 1} cases, {len(CASES) - 1} trials, 1.00 on average.\nNot tried" in page.read_text()
     assert page.read_text() != empty
+
+    results.write_text("\n".join([result("F1", 0.5), result("F1", 1, place="last")]))
+    score.main(results)
+    average = (len(CASES) - 0.5) / len(CASES)
+    assert f"{len(CASES)} cases, {len(CASES) + 1} trials, {average:.2f} on average.\n" in page.read_text()
+    assert "Not tried" not in page.read_text()
 
 
 def test_the_page_has_a_place_for_each_part() -> None:

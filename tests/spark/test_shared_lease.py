@@ -31,7 +31,7 @@ from draindown.transactions import app_id
 from tests.flowfiles import take_in
 from tests.landing import Landing
 
-SHARED = LeaseSpec.model_construct(form="shared", expires=3)
+SHARED = LeaseSpec.model_construct(form="shared", expires=8)
 
 
 class SharedLanding(Landing):
