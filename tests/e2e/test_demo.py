@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,21 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def demo(home: Path) -> tuple[subprocess.CompletedProcess[str], float]:
+def demo(home: Path) -> subprocess.CompletedProcess[str]:
     """Run the demo with landing, lake and Airflow under `home`."""
     environ = os.environ | {
         "DRAINDOWN_DEMO_FRACTION": "0.01",
         "DRAINDOWN_DEMO_HOME": str(home / "demo"),
         "DRAINDOWN_AIRFLOW_HOME": str(home / "airflow"),
     }
-    started = time.monotonic()
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(REPOSITORY / "scripts" / "demo.py")], env=environ, capture_output=True, text=True
     )
-    return done, time.monotonic() - started
 
 
 @pytest.mark.timeout(600)
 def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path) -> None:
-    first, _ = demo(tmp_path)
+    first = demo(tmp_path)
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
     assert "oracle: exact" in first.stdout
     assert "adds up" in first.stdout
@@ -37,8 +34,7 @@ def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path)
 
     log = tmp_path / "demo" / "airflow.log"
     before = log.stat().st_mtime_ns
-    second, seconds = demo(tmp_path)
+    second = demo(tmp_path)
     assert second.returncode == 0, second.stderr
     assert "Nothing to do" in second.stdout
     assert log.stat().st_mtime_ns == before
-    assert seconds < 20

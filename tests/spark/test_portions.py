@@ -43,7 +43,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     for load in loads:
         assert 150 < load.raw_bytes <= 250
         assert load.kept_bytes > load.raw_bytes
-        assert 0 <= load.gc_seconds < load.seconds < 60
+        assert 0 <= load.gc_seconds < load.seconds
     assert drain(landing.request(), spark, progress=said.append).outcome == "idle"
     assert Counter(row["id"] for row in landing.read(landing.layout.table)) == dict.fromkeys(sent, 1)
 
