@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from draindown import wording
 from tests.faults.cases import CASES, Case
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,8 @@ def soak(lines: Iterable[str]) -> str | None:
     return (
         f"Soak: {long['rounds']} rounds in {long['seconds']} s (seed {long['seed']}), {long['batches']} batches, each "
         f"round equal to the oracle; a batch took {first} s at first and {last} s at last; "
-        f"{long['table_files']} files hold {long['rows']} rows at the end. Faults: {faults}."
+        f"VACUUM removed {long['vacuumed']} files; the table ends with {long['rows']} rows in "
+        f"{wording.count(long['table_files'], 'file')}. Faults: {faults}."
     )
 
 

@@ -86,7 +86,15 @@ def test_table_is_put_between_its_markers_and_stays_a_table() -> None:
 
 
 def _soaked(rounds: int) -> str:
-    facts = {"rounds": rounds, "seconds": 60, "seed": 1, "batches": 9, "batch_seconds": [2, 3], "table_files": 4}
+    facts = {
+        "rounds": rounds,
+        "seconds": 60,
+        "seed": 1,
+        "batches": 9,
+        "batch_seconds": [2, 3],
+        "table_files": 4,
+        "vacuumed": 2,
+    }
     return json.dumps({"soak": facts | {"rows": 5, "fired": {"lease held": rounds}}})
 
 

@@ -173,6 +173,13 @@ class Soak:
         part = max(1, len(seconds) // 10)
         return statistics.median(seconds[:part]), statistics.median(seconds[-part:])
 
+    def vacuumed(self) -> int:
+        """Files that VACUUM removed from the table, by its log."""
+        path = self.keyed.layout.table
+        commits = tables.history(path, tables.version(path) + 1)
+        ends = [commit for commit in commits if commit["operation"] == "VACUUM END"]
+        return sum(int(commit["operationMetrics"]["numDeletedFiles"]) for commit in ends)
+
 
 def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
     soak, started = Soak(home, spark, seed), time.monotonic()
@@ -187,7 +194,8 @@ def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
             "batch_seconds": [round(first, 2), round(last, 2)],
             "batches": len(soak.keyed.ledger()),
             "landed_files": soak.delivered,
-            "table_files": len(list(Path(soak.keyed.layout.table).glob("*.parquet"))),
+            "table_files": len(tables.file_sizes(soak.keyed.layout.table)),
+            "vacuumed": soak.vacuumed(),
             "rows": len(soak.keyed.rows("id")),
             "fired": dict(soak.fired),
         }
