@@ -61,9 +61,10 @@ class Place:
             shutil.copy2(file, self.files)
 
     def environment(self) -> dict[str, str]:
-        """What a process finds in its environment."""
+        """What a process finds in its environment: that of an ordinary machine, where Python keeps its byte code."""
+        ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        return {**os.environ, **python, "DRAINDOWN_LAKE": str(self.lake), "DRAINDOWN_LANDING": str(self.landing)}
+        return {**ours, **python, "DRAINDOWN_LAKE": str(self.lake), "DRAINDOWN_LANDING": str(self.landing)}
 
 
 def _flights(place: Place, keeps: bool) -> Verdict:

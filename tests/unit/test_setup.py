@@ -306,6 +306,9 @@ class Recorder(setup.Setup):  # type: ignore[misc]
     def _project(self) -> None:
         self._do("project")
 
+    def _bytecode(self) -> None:
+        self._do("bytecode")
+
     def _jars(self) -> None:
         self._do("jars")
         placed = self.venv / "share" / "draindown" / "jars"
@@ -343,7 +346,7 @@ def test_touched_files_with_the_same_content_change_nothing(clone: Path) -> None
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ("requirements.lock", ["packages", "project", "jars", "archive"]),
+        ("requirements.lock", ["packages", "project", "bytecode", "jars", "archive"]),
         ("pyproject.toml", ["project"]),
         ("jars.lock", ["jars", "archive"]),
     ],
@@ -357,9 +360,9 @@ def test_a_changed_lock_redoes_what_hangs_on_it(clone: Path, changed: str, expec
     assert again.ran == expected
 
 
-@pytest.mark.parametrize("step", ["packages", "project", "jars", "archive"])
+@pytest.mark.parametrize("step", ["packages", "project", "bytecode", "jars", "archive"])
 def test_an_interrupted_set_up_goes_on_where_it_stopped(clone: Path, step: str) -> None:
-    order = ["packages", "project", "jars", "archive"]
+    order = ["packages", "project", "bytecode", "jars", "archive"]
     with pytest.raises(KeyboardInterrupt):
         Recorder(clone, breaks=step).run()
 
@@ -439,10 +442,27 @@ def test_state_is_readable_json(clone: Path) -> None:
     Recorder(clone).run()
 
     state = json.loads((clone / ".venv" / setup.STATE).read_text())
-    assert state.keys() == {"packages", "project", "jars", "archive"}
+    assert state.keys() == {"packages", "project", "bytecode", "jars", "archive"}
 
 
 def refused(function: Any, *arguments: Any) -> TerminalError:
     with pytest.raises(TerminalError) as caught:
         function(*arguments)
     return caught.value
+
+
+def test_byte_code_is_there_before_anything_was_imported(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    Recorder(clone).run()
+    package = clone / ".venv" / "lib" / "python3" / "site-packages" / "some"
+    (package / "tests").mkdir(parents=True)
+    for name in ("some.py", "odd.py", "tests/test_some.py"):
+        (package / name).write_text("def broken(:" if name == "odd.py" else "x = 1\n")
+    again = setup.Setup(clone, say=lambda line: None)
+    again.python.unlink()
+    again.python.symlink_to(sys.executable)
+    again.work.mkdir()
+    again._bytecode()
+
+    assert [path.parent.parent for path in package.rglob("some*.pyc")] == [package]
+    assert not list((package / "tests").rglob("*.pyc"))

@@ -26,6 +26,7 @@ from draindown.spark.batch import Batch, process, stamp_after
 from draindown.spark.bounds import Bounds, Stop
 from draindown.spark.gauge import Gauge
 from draindown.spark.reading import InputFile
+from draindown.spark.relation import NUMBER, TEXT, relation
 from draindown.spark.skipping import Skipping
 from draindown.spark.target import Writer
 from draindown.spark.transforms import Transform
@@ -208,7 +209,7 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
 
 def _no_lines(spark: SparkSession) -> list[tuple[DataFrame, str | None]]:
     """Input of a batch none of whose files is left: it is counted and committed like any other."""
-    return [(spark.createDataFrame([], "value string, _file string, _block long, _id long"), None)]
+    return [(relation(spark, {"value": TEXT, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, ()), None)]
 
 
 def _transform(request: Request) -> Transform | None:

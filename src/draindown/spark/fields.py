@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from draindown.drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, Known
 from draindown.names import RESERVED_COLUMNS
 from draindown.spark.evaluation import literal
+from draindown.spark.relation import NUMBER, TEXT, relation
 from draindown.spec import FlowSpec
 
 MARKS = "array<string>"
@@ -96,9 +97,10 @@ def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -
     `files`: URIs, in the order in which the first one of a field is looked for; `records`: how many each has.
     """
     order = {file: at for at, file in enumerate(files)}
-    about = frame.sparkSession.createDataFrame(
+    about = relation(
+        frame.sparkSession,
+        {"_file": TEXT, "_rank": NUMBER, "_records": NUMBER},
         [(file, order.get(file, len(order)), number) for file, number in records.items()],
-        "_file string, _rank long, _records long",
     )
     every = frame.where(F.col("_drift").isNotNull()).select(
         "_file",

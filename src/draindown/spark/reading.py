@@ -28,6 +28,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from draindown.columnar import blocks, shape_of
 from draindown.spark.evaluation import quoted
+from draindown.spark.relation import NUMBER, TEXT, relation
 
 PLACE = ("_file", "_block", "_id")
 """Columns every reader adds: the file as Spark names it (URI), the start of the block, a number rising within it."""
@@ -83,10 +84,10 @@ def columnar_groups(
     """
     filled = [file for file in files if file.counted]
     groups = _by(filled, lambda file: shape_of(file.path, form))
-    return [_rows(spark, group, form, known) for group in groups] or [spark.createDataFrame([], _NO_ROWS)]
+    return [_rows(spark, group, form, known) for group in groups] or [relation(spark, _NO_ROWS, ())]
 
 
-_NO_ROWS = "_row struct<_none: string>, _size long, _file string, _block long, _id long"
+_NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}
 
 
 def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
@@ -335,6 +336,6 @@ def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame
     """Add `file` (local path) and `position` to a frame with PLACE. `found`: what `offsets` returned."""
     spark = frame.sparkSession
     rows = [(uri, block, offset, local_path(uri)) for uri, block, offset in found]
-    places = spark.createDataFrame(rows, "_file string, _block long, _offset long, file string")
+    places = relation(spark, {"_file": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
     joined = frame.join(F.broadcast(places), ["_file", "_block"])
     return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")

@@ -29,6 +29,7 @@ from draindown.report import DrainPart, StepReport, now, write_json
 from draindown.request import Request
 from draindown.spark import rowjson, transforms
 from draindown.spark.batch import Batch, process, restore, stamp_after
+from draindown.spark.relation import BYTES, NUMBER, TEXT, relation
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.wording import count
 
@@ -131,7 +132,7 @@ def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str,
     without = {CHANGED_AT, *rowjson.unwritable(schema)}
     held = StructType([field for field in schema if field.name not in without])
     data = [(row["value"].decode(),) for row in rows]
-    whole = spark.createDataFrame(data, "raw string").persist(StorageLevel.MEMORY_AND_DISK)
+    whole = relation(spark, {"raw": TEXT}, data).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         stamped = StructType([*held, StructField(CHANGED_AT, TimestampType())])
         lost = whole.where(~rowjson.reads_as_written(F.col("raw"), stamped)).count()
@@ -163,6 +164,6 @@ def _lines(
     frames = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
         data = [(row["value"], "file:" + quote(row["file"]), 0, at) for at, row in group]
-        frame = spark.createDataFrame(data, "value binary, _file string, _block long, _id long")
+        frame = relation(spark, {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, data)
         frames.append((frame.selectExpr("cast(value as string) as value", "_file", "_block", "_id"), header))
     return frames

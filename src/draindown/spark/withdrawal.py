@@ -30,6 +30,7 @@ from draindown.spark.batch import close, stamp_after, written
 from draindown.spark.check import unpublished_rows
 from draindown.spark.evaluation import quoted
 from draindown.spark.pruning import Pruning, measures, pruning, text_safe
+from draindown.spark.relation import TEXT, relation
 from draindown.spark.target import Writer
 from draindown.steps import Reached, untold
 from draindown.wording import count
@@ -117,7 +118,7 @@ def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterato
         return
     table, verdict, marks = judged
     names = [name for name in table.columns if name != _MARK]
-    chosen = spark.createDataFrame([(mark,) for mark in marks], f"{_MARK} string")
+    chosen = relation(spark, {_MARK: TEXT}, [(mark,) for mark in marks])
     rows = table.join(chosen, _MARK, "left_semi").select(
         *[F.col(quoted(name)) for name in names], rowjson.encode(names).alias(_RAW)
     )

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from draindown import tables, withdrawn
 from draindown.layout import FlowLayout
 from draindown.spark import rowjson
+from draindown.spark.relation import TEXT, relation
 from draindown.spark.target import Writer
 
 
@@ -31,7 +32,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == withdrawn.ORIGIN)
     kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
-        chosen = spark.createDataFrame([(known,) for known in besides], "quarantine_id string")
+        chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
         kept = kept.join(chosen, "quarantine_id", "left_anti")
     return kept.select(rowjson.decode(F.col("raw"), wanted).alias("row")).select("row.*")
 
@@ -39,7 +40,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
 def _released(spark: SparkSession, layout: FlowLayout) -> DataFrame:
     """Ids of rows whose newest decision is their release."""
     if not tables.exists(layout.resolutions):
-        return spark.createDataFrame([], "quarantine_id string")
+        return relation(spark, {"quarantine_id": TEXT}, ())
     decided = spark.read.format("delta").load(layout.resolutions).groupBy("quarantine_id")
     newest = decided.agg(F.max_by("action", "at").alias("action"))
     return newest.where(F.col("action") == "released").select("quarantine_id")
