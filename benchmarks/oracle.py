@@ -51,7 +51,7 @@ def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: int = 
     try:
         # in a file, so that tables of many millions of rows need not fit into memory
         with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
-            con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'")
+            con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
             _expect(con, files, seeded)
             _read(con, "found", table, list(COLUMNS))
             kept = _rows(quarantine) if quarantine else 0

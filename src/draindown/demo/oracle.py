@@ -158,7 +158,7 @@ def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, r
     layout = FlowLayout(str(lake), "flights", "flights", "flights")
     try:
         with duckdb.connect() as con:
-            con.execute("set timezone = 'UTC'")
+            con.execute("set timezone = 'UTC'; set enable_progress_bar = false")
             lines, blank = expect(con, Path(landing))
             _read_table(con, layout.table, rescued)
             _read_quarantine(con, layout.quarantine if quarantine else None)
