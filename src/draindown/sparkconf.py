@@ -30,6 +30,8 @@ _LEAN = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # rows of Python's that are more than this are no part of a plan, whose optimizer would work on all of them at once
+    "spark.sql.execution.arrow.localRelationThreshold": "1m",
     "spark.sql.variable.substitute": "false",  # or a field named ${env:...} becomes what the environment holds
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
     "spark.log.level": "WARN",

@@ -21,10 +21,14 @@ def test_no_row_is_a_frame_too(spark: SparkSession) -> None:
     assert frame.schema.simpleString() == "struct<nested:struct<a:string>,n:bigint>"
 
 
-def test_spark_holds_them_itself(spark: SparkSession) -> None:
+def test_few_are_part_of_the_plan_and_many_are_shared_out(spark: SparkSession) -> None:
     """Of a list it would make an RDD that starts Python workers: processes that import Spark, for seconds."""
     many = relation(spark, {"n": NUMBER}, [(number,) for number in range(20_000)])
     assert many.count() == 20_000
     assert many._jdf.queryExecution().executedPlan().nodeName() == "LocalTableScan"
+    large = relation(spark, {"raw": TEXT}, [("x" * 60_000,)] * 500)  # 30 MB, as a replay may have them
+    assert large.count() == 500
+    assert large._jdf.queryExecution().executedPlan().nodeName() != "LocalTableScan"
+    assert large.rdd.getNumPartitions() == 4
     listed = spark.createDataFrame([(1,)], "n long")
     assert listed._jdf.queryExecution().executedPlan().nodeName() != "LocalTableScan"

@@ -10,6 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 TEXT, NUMBER, BYTES = pa.string(), pa.int64(), pa.binary()
 
+_SHARE = 8 * 1024**2
+"""Bytes of a partition at most: each is sent to its task whole."""
+
 
 def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]) -> DataFrame:
     """`rows` with these columns, in their order.
@@ -18,4 +21,8 @@ def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequ
     """
     schema = pa.schema(list(columns.items()))
     values = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return spark.createDataFrame(pa.table([pa.array(*one) for one in zip(values, schema.types, strict=True)], schema))
+    table = pa.table([pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)], schema)
+    if table.nbytes > _SHARE:
+        share = max(1, _SHARE * table.num_rows // table.nbytes)
+        table = pa.Table.from_batches(table.to_batches(max_chunksize=share), schema)
+    return spark.createDataFrame(table)
