@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 TEXT, NUMBER, BYTES = pa.string(), pa.int64(), pa.binary()
 
 _SHARE = 8 * 1024**2
-"""Bytes of a partition at most: each is sent to its task whole."""
+"""Bytes of a partition where rows are alike: each is sent to its task whole."""
 
 
 def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]) -> DataFrame:
