@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from draindown.errors import TerminalError
+from draindown.files import read_json
 from draindown.layout import FlowLayout
-from draindown.report import read_json
 
 _RECENT = 50  # Spark removes logs of old batches, in no promised order; gaps there mean nothing
 

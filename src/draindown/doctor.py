@@ -23,6 +23,7 @@ from draindown import (
     lease,
     ledger_table,
     parked,
+    pending,
     quarantine,
     rebuilds,
     replays,
@@ -36,7 +37,6 @@ from draindown.exits import Exit
 from draindown.generations import app_id
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit, is_fence
-from draindown.report import read_json
 from draindown.wording import columns, count, printable
 
 Level = Literal["wrong", "note"]
@@ -343,20 +343,16 @@ def _quarantine(desk: _Desk) -> None:
 
 
 def _replays(desk: _Desk) -> None:
-    pending = read_json(desk.layout.replaying)
+    waiting = pending.pending(desk.layout)
     begun = replays.unfinished(desk.layout)
     desk.say("replays", f"{count(len(begun))} unfinished")
     for one in begun:
         text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
         desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.asked} --yes"))
-    if pending is None or desk.at_work:
+    if waiting is None or desk.at_work:
         return
-    newest = tables.transaction_version(desk.layout.table, pending["app"])
-    applied = newest is not None and newest >= pending["batch"]
-    if applied and set(pending["ids"]) - quarantine.released(desk.layout).keys():
-        text = (
-            f"{count(len(pending['ids']), 'row')} were applied and are not marked as released yet; the next run does it"
-        )
+    if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout).keys():
+        text = f"{count(len(waiting.ids), 'row')} were applied and are not marked as released yet; the next run does it"
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
 
 

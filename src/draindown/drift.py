@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Literal
 
+from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
 from draindown.ledger import Place
 from draindown.names import RESERVED_COLUMNS, is_column_name
-from draindown.report import Finding, read_json, write_json
+from draindown.report import Finding
 from draindown.spec import FlowSpec
 from draindown.wording import count
 

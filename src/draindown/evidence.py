@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from draindown import gate, report
+from draindown.files import read_json
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
-from draindown.report import CompactPart, StepReport, now, read_json
+from draindown.report import CompactPart, StepReport, now
 from draindown.request import Request
 from draindown.spec import RETAIN_FLOOR, Maintenance
 
@@ -177,12 +178,21 @@ def _deleted_rows(table: DeltaTable) -> dict[str, int]:
 
 
 def _expired(layout: FlowLayout, tables: Iterable[tuple[str, str]], retain: int) -> Iterable[tuple[str, str]]:
-    last: Mapping[str, Any] = read_json(layout.vacuumed) or {}
+    last = vacuumed(layout)
     for label, path in tables:
         at = (last.get(label) or {}).get("at")
         recently = at is not None and now() - datetime.fromisoformat(at) < VACUUM_EVERY
         if not recently and DeltaTable(path).vacuum(max(RETAIN_FLOOR, retain) // 3600, dry_run=True):
             yield label, path
+
+
+def vacuumed(layout: FlowLayout) -> dict[str, Any]:
+    """When each table's old files were last removed, by its label; nothing where that is not known (any more)."""
+    try:
+        found = read_json(layout.vacuumed)
+    except ValueError:  # torn: they are removed again, which finds nothing
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def kept_back(layout: FlowLayout, retain: int) -> str:

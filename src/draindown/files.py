@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
+
+from draindown.errors import TerminalError
+
+T = TypeVar("T")
 
 _NAMED = 40  # characters of a file's name in that of its draft: a name has room for 255
 
@@ -31,3 +39,37 @@ def replace(path: Path, content: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: str, content: Any) -> None:
+    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace(target, json.dumps(content, indent=1, default=str).encode())
+
+
+def read_json(path: str) -> Any | None:
+    """The JSON at `path`, or None where there is no file. Raises ValueError if it is torn."""
+    target = Path(path)
+    return json.loads(target.read_text()) if target.is_file() else None
+
+
+def kept(path: str, what: Callable[[Any], T], *, without: str) -> T | None:
+    """What the JSON at `path` says, made by `what`, or None where there is no file; for what nothing else knows.
+
+    `what` raises ValueError, TypeError, LookupError or AttributeError of other content. `without`: what going on
+    without the file means. Raises TerminalError `state-damaged`.
+    """
+    try:
+        content = read_json(path)
+        return None if content is None else what(content)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise TerminalError(
+            "state-damaged",
+            tried="read what is kept about the flow",
+            found=f"{path} is torn, or not what was written there: {str(error).splitlines()[0]}",
+            next=[
+                f"restore {path} from a copy",
+                f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   ({without})",
+            ],
+        ) from None

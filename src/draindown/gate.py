@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from draindown import ledger
 from draindown.errors import GateFailed, TerminalError
 from draindown.expressions import check_code_free
+from draindown.files import kept, write_json
 from draindown.layout import FlowLayout
-from draindown.report import CheckPart, Expectation, make_home, now, read_json, write_json
+from draindown.report import CheckPart, Expectation, make_home, now
 
 # These commits change no row, so a published version may be carried over them. Delta marks what they write as no
 # change of data; anything not listed counts as a change.
@@ -95,9 +96,9 @@ class Refused(GateFailed):
 
 
 def published(layout: FlowLayout) -> Published | None:
-    """The published pointer, or None where nothing was published yet."""
-    content = read_json(layout.published)
-    return None if content is None else Published.model_validate(content)
+    """The published pointer, or None where nothing was published yet. Raises TerminalError `state-damaged`."""
+    lost = "the next check judges all rows; until it passed, nothing is published"
+    return kept(layout.published, Published.model_validate, without=lost)
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:
@@ -172,8 +173,11 @@ def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
 
 
 def waivers(layout: FlowLayout) -> dict[str, Waiver]:
-    """All waivers by expectation, those that no longer hold included."""
-    content = read_json(layout.waivers) or {}
+    """All waivers by expectation, those that no longer hold included. Raises TerminalError `state-damaged`."""
+    return kept(layout.waivers, _waivers, without="no expectation is waived any more") or {}
+
+
+def _waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
     return {name: Waiver.model_validate(waiver) for name, waiver in content.items()}
 
 

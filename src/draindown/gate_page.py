@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined
 
-from draindown.report import CheckPart, Expectation, now, write_json
+from draindown.files import write_json
+from draindown.report import CheckPart, Expectation, now
 from draindown.request import Request
 
 Verdict = Literal["passed", "passed with waivers", "failed"]

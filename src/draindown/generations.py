@@ -15,9 +15,10 @@ from typing import Any
 from draindown import checkpoint, damage, intake, known, ledger_table, parked, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
+from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
-from draindown.report import now, read_json, write_json
+from draindown.report import now
 from draindown.request import Request
 from draindown.transactions import app_id as app_id
 from draindown.wording import count, printable

@@ -31,8 +31,9 @@ from filelock import FileLock, Timeout
 from draindown import fence
 from draindown.epochs import Epochs, Heart
 from draindown.errors import DraindownError, TransientError
+from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
-from draindown.report import make_home, read_json, write_json
+from draindown.report import make_home
 from draindown.spec import LeaseSpec
 from draindown.steps import Reached, untold
 

@@ -22,10 +22,11 @@ import pyarrow as pa
 from draindown import checkpoint, generations, intake, known, ledger, ledger_table, quarantine, tables
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
+from draindown.files import read_json, write_json
 from draindown.generations import Card, Taken, app_id, card, shown
 from draindown.layout import FlowLayout
 from draindown.ledger import Swap
-from draindown.report import now, read_json, write_json
+from draindown.report import now
 from draindown.request import Request
 from draindown.steps import Reached, untold
 from draindown.wording import count
@@ -39,7 +40,7 @@ _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigin
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A rebuild that was begun. `contract`: hash of all that decides what its batches make of their input."""
+    """A rebuild that was begun. `contract`: hash of all that decides what its batches make of input; empty if lost."""
 
     generation: int
     previous: int
@@ -79,8 +80,21 @@ class RebuildPlan:
 
 def unfinished(layout: FlowLayout) -> Rebuild | None:
     """The rebuild that was begun and is not done, if there is one."""
-    content = read_json(layout.rebuild)
-    return None if content is None else Rebuild(**content)
+    try:
+        content = read_json(layout.rebuild)
+        return None if content is None else Rebuild(**content)
+    except (ValueError, TypeError):
+        return _as_staged(layout)
+
+
+def _as_staged(layout: FlowLayout) -> Rebuild | None:
+    """The rebuild that left something beside the live tables, where the file that names it is torn.
+
+    One that staged nothing is none.
+    """
+    newest = checkpoint.newest_directory(layout)
+    own = card(layout.beside(newest), newest)
+    return None if own is None or own.previous is None else Rebuild(newest, own.previous, own.at, own.by, contract="")
 
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
@@ -104,7 +118,8 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
 def plan(request: Request) -> RebuildPlan:
     """What a rebuild would do now, or what is left of one that was begun. Changes nothing.
 
-    Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `generation-damaged`.
+    Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `rebuild-damaged`,
+    `generation-damaged`.
     """
     layout = request.layout
     live, begun = checkpoint.generation(layout), unfinished(layout)
@@ -172,6 +187,9 @@ def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
 
 
 def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
+    if not begun.contract:
+        found = f"{request.layout.rebuild} is torn: by which rules its first batches were read is not known any more"
+        raise _damaged(request.layout, begun.generation, found)
     if begun.contract != _contract(request):
         raise TerminalError(
             "rebuild-other-contract",
@@ -450,5 +468,5 @@ def _clear(staged: FlowLayout, begun: Rebuild) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    if unfinished(staged) == begun:
+    if unfinished(staged) in (begun, None):  # none: the file is torn, and what was staged is gone
         Path(staged.rebuild).unlink(missing_ok=True)

@@ -14,12 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from draindown import checkpoint, damage, intake, known, ledger_table, quarantine, tables, withdrawn
+from draindown import checkpoint, damage, intake, known, ledger_table, pending, quarantine, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
+from draindown.files import kept, write_json
 from draindown.generations import Taken, app_id, shown, without
 from draindown.layout import FlowLayout
-from draindown.report import read_json, write_json
 from draindown.request import Again, Request
 from draindown.steps import Reached, untold
 from draindown.wording import count
@@ -117,7 +117,7 @@ def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
 def _generation_of(layout: FlowLayout, identity: str) -> int | None:
     try:
         pinned = _pinned(layout, identity)
-    except (ValueError, KeyError, TypeError):
+    except TerminalError:
         return None
     return None if pinned is None else pinned.generation
 
@@ -137,25 +137,20 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     Records as released what a batch applied of rows that were refused before, also one that died before it could, and
     removes rows of a withdrawal that never left the target. Call it under the lease, before the next such batch and
     before anybody decides about rows. `reached` is told looked, cleaned and released. Raises TerminalError
-    `table-damaged`.
+    `table-damaged`, `state-damaged`.
     """
     damage.refuse(layout)
     withdrawn.clean(layout, reached=reached)
     reached("cleaned")
-    pending = read_json(layout.replaying)
-    if pending is None:
-        return 0
-    applied = tables.transaction_version(layout.table, pending["app"])
-    if applied is None or applied < pending["batch"]:
+    waiting = pending.pending(layout)
+    if waiting is None or not waiting.is_applied(layout):
         return 0
     ledger_table.heal(layout)
-    release = quarantine.read_again if pending.get("read_again") else quarantine.release
-    settled = release(layout, pending["ids"], by=by, run_id=pending["run_id"])
+    release = quarantine.read_again if waiting.read_again else quarantine.release
+    settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
     reached("released")
-    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing.
-    # And only this one: whoever wakes here may find the note of a replay that began after it
-    if read_json(layout.replaying) == pending:
-        Path(layout.replaying).unlink(missing_ok=True)
+    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
+    pending.forget(layout, waiting)
     return settled
 
 
@@ -206,9 +201,11 @@ def _path(layout: FlowLayout, identity: str) -> str:
 
 
 def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
-    content = read_json(_path(layout, identity))
-    if content is None:
-        return None
+    lost = "what the replay did stays done; its command begins it anew, and applies nothing twice"
+    return kept(_path(layout, identity), _replay, without=lost)
+
+
+def _replay(content: dict[str, Any]) -> Replay:
     parts = tuple(
         Part(p["batch"], p["cut"], datetime.fromisoformat(p["first_seen"]), tuple(p["files"])) for p in content["parts"]
     )

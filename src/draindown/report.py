@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -166,7 +165,7 @@ def write(layout: FlowLayout, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all; returns its path."""
     path = layout.report(report.run_id, report.step)
     make_home(layout)
-    write_json(path, report.model_dump(mode="json"))
+    files.write_json(path, report.model_dump(mode="json"))
     return path
 
 
@@ -213,19 +212,6 @@ def make_home(layout: FlowLayout) -> None:
     for place in (home.parent.parent, home.parent):
         place.mkdir(mode=0o755, parents=True, exist_ok=True)
     home.mkdir(mode=0o700, exist_ok=True)
-
-
-def write_json(path: str, content: Any) -> None:
-    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(target, json.dumps(content, indent=1, default=str).encode())
-
-
-def read_json(path: str) -> Any | None:
-    """The JSON at `path`, or None where there is no file."""
-    target = Path(path)
-    return json.loads(target.read_text()) if target.is_file() else None
 
 
 def now() -> datetime:

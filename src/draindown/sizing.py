@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from draindown import wording
+from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
-from draindown.report import read_json, write_json
 from draindown.spec import FilesSource
 from draindown.units import show_size
 

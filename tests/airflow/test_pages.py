@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi import FastAPI
 
-from draindown import pages, report
+from draindown import files, pages, report
 from draindown.layout import FlowLayout
 from draindown.report import Backlog, DrainPart, Finding, StepReport, now
 
@@ -75,7 +75,7 @@ def test_a_run_is_called_by_its_own_id(project: Path) -> None:
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowLayout(str(project / "lake"), "good", "first", "first")
-    report.write_json(layout.published, {"no": "pointer"})
+    files.write_json(layout.published, {"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "ValidationError" in first.problem
     assert second.problem == ""

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from draindown import evidence, gate, tables
 from draindown.errors import TerminalError
 from draindown.evidence import Partition
+from draindown.files import read_json
 from draindown.layout import FlowLayout
-from draindown.report import StepReport, now, read_json
+from draindown.report import StepReport, now
 from draindown.request import Request
 from draindown.spark.maintenance import compact, predicate, vacuum
 from draindown.spec import PipelineSpec

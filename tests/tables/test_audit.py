@@ -23,10 +23,10 @@ from draindown.audit.keys import made_by
 from draindown.audit.model import Audit
 from draindown.audit.raw import lines
 from draindown.errors import TerminalError, TransientError
+from draindown.files import write_json
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.quarantine import RESOLUTIONS
-from draindown.report import write_json
 from draindown.spec import LeaseSpec, PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

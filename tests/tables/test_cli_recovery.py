@@ -13,9 +13,9 @@ from deltalake import write_deltalake
 
 from draindown import checkpoint, generations, quarantine, rebuilds, replays, report, tables
 from draindown.cli import main
+from draindown.files import write_json
 from draindown.generations import app_id
 from draindown.layout import FlowLayout
-from draindown.report import write_json
 from draindown.request import Request
 from draindown.steps import Reached
 from tests.flowfiles import AT, drained, restore, take_in

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown import gate, parked, sparkconf, tables
 from draindown.doctor import Health, examine, examine_setup
+from draindown.files import write_json
 from draindown.generations import app_id
 from draindown.lease import Card, Lease
 from draindown.replays import find, pin
-from draindown.report import write_json
 from draindown.request import Again, Request
 from draindown.spec import LeaseSpec
 from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore, take_in

@@ -15,9 +15,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown import backlog, checkpoint, generations, known, parked, replays, tables
 from draindown.errors import TerminalError
+from draindown.files import write_json
 from draindown.generations import app_id
 from draindown.layout import FlowLayout
-from draindown.report import write_json
 from draindown.request import Again, Request
 from tests.flowfiles import AT, commit, drained, foreign, request, restore, take_in
 from tests.flowfiles import checkpoint as write_checkpoint

@@ -16,9 +16,9 @@ from draindown.audit import audit
 from draindown.cli import main
 from draindown.doctor import examine
 from draindown.errors import TerminalError
+from draindown.files import read_json
 from draindown.generations import app_id
 from draindown.ledger import Swap
-from draindown.report import read_json
 from draindown.request import Request
 from tests.flowfiles import AT, commit, count_as_spark, drained, foreign, request, restore
 from tests.flowfiles import checkpoint as write_checkpoint

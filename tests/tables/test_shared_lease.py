@@ -24,9 +24,9 @@ from draindown import fence, lease, ledger, ledger_table, tables
 from draindown.doctor import examine
 from draindown.epochs import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
 from draindown.errors import TerminalError, TransientError
+from draindown.files import write_json
 from draindown.layout import FlowLayout
 from draindown.lease import Lease, holder
-from draindown.report import write_json
 from draindown.spec import LeaseSpec
 from draindown.transactions import app_id
 

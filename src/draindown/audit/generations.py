@@ -8,8 +8,8 @@ from typing import Any
 from draindown import damage, tables
 from draindown.audit.desk import Desk, is_commit_of, of_source, origin_of
 from draindown.audit.rebuilds import swaps
+from draindown.files import read_json
 from draindown.ledger import BatchRow, Place
-from draindown.report import read_json
 from draindown.wording import count
 
 

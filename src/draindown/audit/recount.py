@@ -29,7 +29,7 @@ from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError, TransientError
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow
-from draindown.report import read_json
+from draindown.pending import pending
 from draindown.spec import PipelineSpec
 from draindown.wording import count
 
@@ -101,27 +101,21 @@ def _set_unfinished_apart(desk: Desk) -> None:
 
 def _settle_replay(desk: Desk) -> None:
     """A replay that a crash cut short after its commit did release its rows; the next replay writes that down."""
-    pending = read_json(desk.layout.replaying)
-    if pending is None:
+    note = pending(desk.layout)
+    if note is None:
         return
-    if pending.get("read_again"):
-        _settle_read_again(desk, pending)
+    if note.read_again:  # a batch that read files again, and let rows through that were refused before
+        if note.is_applied(desk.layout):
+            desk.released |= dict.fromkeys(note.ids, "")
         return
     rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
-    this = ("quarantine", pending["batch"], pending["run_id"])
+    this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.origin, row.batch, row.run_id) == this]
     if committed and not any((b.origin, b.batch, b.run_id) == this for b in desk.batches):
         desk.batches += committed
-        desk.unlooked.append(f"the ledger's row of replay {pending['run_id']}: a crash came before it")
+        desk.unlooked.append(f"the ledger's row of replay {note.run_id}: a crash came before it")
     if committed:
-        desk.released |= dict.fromkeys(pending["ids"], pending["run_id"])
-
-
-def _settle_read_again(desk: Desk, pending: Mapping[str, Any]) -> None:
-    """The same for a batch that read files again and let rows through that were refused before."""
-    applied = tables.transaction_version(desk.layout.table, pending["app"])
-    if applied is not None and applied >= pending["batch"]:
-        desk.released |= dict.fromkeys(pending["ids"], "")
+        desk.released |= dict.fromkeys(note.ids, note.run_id)
 
 
 def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:

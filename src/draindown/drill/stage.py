@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draindown import report, tables
+from draindown import files, report, tables
 from draindown.drill import process
 from draindown.drill.compare import Control
 from draindown.drill.faults import There
@@ -138,7 +138,7 @@ def call(project: Project, patience: float, *words: str) -> Ended:
 
 def outcome(project: Project) -> Mapping[str, Any]:
     """How the struck drain ended, as it wrote itself; empty if it did not come so far."""
-    found = report.read_json(str(project.root / "outcome.json"))
+    found = files.read_json(str(project.root / "outcome.json"))
     return found if isinstance(found, dict) else {}
 
 

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from draindown import evidence, gate, report
 from draindown.errors import TerminalError
 from draindown.evidence import Partition, Table
+from draindown.files import write_json
 from draindown.lease import Lease
-from draindown.report import CompactPart, StepReport, now, read_json, write_json
+from draindown.report import CompactPart, StepReport, now
 from draindown.request import Request
 from draindown.spark.evaluation import quoted
 from draindown.spark.session import configured
@@ -186,11 +187,8 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
 
 def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
     removed = vacuum(spark, path, request.flow_spec.maintenance.retain)
-    known = read_json(request.layout.vacuumed) or {}
-    write_json(
-        request.layout.vacuumed,
-        {**known, label: {"at": now().isoformat(), "files": removed, "run_id": request.run_id}},
-    )
+    this = {"at": now().isoformat(), "files": removed, "run_id": request.run_id}
+    write_json(request.layout.vacuumed, evidence.vacuumed(request.layout) | {label: this})
     return removed
 
 

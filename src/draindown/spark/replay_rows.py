@@ -24,8 +24,9 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from draindown import checkpoint, drift, known, ledger, ledger_table, quarantine, rebuilds, report, tables, withdrawn
 from draindown.errors import TerminalError
 from draindown.lease import Lease
+from draindown.pending import Pending, note
 from draindown.replays import settle
-from draindown.report import DrainPart, StepReport, now, write_json
+from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import rowjson, transforms
 from draindown.spark.batch import Batch, process, restore, stamp_after
@@ -107,9 +108,8 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
 
     def keep_open(refused: Sequence[int]) -> None:
         still = set(refused)
-        released = [known_id for at, known_id in enumerate(ids) if at not in still]
-        content = {"app": writer.app("rows"), "batch": writer.batch, "run_id": request.run_id, "ids": released}
-        write_json(request.layout.replaying, content)
+        released = tuple(known_id for at, known_id in enumerate(ids) if at not in still)
+        note(request.layout, Pending(writer.app("rows"), writer.batch, request.run_id, released))
 
     return Batch(
         writer=writer,

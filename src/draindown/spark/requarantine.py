@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from draindown import quarantine as decided
 from draindown import tables
-from draindown.report import write_json
+from draindown.pending import Pending, note
 from draindown.spark import refused
 from draindown.spark.target import Writer
 
@@ -63,8 +63,7 @@ def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | N
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:
     found = [] if accepted is None else [row["quarantine_id"] for row in accepted.collect()]
     known = decided.released(writer.layout) if found else {}
-    ids = sorted(one for one in found if one not in known)
+    ids = tuple(sorted(one for one in found if one not in known))
     # an earlier attempt's note must not outlive it: this one may decide otherwise
     if ids or Path(writer.layout.replaying).exists():
-        content = {"app": writer.app("rows"), "batch": writer.batch, "run_id": run_id, "ids": ids, "read_again": True}
-        write_json(writer.layout.replaying, content)
+        note(writer.layout, Pending(writer.app("rows"), writer.batch, run_id, ids, read_again=True))

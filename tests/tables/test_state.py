@@ -1,0 +1,126 @@
+"""Small files of what is kept about a flow, torn or holding something else: told with what helps, or made up for."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown import evidence, gate, generations, pending, rebuilds, replays
+from draindown.cli import main
+from draindown.doctor import examine
+from draindown.errors import TerminalError
+from draindown.files import write_json
+from draindown.layout import FlowLayout
+from draindown.pending import Pending
+from draindown.request import Request
+from tests.flowfiles import AT, drained
+from tests.tables.test_rebuilds import begin, code_of, read_all, swap
+
+TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
+KEPT: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], Any]]] = {
+    "published": (lambda layout: layout.published, gate.published),
+    "waivers": (lambda layout: layout.waivers, gate.waivers),
+    "replaying": (lambda layout: layout.replaying, lambda layout: replays.settle(layout, by="me")),
+    "replay": (lambda layout: f"{layout.replays}/0123456789ab.json", replays.unfinished),
+}
+
+
+def tear(path: str, content: bytes = b"") -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(content)
+
+
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+@pytest.mark.parametrize(("name", "look"), KEPT.values(), ids=KEPT)
+def test_what_nothing_else_knows_is_an_error_whose_command_helps(
+    tmp_path: Path, name: Callable[[FlowLayout], str], look: Callable[[FlowLayout], Any], content: bytes
+) -> None:
+    asked = drained(tmp_path)
+    path = name(asked.layout)
+    tear(path, content)
+    with pytest.raises(TerminalError) as caught:
+        look(asked.layout)
+    assert (caught.value.code, path in caught.value.found) == ("state-damaged", True)
+    assert Path(path).read_bytes() == content
+    restore, aside = caught.value.next
+    assert path in restore
+    subprocess.run(shlex.split(aside.partition("   (")[0]), check=True)
+    assert not look(asked.layout)
+
+
+def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = drained(tmp_path)
+    tear(asked.layout.replaying)
+    (symptom,) = [one for one in examine(asked.layout).symptoms if one.level == "wrong"]
+    assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == ("state-damaged", "replays", True)
+    (tmp_path / "dags/pipelines").mkdir(parents=True)
+    lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
+    lines += ["    source: {files: in/*, format: json}", "    columns: {id: string not null, n: int not null}"]
+    lines += ["    target: {keys: [id], sequence_by: [n]}"]
+    (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
+    tear(asked.layout.waivers)
+    assert main(["--root", str(tmp_path), "gate", "show", "p"]) == 78
+    said = capsys.readouterr().err
+    assert "state-damaged" in said and f"mv {asked.layout.waivers}" in said
+
+
+def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path: Path) -> None:
+    layout = drained(tmp_path).layout
+    app = generations.app_id(layout, 1, "rows")
+    this, later = Pending(app, 1, "r", ("q1", "q2")), Pending(app, 2, "r", ("q1",), read_again=True)
+    pending.note(layout, this)
+    assert pending.pending(layout) == this
+    assert (this.is_applied(layout), later.is_applied(layout)) == (True, False)
+    pending.note(layout, later)
+    pending.forget(layout, this)
+    assert pending.pending(layout) == later
+    pending.forget(layout, later)
+    assert pending.pending(layout) is None
+
+
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, content: bytes) -> None:
+    layout = drained(tmp_path).layout
+    write_json(layout.vacuumed, {"table": {"at": AT.isoformat(), "files": 3}})
+    assert evidence.vacuumed(layout)["table"]["files"] == 3
+    tear(layout.vacuumed, content)
+    assert evidence.vacuumed(layout) == {}
+
+
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(tmp_path: Path, content: bytes) -> None:
+    asked = drained(tmp_path)
+    tear(asked.layout.rebuild, content)  # a crash came before anything was staged
+    assert rebuilds.unfinished(asked.layout) is None
+    begun = begin(asked)
+    read_all(asked, begun, batches=1)
+    tear(asked.layout.rebuild, content)
+    found = rebuilds.unfinished(asked.layout)
+    assert found is not None
+    assert (found.generation, found.previous, found.by, found.contract) == (begun.generation, 1, "me", "")
+    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-damaged"
+    assert rebuilds.abort(asked.layout) == begun.generation
+    assert not Path(asked.layout.rebuild).exists()
+    assert begin(asked).generation > begun.generation
+
+
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, content: bytes) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    swap(asked, read_all(asked, begun))
+    tear(asked.layout.rebuild, content)
+    found = rebuilds.finish(asked.layout, by="me")
+    assert found is not None and found.generation == begun.generation
+    assert not Path(asked.layout.rebuild).exists()
+    assert not _left(asked)
+
+
+def _left(asked: Request) -> set[str]:
+    """Codes of what a doctor finds wrong with the flow."""
+    return {one.code for one in examine(asked.layout).symptoms if one.level == "wrong"}
