@@ -204,9 +204,14 @@ def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> N
 
 def newest_directory(layout: FlowLayout) -> int:
     """The greatest generation that left anything behind; 0 before the first."""
+    return next(iter(directories(layout)), 0)
+
+
+def directories(layout: FlowLayout) -> list[int]:
+    """Every generation that left anything behind, the greatest first."""
     home = Path(layout.checkpoint(1)).parent.parent
     names = [path.name for path in home.iterdir()] if home.is_dir() else []
-    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+    return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
 
 
 def _generation_error(layout: FlowLayout, found: str) -> TerminalError:

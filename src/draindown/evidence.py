@@ -189,10 +189,12 @@ def _expired(layout: FlowLayout, tables: Iterable[tuple[str, str]], retain: int)
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
     """When each table's old files were last removed, by its label; nothing where that is not known (any more)."""
     try:
-        found = read_json(layout.vacuumed)
-    except ValueError:  # torn: they are removed again, which finds nothing
+        found: dict[str, Any] = read_json(layout.vacuumed) or {}
+        for one in found.values():
+            datetime.fromisoformat(one["at"])
+    except (ValueError, TypeError, LookupError, AttributeError):  # torn: they are removed again, which finds nothing
         return {}
-    return found if isinstance(found, dict) else {}
+    return found
 
 
 def kept_back(layout: FlowLayout, retain: int) -> str:

@@ -54,11 +54,11 @@ def read_json(path: str) -> Any | None:
     return json.loads(target.read_text()) if target.is_file() else None
 
 
-def kept(path: str, what: Callable[[Any], T], *, without: str) -> T | None:
+def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = True) -> T | None:
     """What the JSON at `path` says, made by `what`, or None where there is no file; for what nothing else knows.
 
     `what` raises ValueError, TypeError, LookupError or AttributeError of other content. `without`: what going on
-    without the file means. Raises TerminalError `state-damaged`.
+    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`.
     """
     try:
         content = read_json(path)
@@ -68,8 +68,6 @@ def kept(path: str, what: Callable[[Any], T], *, without: str) -> T | None:
             "state-damaged",
             tried="read what is kept about the flow",
             found=f"{path} is torn, or not what was written there: {str(error).splitlines()[0]}",
-            next=[
-                f"restore {path} from a copy",
-                f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   ({without})",
-            ],
+            next=[f"restore {path} from a copy"] * copied
+            + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   ({without})"],
         ) from None

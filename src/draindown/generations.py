@@ -246,7 +246,7 @@ def plan_reset(request: Request) -> ResetPlan:
     Raises TerminalError `nothing-to-reset`, `reset-would-double`.
     """
     layout, keyed = request.layout, request.flow_spec.is_keyed
-    live = _live(layout)
+    live = live_if_told(layout)
     rows = _rows_of(layout)
     if rows is None and checkpoint.newest_directory(layout) == 0 and not known.last_cut(layout):
         raise TerminalError(
@@ -364,7 +364,8 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def _live(layout: FlowLayout) -> int | None:
+def live_if_told(layout: FlowLayout) -> int | None:
+    """The live generation, or None where the file that names it is damaged."""
     try:
         return checkpoint.generation(layout)
     except TerminalError:

@@ -33,8 +33,8 @@ class Pending:
 
 def pending(layout: FlowLayout) -> Pending | None:
     """The note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
-    lost = "refused rows that the newest replay let through stay open: discard them, the audit says which are applied"
-    return kept(layout.replaying, _read, without=lost)
+    lost = "refused rows that were let through last may stay open: see `state-damaged` before you decide about them"
+    return kept(layout.replaying, _read, without=lost, copied=False)  # an older one says what was settled long ago
 
 
 def note(layout: FlowLayout, of: Pending) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +80,7 @@ class RebuildPlan:
 
 
 def unfinished(layout: FlowLayout) -> Rebuild | None:
-    """The rebuild that was begun and is not done, if there is one."""
+    """The rebuild that was begun and is not done, if there is one. Raises TerminalError `rebuild-damaged`."""
     try:
         content = read_json(layout.rebuild)
         return None if content is None else Rebuild(**content)
@@ -90,11 +91,28 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
 def _as_staged(layout: FlowLayout) -> Rebuild | None:
     """The rebuild that left something beside the live tables, where the file that names it is torn.
 
-    One that staged nothing is none.
+    One that staged nothing is none. Raises TerminalError `rebuild-damaged` if it is swapped and its card is torn too.
     """
-    newest = checkpoint.newest_directory(layout)
-    own = card(layout.beside(newest), newest)
-    return None if own is None or own.previous is None else Rebuild(newest, own.previous, own.at, own.by, contract="")
+    layout = layout.live
+    over = generations.cards(layout)  # of a rebuild that is done the log is left
+    for number in checkpoint.directories(layout):
+        staged = layout.beside(number)
+        if str(number) in over or not Path(staged.staging).is_dir():
+            continue
+        begun = Rebuild(number, generations.live_if_told(layout) or 0, "?", "?", contract="")
+        with suppress(TypeError, AttributeError):
+            own = card(staged, number)
+            if own is not None and own.previous is not None:
+                return replace(begun, previous=own.previous, at=own.at, by=own.by)
+        if is_swapped(layout, begun):
+            raise TerminalError(
+                "rebuild-damaged",
+                tried=f"finish the rebuild of generation {number} of flow {layout.flow}",
+                found=f"it is in the table's place, and {layout.rebuild} and {staged.generation} are both torn",
+                next=f"restore {staged.generation} from a copy",
+            )
+        return begun
+    return None
 
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:

@@ -110,7 +110,9 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
     """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
     home = Path(layout.replays)
-    names = [path.stem for path in sorted(home.glob("*.json"))] if home.is_dir() else []
+    # one that was moved aside as damaged may have a driver yet
+    files = [*home.glob("*.json"), *home.glob("*.json.damaged")] if home.is_dir() else []
+    names = sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
     return [(f"replay:{name}", _generation_of(layout, name)) for name in names]
 
 
@@ -201,8 +203,8 @@ def _path(layout: FlowLayout, identity: str) -> str:
 
 
 def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
-    lost = "what the replay did stays done; its command begins it anew, and applies nothing twice"
-    return kept(_path(layout, identity), _replay, without=lost)
+    lost = "the replay's command begins it anew, and applies nothing twice; the file must not come back afterwards"
+    return kept(_path(layout, identity), _replay, without=lost, copied=False)
 
 
 def _replay(content: dict[str, Any]) -> Replay:

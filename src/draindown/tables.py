@@ -91,6 +91,16 @@ def file_sizes(path: str) -> list[int]:
     return [int(size) for size in adds["size_bytes"].to_pylist()]
 
 
+def statistics(path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
+    """Of each file of the newest version what Delta's log says: `num_records`, and of the columns `partition.NAME`,
+    `min.NAME` and `max.NAME`; a number that it doesn't say is missing or None.
+    """
+    wanted = {"num_records", *(f"{what}.{name}" for name in columns for what in ("partition", "min", "max"))}
+    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
+    found: list[dict[str, Any]] = adds.select([name for name in adds.column_names if name in wanted]).to_pylist()
+    return found
+
+
 def column_types(path: str) -> dict[str, Any]:
     """Delta's types by column, in the table's order: names of plain types, the JSON of others."""
     return {field["name"]: field["type"] for field in json.loads(_open(path).schema().to_json())["fields"]}

@@ -77,7 +77,7 @@ def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowLayout(str(project / "lake"), "good", "first", "first")
     files.write_json(layout.published, {"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
-    assert "ValidationError" in first.problem
+    assert "state-damaged" in first.problem
     assert second.problem == ""
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
 
+from draindown.spark import batch, fates
 from draindown.spark.drain import drain
 from tests.ageing import age
 from tests.landing import Landing
@@ -62,3 +65,29 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path
     totals = report.drain.totals
     assert (totals["updated"], totals["deleted"], totals["superseded"]) == (1, 1, 2)
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b": 2}
+
+
+@pytest.mark.parametrize(("bound", "compiled"), [(3, True), (4, False)])
+def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bound: int, compiled: bool
+) -> None:
+    """As many as lie in files that can hold its keys: those of other ranges are no work."""
+    landing = Landing(tmp_path)
+    for keys in ("abc", "xyz"):
+        landing.deliver(*[_line(key, 1) for key in keys])
+        landing.drain(spark)
+    landing.deliver(_line("b", 2), _line("c", 2, "d"))
+    monkeypatch.setattr(batch, "_LITTLE_HELD", bound)
+    read, compared = mock.Mock(wraps=batch._count), mock.Mock(wraps=fates.count)
+    found: dict[str, str] = {}
+
+    def evaluated(step: str, frame: DataFrame) -> None:
+        found[step] = str(frame.sparkSession.conf.get("spark.sql.codegen.wholeStage"))
+
+    read.side_effect = lambda parsed, *_: evaluated("read", parsed) or mock.DEFAULT
+    compared.side_effect = lambda fated: evaluated("compared", fated) or mock.DEFAULT
+    with mock.patch.object(batch, "_count", read), mock.patch.object(fates, "count", compared):
+        landing.drain(spark)
+
+    assert found == {"read": "false", "compared": str(compiled).lower()}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 2, "x": 1, "y": 1, "z": 1}

@@ -19,6 +19,7 @@ from draindown.layout import FlowLayout
 from draindown.pending import Pending
 from draindown.request import Request
 from tests.flowfiles import AT, drained
+from tests.flowfiles import checkpoint as write_checkpoint
 from tests.tables.test_rebuilds import begin, code_of, read_all, swap
 
 TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
@@ -47,8 +48,7 @@ def test_what_nothing_else_knows_is_an_error_whose_command_helps(
         look(asked.layout)
     assert (caught.value.code, path in caught.value.found) == ("state-damaged", True)
     assert Path(path).read_bytes() == content
-    restore, aside = caught.value.next
-    assert path in restore
+    *_, aside = caught.value.next
     subprocess.run(shlex.split(aside.partition("   (")[0]), check=True)
     assert not look(asked.layout)
 
@@ -58,6 +58,7 @@ def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pyte
     tear(asked.layout.replaying)
     (symptom,) = [one for one in examine(asked.layout).symptoms if one.level == "wrong"]
     assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == ("state-damaged", "replays", True)
+    assert f"mv {asked.layout.replaying}" in symptom.next
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
     lines += ["    source: {files: in/*, format: json}", "    columns: {id: string not null, n: int not null}"]
@@ -88,8 +89,9 @@ def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, conte
     layout = drained(tmp_path).layout
     write_json(layout.vacuumed, {"table": {"at": AT.isoformat(), "files": 3}})
     assert evidence.vacuumed(layout)["table"]["files"] == 3
-    tear(layout.vacuumed, content)
-    assert evidence.vacuumed(layout) == {}
+    for other in (content, b'{"table": 5}', b'{"table": {"at": "x"}}'):
+        tear(layout.vacuumed, other)
+        assert evidence.vacuumed(layout) == {}
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
@@ -124,3 +126,52 @@ def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, conten
 def _left(asked: Request) -> set[str]:
     """Codes of what a doctor finds wrong with the flow."""
     return {one.code for one in examine(asked.layout).symptoms if one.level == "wrong"}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"cards": {"2": 5}}'], ids=["empty", "other"])
+def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(tmp_path: Path, content: bytes) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked))
+    swap(asked, staged)
+    tear(asked.layout.rebuild)
+    tear(staged.layout.generation, content)
+    with pytest.raises(TerminalError) as caught:
+        rebuilds.finish(asked.layout, by="me")
+    assert (caught.value.code, staged.layout.generation in caught.value.next[0]) == ("rebuild-damaged", True)
+    assert "rebuild-damaged" in _left(asked)
+
+
+def test_a_rebuild_whose_files_are_all_torn_can_be_aborted(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    staged = read_all(asked, begin(asked), batches=1)
+    tear(asked.layout.rebuild)
+    tear(staged.layout.generation)
+    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-damaged"
+    assert rebuilds.abort(asked.layout) == 2
+    assert rebuilds.unfinished(asked.layout) is None
+    assert not Path(staged.layout.staging).exists()
+
+
+def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_not(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    swap(asked, read_all(asked, begin(asked)))
+    assert rebuilds.finish(asked.layout, by="me")
+    tear(asked.layout.rebuild)
+    assert rebuilds.unfinished(asked.layout) is None  # what is left of it is its log
+    begun = begin(asked)
+    assert begun.generation == 3
+    generations.reset(asked, generations.plan_reset(asked), by="me", accept_missing=False)
+    write_checkpoint(asked, 4, offsets=1, commits=1)
+    tear(asked.layout.rebuild)
+    found = rebuilds.unfinished(asked.layout)
+    assert found is not None and (found.generation, found.previous) == (3, 2)
+    assert "rebuild-overtaken" in _left(asked)
+    assert rebuilds.abort(asked.layout) == 3
+
+
+def test_a_replay_that_was_moved_aside_is_fenced_all_the_same(tmp_path: Path) -> None:
+    layout = drained(tmp_path).layout
+    tear(f"{layout.replays}/0123456789ab.json.damaged")
+    tear(f"{layout.replays}/ba9876543210-2.json")
+    tear(f"{layout.replays}/.0123.json.x.tmp")
+    assert replays.begun(layout) == [("replay:0123456789ab", None), ("replay:ba9876543210-2", None)]

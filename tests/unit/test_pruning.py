@@ -7,9 +7,20 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BooleanType, DateType, LongType, StringType, StructField, StructType
 
-from draindown.spark.pruning import joined
+from draindown.spark.pruning import Pruning, joined
 
+SCHEMA = StructType(
+    [
+        StructField("day", DateType()),
+        StructField("open", BooleanType()),
+        StructField("id", LongType()),
+        StructField("name", StringType()),
+    ]
+)
+DAYS = st.sampled_from([date(2026, 1, day) for day in range(1, 5)])
+ROWS = st.tuples(DAYS, st.booleans(), st.integers(-40, 40), st.text("abÄ", min_size=1, max_size=3))
 NUMBERS = st.lists(st.tuples(st.integers(-10_000, 10_000), st.integers(0, 50)), min_size=1, max_size=60)
 
 
@@ -67,3 +78,49 @@ def test_what_can_not_be_compared_prunes_nothing() -> None:
     assert joined([("a", "b" * 201)], "string") == []
     assert joined([], "long") == []
     assert joined([("1E+3", "1001.5"), ("2", "3")], "decimal") == [("2", "3"), ("1E+3", "1001.5")]
+
+
+def _file(rows: list[tuple[date, bool, int, str]]) -> dict[str, object]:
+    """What Delta's log says of a file of one partition's rows."""
+    day, is_open = rows[0][:2]
+    numbers, names = [row[2] for row in rows], sorted((row[3] for row in rows), key=str.encode)
+    ends = {"min.id": min(numbers), "max.id": max(numbers), "min.name": names[0], "max.name": names[-1]}
+    return {"num_records": len(rows), "partition.day": day, "partition.open": is_open} | ends
+
+
+@given(st.lists(ROWS, min_size=1, max_size=40), st.lists(ROWS, min_size=1, max_size=5), st.integers(1, 7))
+def test_rows_are_counted_of_every_file_that_can_hold_a_row_concerned_and_of_no_other(
+    held: list[tuple[date, bool, int, str]], batch: list[tuple[date, bool, int, str]], size: int
+) -> None:
+    partitions = {row[:2]: sorted(other for other in held if other[:2] == row[:2]) for row in held}
+    files = [rows[at : at + size] for rows in partitions.values() for at in range(0, len(rows), size)]
+    pruning = Pruning(
+        {"day": [str(row[0]) for row in batch], "open": [str(row[1]).lower() for row in batch]},
+        {
+            "id": joined([(str(row[2]), str(row[2])) for row in batch], "long"),
+            "name": joined([(row[3], row[3]) for row in batch], "string"),
+        },
+    )
+
+    def can_hold(rows: list[tuple[date, bool, int, str]]) -> bool:
+        numbers, names = [row[2] for row in rows], [row[3].encode() for row in rows]
+        return (
+            any(row[0] == rows[0][0] for row in batch)
+            and any(row[1] == rows[0][1] for row in batch)
+            and any(min(numbers) <= row[2] <= max(numbers) for row in batch)
+            and any(min(names) <= row[3].encode() <= max(names) for row in batch)
+        )
+
+    expected = sum(len(rows) for rows in files if can_hold(rows))
+    assert pruning.rows(SCHEMA, [_file(rows) for rows in files]) == expected
+    assert Pruning().rows(SCHEMA, [_file(rows) for rows in files]) == len(held)
+
+
+def test_what_the_log_does_not_say_leaves_no_file_out() -> None:
+    pruning = Pruning({"day": [None]}, {"id": [("5", "9")]})
+    some = {"num_records": 3, "partition.day": None}
+
+    assert pruning.rows(SCHEMA, [some | {"min.id": None, "max.id": None}, some]) == 6
+    assert pruning.rows(SCHEMA, [some | {"min.id": 10, "max.id": 11}]) == 0
+    assert pruning.rows(SCHEMA, [some | {"partition.day": date(2026, 1, 1)}]) == 0
+    assert pruning.rows(SCHEMA, [{"num_records": None}]) > 150_000, "many, as far as anybody knows"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -35,6 +35,8 @@ from draindown.steps import Reached, untold
 
 _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
+_LITTLE_HELD = 150_000
+"""Rows of the target that it may be compared with, above which its comparison and MERGE are compiled all the same."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """
     if batch.writer.is_done():
         return _done_before(batch)
-    with configured(spark, _settings(batch)):
-        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
-            parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
-        with _persisted(frame):
+    with configured(spark, _settings(batch)), ExitStack() as kept:
+        with configured(spark, _evaluation(batch)):
+            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
+                parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
+            kept.enter_context(_persisted(frame))
             with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
                 counted = _count(parsed, frame, batch)
             _lines_agree(batch, counted)
@@ -134,9 +137,9 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
             drift.remember(batch.writer.layout, found.sightings)
             good = found.spread(frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
             target.prepare(spark, batch.writer, _stamped(good, batch).drop("_delete").schema)
-            if batch.writer.flow.is_keyed:
-                return _upsert(batch, good, counted, row, found.columns)
-            return _append(batch, good, counted, row)
+        if batch.writer.flow.is_keyed:
+            return _upsert(batch, good, counted, row, found.columns)
+        return _append(batch, good, counted, row)
 
 
 def _known(spark: SparkSession, writer: Writer) -> Known:
@@ -167,9 +170,13 @@ def _done_before(batch: Batch) -> BatchRow:
 
 
 def _settings(batch: Batch) -> dict[str, str]:
-    little = sum(file.counted for file in batch.files) < _LITTLE
-    zone = {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}
-    return SETTINGS | zone | (INTERPRETED if little else {})
+    return SETTINGS | {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}
+
+
+def _evaluation(batch: Batch, held: int = 0) -> Mapping[str, str]:
+    """How the batch's plans are run: `held` rows of the target are as much to work on as its own lines."""
+    little = sum(file.counted for file in batch.files) < _LITTLE and held < _LITTLE_HELD
+    return INTERPRETED if little else {}
 
 
 def _parsed(spark: SparkSession, batch: Batch, known: Known) -> tuple[DataFrame, DataFrame]:
@@ -337,7 +344,8 @@ def _stamped(good: DataFrame, batch: Batch) -> DataFrame:
 def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> BatchRow:
     expected = counted.rows(lambda group: group["reason"] is None and not group["_blank"])
     row = replace(row, inserted=expected)
-    target.append(batch.writer, _stamped(good, batch).drop("_delete"), row.as_metadata())
+    with configured(good.sparkSession, _evaluation(batch)):
+        target.append(batch.writer, _stamped(good, batch).drop("_delete"), row.as_metadata())
     return close(batch.writer.layout, row, batch.reached)
 
 
@@ -345,17 +353,19 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     goal, spark = batch.writer.flow.target, good.sparkSession
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
     batch.compared(held, counted.pruning)
+    number = 0 if held is None else target.most_held(batch.writer.layout.table, held.schema, counted.pruning)
     order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
-    winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
-    kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
-    stones = target.held_tombstones(spark, batch.writer, counted.pruning)
-    fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
-    with _persisted(fated):
+    with configured(spark, _evaluation(batch, number)), ExitStack() as kept:
+        winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
+        kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
+        stones = target.held_tombstones(spark, batch.writer, counted.pruning)
+        fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
+        kept.enter_context(_persisted(fated))
         counts = fates.count(fated)
         if held is not None and fates.has_ties(counts):
             fated = fates.settle_ties(fated, held, goal.keys, order)
-            with _persisted(fated):
-                return _apply(batch, fated, fates.count(fated), counted, row)
+            kept.enter_context(_persisted(fated))
+            counts = fates.count(fated)
         return _apply(batch, fated, counts, counted, row)
 
 

@@ -17,6 +17,7 @@ from draindown.spark.evaluation import quoted
 _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
 _MOST_VALUES = 200
 _MOST_RANGES = 16
+_LARGE_FILE = 1_000_000  # rows
 _LONGEST = 200  # characters of an end; a plan with longer literals costs more than it saves
 _NUMBERS = ("byte", "short", "integer", "long")
 
@@ -54,6 +55,33 @@ class Pruning:
 
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
         return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+
+    def rows(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> int:
+        """How many rows the files hold, of a table with `schema`, in which a row concerned can be.
+
+        `files`: what `tables.statistics` returned. What that doesn't say leaves no file out, as in Delta's own
+        skipping, and a file without a number of rows counts as a large one.
+        """
+        values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}
+        ranges = [
+            (f"min.{name}", f"max.{name}", order, [(order(low), order(high)) for low, high in every])
+            for name, every in self.ranges.items()
+            for order in [_order(schema[name].dataType.typeName())]
+        ]
+
+        def concerned(file: Mapping[str, Any]) -> bool:
+            if any(name in file and _text(file[name]) not in every for name, every in values.items()):
+                return False
+            for least, greatest, order, every in ranges:
+                if file.get(least) is not None and file.get(greatest) is not None:
+                    low, high = order(str(file[least])), order(str(file[greatest]))
+                    if not any(low <= end and start <= high for start, end in every):
+                        return False
+            return True
+
+        return sum(
+            _LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in files if concerned(file)
+        )
 
 
 def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
@@ -136,6 +164,11 @@ def _fewer(apart: list[Any]) -> list[Any]:
         (apart[start][0], apart[stop - 1][1], apart[start][2], apart[stop - 1][3])
         for start, stop in zip(starts, stops, strict=True)
     ]
+
+
+def _text(value: Any) -> str | None:
+    """A value as Spark writes it as text."""
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _order(kind: str) -> Callable[[str], Any]:

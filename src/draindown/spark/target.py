@@ -267,6 +267,11 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | N
     return frame
 
 
+def most_held(path: str, schema: StructType, pruning: Pruning) -> int:
+    """At most how many rows of a table of `schema` `pruning` lets through, by the statistics of its files."""
+    return pruning.rows(schema, tables.statistics(path, [*pruning.values, *pruning.ranges]))
+
+
 def columns_of(spark: SparkSession, path: str) -> list[str]:
     """The columns of the table at `path`, in its order."""
     return DeltaTable.forPath(spark, path).toDF().columns
