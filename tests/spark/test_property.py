@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from draindown.spark import batch, fates
 from tests.landing import COLUMNS, KEYED, Injected, Landing
 from tests.model import fold
 from tests.strategies import Case, Drain, Line, cases
@@ -169,6 +171,17 @@ def _appended(spark: SparkSession, examples: settings) -> None:
 @pytest.mark.parametrize("name", list(FLOWS)[:1])
 def test_keyed_table_is_the_fold_of_its_input(spark: SparkSession, name: str) -> None:
     _keyed(spark, name, _FEW)
+
+
+@pytest.mark.parametrize("name", list(FLOWS)[1:2])
+def test_so_it_is_where_keys_are_looked_up_in_a_large_table(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for bound in ("_LITTLE_HELD", "_MUCH_MORE"):
+        monkeypatch.setattr(batch, bound, 0)
+    with mock.patch.object(fates, "among", wraps=fates.among) as looked_up:
+        _keyed(spark, name, _FEW)
+    assert looked_up.called
 
 
 def test_append_table_holds_each_record_once(spark: SparkSession) -> None:
