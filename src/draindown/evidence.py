@@ -191,7 +191,7 @@ def vacuumed(layout: FlowLayout) -> dict[str, Any]:
     try:
         found: dict[str, Any] = read_json(layout.vacuumed) or {}
         for one in found.values():
-            datetime.fromisoformat(one["at"])
+            _ = now() - datetime.fromisoformat(one["at"])
     except (ValueError, TypeError, LookupError, AttributeError):  # torn: they are removed again, which finds nothing
         return {}
     return found

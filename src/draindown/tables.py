@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,11 +94,15 @@ def file_sizes(path: str) -> list[int]:
 
 def statistics(path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
     """Of each file of the newest version what Delta's log says: `num_records`, and of the columns `partition.NAME`,
-    `min.NAME` and `max.NAME`; a number that it doesn't say is missing or None.
+    `min.NAME` and `max.NAME`. What it doesn't say is missing or None; so are days that Python doesn't have.
     """
     wanted = {"num_records", *(f"{what}.{name}" for name in columns for what in ("partition", "min", "max"))}
     adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
-    found: list[dict[str, Any]] = adds.select([name for name in adds.column_names if name in wanted]).to_pylist()
+    found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
+    for name in wanted.intersection(adds.column_names):
+        with suppress(OverflowError):  # a date before the year 1, or after 9999
+            for file, value in zip(found, adds[name].to_pylist(), strict=True):
+                file[name] = value
     return found
 
 

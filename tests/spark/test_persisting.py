@@ -91,3 +91,23 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
 
     assert found == {"read": "false", "compared": str(compiled).lower()}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 2, "x": 1, "y": 1, "z": 1}
+
+
+@pytest.mark.parametrize(("little", "sent", "looked_up"), [(12, 3, True), (13, 3, False), (12, 2, False), (0, 3, True)])
+def test_keys_are_sent_to_a_table_that_is_much_larger_only(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, sent: int, looked_up: bool
+) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
+    landing.drain(spark)
+    for name, bound in (("_LITTLE_HELD", little), ("_SENT", sent)):
+        monkeypatch.setattr(batch, name, bound)
+    with mock.patch.object(fates, "among", wraps=fates.among) as among:
+        landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("b", 1))  # 3 records, of which one is a tie
+        landing.drain(spark)
+        assert among.called == looked_up
+        landing.deliver(_line("a", 3), _line("c", 2), _line("d", 2), _line("e", 0))  # 4: not four times fewer than 11
+        landing.drain(spark)
+        assert among.call_count == looked_up
+    expected = dict.fromkeys("bdefghijk", 1) | {"a": 3, "c": 2, "d": 2}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from draindown import tables
 
@@ -154,3 +156,23 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
         where = f"{path}-new" if name == "new" else path
         assert sorted(row["id"] for row in tables.query(where, "select id from t").to_pylist()) == held[name]
         assert stood
+
+
+def test_what_the_log_says_of_each_file(path: str) -> None:
+    days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)]
+    write_deltalake(path, pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}), partition_by=["day"])
+    found = sorted(tables.statistics(path, ["day", "b c", "gone"]), key=lambda file: str(file["partition.day"]))
+
+    assert found == [
+        {"num_records": 1, "partition.day": days[0], "min.b c": 1, "max.b c": 1},
+        {"num_records": 2, "partition.day": days[1], "min.b c": 2, "max.b c": 3},
+    ]
+
+
+@pytest.mark.parametrize("day", ["0000-01-01", "+10000-01-01"])
+def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> None:
+    write_deltalake(path, pa.table({"day": [date(2026, 1, 1)], "n": [1]}))
+    (log,) = Path(path, "_delta_log").glob("*.json")
+    log.write_text(log.read_text().replace("2026-01-01", day))
+
+    assert tables.statistics(path, ["day", "n"]) == [{"num_records": 1, "min.n": 1, "max.n": 1}]

@@ -37,6 +37,8 @@ _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
 _LITTLE_HELD = 150_000
 """Rows of the target that it may be compared with, above which its comparison and MERGE are compiled all the same."""
+_SENT = 500_000
+"""Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
 """Times the batch's records. So many rows of the target are not sorted to be compared: the keys are sent to them."""
 
@@ -355,15 +357,15 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     goal, spark = batch.writer.flow.target, good.sparkSession
     held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
     batch.compared(held, counted.pruning)
-    number = 0 if held is None else target.most_held(batch.writer.layout.table, held.schema, counted.pruning)
+    number = 0 if held is None else target.rows_held(batch.writer.layout.table, held.schema, counted.pruning)
     order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
     with configured(spark, _evaluation(batch, number)), ExitStack() as kept:
         winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
         kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
         stones = target.held_tombstones(spark, batch.writer, counted.pruning)
-        looked_up = held is not None and number >= max(_LITTLE_HELD, _MUCH_MORE * row.records)
-        concerned = fates.among(held, good, goal.keys) if held is not None and looked_up else held
-        fated = fates.compare(winners, concerned, stones, goal.keys, goal.sequence_by, kept_out)
+        if held is not None and row.records <= _SENT and number >= max(_LITTLE_HELD, _MUCH_MORE * row.records):
+            held = fates.among(held, good, goal.keys)
+        fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
         kept.enter_context(_persisted(fated))
         counts = fates.count(fated)
         if held is not None and fates.has_ties(counts):

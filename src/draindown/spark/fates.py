@@ -59,9 +59,10 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
 
 
 def among(target: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Those rows of a large `target` that have the keys of some of the few `rows`, found as it is read.
+    """Those rows of a large `target` that have the keys of some of the `rows`, found as it is read.
 
-    The comparison keeps rows of the batch that match nothing: for that Spark would shuffle and sort all of the target.
+    The keys must fit into memory. The comparison keeps rows of the batch that match nothing: for that Spark would
+    shuffle and sort all of the target.
     """
     return target.join(F.broadcast(rows.select(*_columns(keys))), list(keys), "left_semi")
 

@@ -267,8 +267,8 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | N
     return frame
 
 
-def most_held(path: str, schema: StructType, pruning: Pruning) -> int:
-    """At most how many rows of a table of `schema` `pruning` lets through, by the statistics of its files."""
+def rows_held(path: str, schema: StructType, pruning: Pruning) -> int:
+    """How many rows of a table of `schema` lie in files that `pruning` lets through, as far as their statistics say."""
     return pruning.rows(schema, tables.statistics(path, [*pruning.values, *pruning.ranges]))
 
 
