@@ -143,7 +143,7 @@ def _look(desk: _Desk, part: str, look: Callable[[_Desk], None]) -> None:
         look(desk)
     except TerminalError as error:
         desk.say(part, "does not agree")
-        desk.wrong(error.code, part, error.found, "   or: ".join(error.next) or desk.command("audit"))
+        desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command("audit"))
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, the other parts are looked at
