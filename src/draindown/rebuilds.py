@@ -104,15 +104,15 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
             own = card(staged, number)
             if own is not None and own.previous is not None:
                 return replace(begun, previous=own.previous, at=own.at, by=own.by)
-        if is_swapped(layout, begun) and Path(staged.generation).exists():
+        if not is_swapped(layout, begun):
+            return begun
+        if Path(staged.generation).exists():
             raise TerminalError(
                 "rebuild-damaged",
                 tried=f"finish the rebuild of generation {number} of flow {layout.flow}",
                 found=f"it is in the table's place, and {layout.rebuild} and {staged.generation} are both torn",
                 next=f"restore {staged.generation} from a copy, or write it anew as docs/runbook.md has it",
             )
-        if not is_swapped(layout, begun):
-            return begun
     return None
 
 

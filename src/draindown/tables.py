@@ -88,7 +88,7 @@ def size(path: str) -> int:
 
 def file_sizes(path: str) -> list[int]:
     """Bytes of each file that the newest version consists of."""
-    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
+    adds = _adds(path)
     return [int(size) for size in adds["size_bytes"].to_pylist()]
 
 
@@ -97,13 +97,17 @@ def statistics(path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
     `min.NAME` and `max.NAME`. What it doesn't say is missing or None; so are days that Python doesn't have.
     """
     wanted = {"num_records", *(f"{what}.{name}" for name in columns for what in ("partition", "min", "max"))}
-    adds = pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
+    adds = _adds(path)
     found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
     for name in wanted.intersection(adds.column_names):
         with suppress(OverflowError):  # a date before the year 1, or after 9999
             for file, value in zip(found, adds[name].to_pylist(), strict=True):
                 file[name] = value
     return found
+
+
+def _adds(path: str) -> pa.Table:
+    return pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
 
 
 def column_types(path: str) -> dict[str, Any]:
