@@ -76,11 +76,6 @@ def properties(path: str) -> dict[str, str]:
     return dict(_open(path).metadata().configuration)
 
 
-def is_empty(path: str) -> bool:
-    """Whether the table holds no file."""
-    return not _open(path).file_uris()
-
-
 def size(path: str) -> int:
     """Bytes of the files that the newest version consists of."""
     return sum(file_sizes(path))
@@ -88,26 +83,25 @@ def size(path: str) -> int:
 
 def file_sizes(path: str) -> list[int]:
     """Bytes of each file that the newest version consists of."""
-    adds = _adds(path)
-    return [int(size) for size in adds["size_bytes"].to_pylist()]
+    return [file["size_bytes"] for file in newest(path)[1]]
 
 
-def statistics(path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-    """Of each file of the newest version what Delta's log says: `num_records`, and of the columns `partition.NAME`,
-    `min.NAME` and `max.NAME`. What it doesn't say is missing or None; so are days that Python doesn't have.
+def newest(path: str, columns: Iterable[str] = ()) -> tuple[int, list[dict[str, Any]]]:
+    """The newest version, and of each of its files what Delta's log says: `size_bytes`, `num_records`, and of the
+    columns `partition.NAME`, `min.NAME` and `max.NAME`.
+
+    What it doesn't say is missing or None; so are days that Python doesn't have.
     """
-    wanted = {"num_records", *(f"{what}.{name}" for name in columns for what in ("partition", "min", "max"))}
-    adds = _adds(path)
+    told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max")}
+    wanted = {"size_bytes", "num_records", *told}
+    table = _open(path)
+    adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
     for name in wanted.intersection(adds.column_names):
         with suppress(OverflowError):  # a date before the year 1, or after 9999
             for file, value in zip(found, adds[name].to_pylist(), strict=True):
                 file[name] = value
-    return found
-
-
-def _adds(path: str) -> pa.Table:
-    return pa.RecordBatchReader.from_stream(_open(path).get_add_actions(flatten=True)).read_all()
+    return table.version(), found
 
 
 def column_types(path: str) -> dict[str, Any]:

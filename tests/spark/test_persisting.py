@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown.spark import batch, fates
+from draindown.spark import batch, fates, target
 from draindown.spark.drain import drain
+from draindown.spark.target import Writer
+from draindown.tables import history, newest
 from tests.ageing import age
 from tests.landing import Landing
 
@@ -111,3 +114,52 @@ def test_keys_are_sent_to_a_table_that_is_much_larger_only(
         assert among.call_count == looked_up
     expected = dict.fromkeys("bdefghijk", 1) | {"a": 3, "c": 2, "d": 2}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "rows", "anew"), [("_LITTLE_BYTES", 1, False), ("_LITTLE", 3, False), (None, 0, True)]
+)
+def test_a_little_table_is_written_anew_and_rows_are_marked_in_others(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bound: str | None, rows: int, anew: bool
+) -> None:
+    """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
+    landing = Landing(tmp_path)
+    landing.deliver(*[_line(key, 1) for key in "abcdef"])
+    landing.drain(spark)
+    if bound is not None:
+        monkeypatch.setattr(batch, bound, rows)
+    landing.deliver(_line("a", 2), _line("g", 2))
+    landing.drain(spark)
+    landing.deliver(_line("b", 3), _line("f", 3, "d"))
+    landing.drain(spark)
+
+    table = landing.layout.table
+    marked = [
+        (commit.get("operationMetrics") or {}).get("numTargetDeletionVectorsAdded") for commit in history(table, 2)
+    ]
+    assert [number == "0" for number in marked] == [anew] * 2, marked
+    assert (len(newest(table)[1]) == 1) == anew
+    expected = dict.fromkeys("cde", 1) | {"a": 2, "g": 2, "b": 3}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
+
+
+def test_a_large_batch_into_a_little_table_is_not_made_one_file(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(_line("a", 1))
+    landing.drain(spark)
+    monkeypatch.setattr(batch, "_LITTLE", 5)
+    landing.deliver(*[_line(key, 2) for key in "abcdef"])
+    found = []
+
+    def merged(writer: Writer, fated: DataFrame, *rest: Any) -> None:
+        found.append(fated.rdd.getNumPartitions())
+        merge(writer, fated, *rest)
+
+    merge = target.merge
+    with mock.patch.object(target, "merge", merged):
+        landing.drain(spark)
+
+    assert found == [2]
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcdef", 2)

@@ -174,10 +174,10 @@ def test_keyed_table_is_the_fold_of_its_input(spark: SparkSession, name: str) ->
 
 
 @pytest.mark.parametrize("name", list(FLOWS)[1:2])
-def test_so_it_is_where_keys_are_looked_up_in_a_large_table(
+def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for bound in ("_LITTLE_HELD", "_MUCH_MORE"):
+    for bound in ("_LITTLE_HELD", "_MUCH_MORE", "_LITTLE_BYTES"):
         monkeypatch.setattr(batch, bound, 0)
     with mock.patch.object(fates, "among", wraps=fates.among) as looked_up:
         _keyed(spark, name, _FEW)

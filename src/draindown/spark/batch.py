@@ -29,12 +29,16 @@ from draindown.spark.pruning import Pruning, measures, pruning, text_safe
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spark.target import CHANGED_AT, Writer
+from draindown.spark.target import CHANGED_AT, Held, Writer
 from draindown.spark.transforms import Transform
 from draindown.steps import Reached, untold
 
 _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
+_LITTLE_BYTES = 4 * 1024**2
+"""Bytes of the target's files, and `_LITTLE` their rows, up to which a MERGE writes them anew."""
+_ANEW = {"spark.databricks.delta.merge.deletionVectors.persistent": "false", "spark.sql.shuffle.partitions": "1"}
+"""Files are written anew, as one per partition: rows marked in them, and small files beside, cost every reader more."""
 _LITTLE_HELD = 150_000
 """Rows of the target that it may be compared with, above which its comparison and MERGE are compiled all the same."""
 _SENT = 500_000
@@ -68,7 +72,7 @@ class Batch:
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()
-    compared: Callable[[DataFrame | None, Pruning], None] = lambda *_: None
+    compared: Callable[[Held | None, Pruning], None] = lambda *_: None
 
     @property
     def origin(self) -> Origin:
@@ -354,29 +358,54 @@ def _append(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow) -> B
 
 
 def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, added: Sequence[str]) -> BatchRow:
-    goal, spark = batch.writer.flow.target, good.sparkSession
-    held = target.held_rows(spark, batch.writer.layout.table, counted.pruning)
+    spark, table = good.sparkSession, batch.writer.layout.table
+    held = target.held_rows(spark, table, counted.pruning)
     batch.compared(held, counted.pruning)
-    number = 0 if held is None else target.rows_held(batch.writer.layout.table, held.schema, counted.pruning)
-    order = fates.order(target.columns_of(spark, batch.writer.layout.table), added)
-    with configured(spark, _evaluation(batch, number)), ExitStack() as kept:
-        winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
-        kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
-        stones = target.held_tombstones(spark, batch.writer, counted.pruning)
-        if held is not None and row.records <= _SENT and number >= max(_LITTLE_HELD, _MUCH_MORE * row.records):
-            held = fates.among(held, good, goal.keys)
-        fated = fates.compare(winners, held, stones, goal.keys, goal.sequence_by, kept_out)
+    order = fates.order(target.columns_of(spark, table), added)
+    how = {**_evaluation(batch, 0 if held is None else held.number), **(_ANEW if _is_little(row, held) else {})}
+    with configured(spark, how), ExitStack() as kept:
+        fated, counts = _fated(batch, good, held, counted.pruning, row, order, kept)
+        row = _by_fate(row, counts)
+        fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
+        _remember(batch, fated, row)
+        _merge(batch, fated, counted.pruning, row)
+        return close(batch.writer.layout, row, batch.reached)
+
+
+def _is_little(row: BatchRow, held: Held | None) -> bool:
+    little = held is None or (held.number <= _LITTLE and held.bytes <= _LITTLE_BYTES)
+    return row.records <= _LITTLE and little
+
+
+def _fated(
+    batch: Batch,
+    good: DataFrame,
+    held: Held | None,
+    pruned: Pruning,
+    row: BatchRow,
+    order: Sequence[str],
+    kept: ExitStack,
+) -> tuple[DataFrame, Mapping[str, int]]:
+    """One row per key with its fate, persisted until `kept` ends, and how many there are of each."""
+    goal, spark = batch.writer.flow.target, good.sparkSession
+    winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
+    kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
+    stones = target.held_tombstones(spark, batch.writer, pruned)
+    rows = None if held is None else held.rows
+    if held is not None and row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records):
+        rows = fates.among(held.rows, good, goal.keys)
+    fated = fates.compare(winners, rows, stones, goal.keys, goal.sequence_by, kept_out)
+    kept.enter_context(_persisted(fated))
+    counts = fates.count(fated)
+    if rows is not None and fates.has_ties(counts):
+        fated = fates.settle_ties(fated, rows, goal.keys, order)
         kept.enter_context(_persisted(fated))
         counts = fates.count(fated)
-        if held is not None and fates.has_ties(counts):
-            fated = fates.settle_ties(fated, held, goal.keys, order)
-            kept.enter_context(_persisted(fated))
-            counts = fates.count(fated)
-        return _apply(batch, fated, counts, counted, row)
+    return fated, counts
 
 
-def _apply(batch: Batch, fated: DataFrame, counts: Mapping[str, int], counted: Counted, row: BatchRow) -> BatchRow:
-    row = replace(
+def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
+    return replace(
         row,
         superseded=counts.get("superseded", 0) + counts["_superseded"],
         duplicate=counts.get("duplicate", 0) + counts["_duplicates"],
@@ -385,18 +414,22 @@ def _apply(batch: Batch, fated: DataFrame, counts: Mapping[str, int], counted: C
         deleted=counts.get("delete", 0),
         remembered=counts.get("remember", 0),
     )
+
+
+def _remember(batch: Batch, fated: DataFrame, row: BatchRow) -> None:
     deletes = row.deleted + row.remembered
-    fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
     if deletes or batch.writer.holds(batch.writer.layout.tombstones, "tombstones"):
         target.remember(batch.writer, fated, batch.changed_at)
         written(row, batch.writer.layout.tombstones, deletes, "deletes")
     batch.reached("remembered")
+
+
+def _merge(batch: Batch, fated: DataFrame, pruned: Pruning, row: BatchRow) -> None:
     if row.inserted or row.updated or row.deleted:
-        target.merge(batch.writer, fated, counted.pruning, row.as_metadata())
+        target.merge(batch.writer, fated, pruned, row.as_metadata())
     else:
         nothing = fated.where(F.lit(False)).drop("_delete", fates.FATE, *fates.LOSERS)
         target.append(batch.writer, nothing, row.as_metadata())
-    return close(batch.writer.layout, row, batch.reached)
 
 
 def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:

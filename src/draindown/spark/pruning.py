@@ -17,7 +17,6 @@ from draindown.spark.evaluation import quoted
 _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
 _MOST_VALUES = 200
 _MOST_RANGES = 16
-_LARGE_FILE = 1_000_000  # rows
 _LONGEST = 200  # characters of an end; a plan with longer literals costs more than it saves
 _NUMBERS = ("byte", "short", "integer", "long")
 
@@ -56,11 +55,10 @@ class Pruning:
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
         return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
 
-    def rows(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> int:
-        """How many rows the files hold, of a table with `schema`, in which a row concerned can be.
+    def files(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Those of the files, of a table with `schema`, in which a row concerned can be.
 
-        `files`: what `tables.statistics` returned. What that doesn't say leaves no file out, as in Delta's own
-        skipping, and a file without a number of rows counts as a large one.
+        `files`: what `tables.newest` returned. What that doesn't say leaves no file out, as in Delta's own skipping.
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}
         ranges = [
@@ -79,9 +77,7 @@ class Pruning:
                         return False
             return True
 
-        return sum(
-            _LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in files if concerned(file)
-        )
+        return [file for file in files if concerned(file)]
 
 
 def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
-from draindown import ledger_table, tables
+from draindown import ledger_table
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow
 from draindown.report import Finding
 from draindown.spark.pruning import Pruning
+from draindown.spark.target import Held
 from draindown.spec import FlowSpec
 
 _MANY, _LARGE = 64, 1024**3  # files and bytes: all of a smaller table is read in a moment
@@ -30,14 +29,13 @@ class Skipping:
     looked_into: int = 0
     told_by: frozenset[str] = frozenset()
 
-    def look(self, batch: int, held: DataFrame | None, pruning: Pruning) -> None:
+    def look(self, batch: int, held: Held | None, pruning: Pruning) -> None:
         """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
         if self.batch is not None or held is None:
             return
         self.batch, self.told_by = batch, frozenset(pruning.values)
-        sizes = tables.file_sizes(self.layout.table)
-        if len(sizes) >= _MANY and sum(sizes) >= _LARGE:
-            self.files, self.looked_into = len(sizes), len(held._jdf.inputFiles())
+        if len(held.every) >= _MANY and sum(file["size_bytes"] for file in held.every) >= _LARGE:
+            self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
     def findings(self, row: BatchRow) -> list[Finding]:
         """That pruning is lost, if it is, and which layout would restore it. `row`: of the batch, which is done."""

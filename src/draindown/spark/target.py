@@ -6,8 +6,9 @@ drops a second write of the same pair, and lets only one of two concurrent write
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +31,8 @@ _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _BOUNDED = "delta.dataSkippingStatsColumns"
+_LARGE_FILE = 1_000_000
+"""Rows of a file of which the log doesn't say how many it has."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,29 @@ class Writer:
         """Session settings under which one write of `purpose` belongs to this batch."""
         known = {_APP: self.app(purpose), _VERSION: str(self.batch)}
         return known | ({_METADATA: metadata} if metadata else {})
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a table among which a batch looks for its keys.
+
+    `files`: those in which such a row can be, of all files (`every`) of the version read; both as `tables.newest`
+    returns them.
+    """
+
+    rows: DataFrame
+    files: Sequence[Mapping[str, Any]]
+    every: Sequence[Mapping[str, Any]]
+
+    @property
+    def number(self) -> int:
+        """How many rows those files have, as far as the log says; deleted ones count."""
+        return sum(_LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of those files."""
+        return sum(file["size_bytes"] for file in self.files)
 
 
 def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
@@ -253,23 +279,22 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
         rows.write.format("delta").mode("append").save(path)
 
 
-def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> DataFrame | None:
+def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
     """The rows of a table that `pruning` lets through; None if it has none at all.
 
     They are those of the version that stands now, read by its number: after a write to a table Spark computes again
     whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
     """
-    if not tables.exists(path) or tables.is_empty(path):
+    if not tables.exists(path):
         return None
-    frame = spark.read.format("delta").option("versionAsOf", tables.version(path)).load(path)
+    version, files = tables.newest(path, [*pruning.values, *pruning.ranges])
+    if not files:
+        return None
+    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
-    return frame
-
-
-def rows_held(path: str, schema: StructType, pruning: Pruning) -> int:
-    """How many rows of a table of `schema` lie in files that `pruning` lets through, as far as their statistics say."""
-    return pruning.rows(schema, tables.statistics(path, [*pruning.values, *pruning.ranges]))
+    return Held(frame, concerned, files)
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:
@@ -279,12 +304,12 @@ def columns_of(spark: SparkSession, path: str) -> list[str]:
 
 def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> DataFrame | None:
     """Tombstones of other batches that `pruning` lets through; an earlier attempt of this one doesn't count."""
-    frame = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
-    if frame is None:
+    held = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
+    if held is None:
         return None
     mine = (
         (F.col("generation") == writer.generation)
         & (F.col("batch") == writer.batch)
         & (F.col("origin") == writer.origin)
     )
-    return frame.where(~mine)
+    return held.rows.where(~mine)
