@@ -21,7 +21,7 @@ from draindown.epochs import LONGEST
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, local_path, near
-from draindown.units import Duration, Size
+from draindown.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
 """Seconds. Readers and long jobs may still need files that are younger: Delta's own default for VACUUM."""
@@ -177,6 +177,12 @@ class Maintenance(_Model):
 
     target_file_size: Size = Field(
         default=64 * 1024**2, description="Size compaction aims at, per file.", examples=["64mb"]
+    )
+    copy_on_write: SizeOrNone = Field(
+        default=4 * 1024**2,
+        description="A MERGE that looks into no more than this writes the files whose rows it changes anew; a larger "
+        "one marks rows as deleted. 0: all mark.",
+        examples=["4mb"],
     )
     retain: Duration = Field(
         default=RETAIN_FLOOR,

@@ -83,10 +83,10 @@ def size(path: str) -> int:
 
 def file_sizes(path: str) -> list[int]:
     """Bytes of each file that the newest version consists of."""
-    return [file["size_bytes"] for file in newest(path)[1]]
+    return [file["size_bytes"] for file in version_and_files(path)[1]]
 
 
-def newest(path: str, columns: Iterable[str] = ()) -> tuple[int, list[dict[str, Any]]]:
+def version_and_files(path: str, columns: Iterable[str] = ()) -> tuple[int, list[dict[str, Any]]]:
     """The newest version, and of each of its files what Delta's log says: `size_bytes`, `num_records`, and of the
     columns `partition.NAME`, `min.NAME` and `max.NAME`.
 

@@ -77,7 +77,10 @@ def _schema(units: Iterable[str], example: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, text], "examples": [example]})
 
 
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1), _schema(_SIZES, "64mb")]
+SizeOrNone = Annotated[int, BeforeValidator(parse_size), _schema(_SIZES, "64mb")]
+"""Bytes; 0 for none."""
+
+Size = Annotated[SizeOrNone, Field(ge=1)]
 """Bytes; at least one."""
 
 Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]

@@ -23,7 +23,11 @@ from tests.landing import Landing
 from tests.model import Change, fold
 
 ROOT = Path(__file__).parents[2]
-FLOW: dict[str, Any] = {"source": {"max_files_per_trigger": 1}, "rules": {"sane": "a is null or a >= 0"}}
+FLOW: dict[str, Any] = {
+    "source": {"max_files_per_trigger": 1},
+    "rules": {"sane": "a is null or a >= 0"},
+    "maintenance": {"copy_on_write": 0},  # as large tables are written, and so that there is something to compact
+}
 PLACES = ("first", "middle", "last")
 BATCHES = len(PLACES)
 _PATIENCE = 240

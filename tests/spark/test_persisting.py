@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.spark import batch, fates, target
 from draindown.spark.drain import drain
+from draindown.spark.session import configured
 from draindown.spark.target import Writer
-from draindown.tables import history, newest
+from draindown.tables import history, version_and_files
 from tests.ageing import age
-from tests.landing import Landing
+from tests.landing import COLUMNS, KEYED, Landing
 
 
 def _line(key: str, seq: int, op: str = "u") -> str:
@@ -116,50 +119,102 @@ def test_keys_are_sent_to_a_table_that_is_much_larger_only(
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
-@pytest.mark.parametrize(
-    ("bound", "rows", "anew"), [("_LITTLE_BYTES", 1, False), ("_LITTLE", 3, False), (None, 0, True)]
-)
-def test_a_little_table_is_written_anew_and_rows_are_marked_in_others(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bound: str | None, rows: int, anew: bool
+def _marks(table: str) -> list[int]:
+    """How many files each of the newest two commits, the newest first, marked rows in."""
+    return [int(commit["operationMetrics"]["numTargetDeletionVectorsAdded"]) for commit in history(table, 2)]
+
+
+def _files(table: str) -> list[dict[str, Any]]:
+    return version_and_files(table, ["region"])[1]
+
+
+@pytest.mark.parametrize(("most", "copied", "anew"), [(0, 100, False), (4 * 1024**2, 2, False), (4 * 1024**2, 3, True)])
+def test_little_files_are_written_anew_and_rows_are_marked_in_others(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, copied: int, anew: bool
 ) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
-    landing = Landing(tmp_path)
+    landing = Landing(tmp_path, maintenance={"copy_on_write": most})
+    monkeypatch.setattr(batch, "_COPIED", copied)
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
     landing.drain(spark)
-    if bound is not None:
-        monkeypatch.setattr(batch, bound, rows)
-    landing.deliver(_line("a", 2), _line("g", 2))
+    landing.deliver(_line("a", 2), _line("f", 2))
     landing.drain(spark)
-    landing.deliver(_line("b", 3), _line("f", 3, "d"))
+    landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
     landing.drain(spark)
 
-    table = landing.layout.table
-    marked = [
-        (commit.get("operationMetrics") or {}).get("numTargetDeletionVectorsAdded") for commit in history(table, 2)
-    ]
-    assert [number == "0" for number in marked] == [anew] * 2, marked
-    assert (len(newest(table)[1]) == 1) == anew
-    expected = dict.fromkeys("cde", 1) | {"a": 2, "g": 2, "b": 3}
+    assert [number == 0 for number in _marks(landing.layout.table)] == [anew] * 2
+    assert (len(_files(landing.layout.table)) == 1) == anew
+    expected = dict.fromkeys("cdeg", 1) | {"a": 2, "b": 3}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
-def test_a_large_batch_into_a_little_table_is_not_made_one_file(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: SparkSession) -> None:
+    landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
+    landing.deliver(*[_line(key, 1) for key in "abcdef"])
+    landing.drain(spark)
+    landing.deliver(_line("a", 2), _line("f", 2, "d"))
+    landing.drain(spark)
+    changed = Landing(tmp_path)
+    changed.deliver(_line("b", 3), _line("a", 3), name="later.json")
+    report = changed.drain(spark)
+
+    added, before = _marks(landing.layout.table)
+    assert (before > 0, added) == (True, 0)
+    assert sum(file["num_records"] for file in _files(landing.layout.table)) == 5, "nothing is left of what was deleted"
+    assert report.drain is not None and report.drain.totals["updated"] == 2
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("cde", 1) | {"a": 3, "b": 3}
+
+
+def test_a_batch_of_new_keys_adds_a_file(tmp_path: Path, spark: SparkSession) -> None:
+    """There is nothing to write anew: those wait for compaction."""
+    landing = Landing(tmp_path)
+    for number, key in enumerate("abc", 1):
+        landing.deliver(_line(key, 1), _line(f"{key}{key}", 1))
+        landing.drain(spark)
+        assert len(_files(landing.layout.table)) == number
+
+
+def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spark: SparkSession) -> None:
+    """What counts are the files that can hold the batch's keys."""
+    keyed = KEYED | {"keys": ["id", "region"], "partition_by": ["region"]}
+    columns = COLUMNS | {"region": "string not null"}
+    landing = Landing(tmp_path, columns=columns, target=keyed, maintenance={"copy_on_write": "16kb"})
+
+    def line(key: str, region: str, seq: int, b: str = "") -> str:
+        return json.dumps({"id": key, "region": region, "seq": seq, "op": "u", "b": b})
+
+    noise = [random.Random(number).randbytes(600).hex() for number in range(40)]
+    few = [line("a", "little", 1), line("b", "little", 1)]
+    landing.deliver(*few, *[line(f"k{n}", "large", 1, b) for n, b in enumerate(noise)])
+    landing.drain(spark)
+    landing.deliver(line("a", "little", 2))
+    landing.drain(spark)
+    landing.deliver(line("k1", "large", 2))
+    landing.drain(spark)
+
+    assert _marks(landing.layout.table) == [1, 0]
+    files = Counter(file["partition.region"] for file in _files(landing.layout.table))
+    assert files["little"] == 1 < files["large"]
+
+
+@pytest.mark.parametrize(("little", "parts"), [(6, 2), (7, 1)])
+def test_a_large_batch_is_not_made_one_file(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, parts: int
 ) -> None:
     landing = Landing(tmp_path)
     landing.deliver(_line("a", 1))
     landing.drain(spark)
-    monkeypatch.setattr(batch, "_LITTLE", 5)
+    monkeypatch.setattr(batch, "_LITTLE", little)
     landing.deliver(*[_line(key, 2) for key in "abcdef"])
-    found = []
+    found: list[int] = []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any) -> None:
-        found.append(fated.rdd.getNumPartitions())
+        found.append(int(str(fated.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
         merge(writer, fated, *rest)
 
     merge = target.merge
-    with mock.patch.object(target, "merge", merged):
+    with configured(spark, {"spark.sql.shuffle.partitions": "2"}), mock.patch.object(target, "merge", merged):
         landing.drain(spark)
 
-    assert found == [2]
+    assert found == [parts]
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcdef", 2)

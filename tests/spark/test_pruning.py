@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from draindown.spark import batch, skipping
+from draindown.spark import skipping
 from draindown.spark.session import configured
 from tests.landing import Landing
 
@@ -77,7 +77,7 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
 ) -> None:
     monkeypatch.setattr(skipping, "_MANY", 8)
     monkeypatch.setattr(skipping, "_LARGE", 1000)
-    monkeypatch.setattr(batch, "_LITTLE", 0)  # what is little is made one file
+    contract = contract | {"maintenance": {"copy_on_write": 0}}  # what is little is made one file
     landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, **contract)
 
     def name(key: int) -> str:

@@ -161,7 +161,7 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
 def test_what_the_log_says_of_each_file(path: str) -> None:
     days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)]
     write_deltalake(path, pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}), partition_by=["day"])
-    version, found = tables.newest(path, ["day", "b c", "gone"])
+    version, found = tables.version_and_files(path, ["day", "b c", "gone"])
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
 
     assert version == 0
@@ -177,7 +177,7 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
     (log,) = Path(path, "_delta_log").glob("*.json")
     log.write_text(log.read_text().replace("2026-01-01", day))
 
-    (file,) = tables.newest(path, ["day", "n"])[1]
+    (file,) = tables.version_and_files(path, ["day", "n"])[1]
     assert {name: value for name, value in file.items() if name != "size_bytes"} == {
         "num_records": 1,
         "min.n": 1,

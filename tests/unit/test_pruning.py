@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import date
 from itertools import pairwise
+from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, DateType, LongType, StringType, StructField, StructType
 
 from draindown.spark.pruning import Pruning, joined
+from draindown.spark.target import Held
 
 SCHEMA = StructType(
     [
@@ -124,3 +127,11 @@ def test_what_the_log_does_not_say_leaves_no_file_out() -> None:
     assert pruning.files(SCHEMA, untold) == untold
     assert pruning.files(SCHEMA, [some | {"min.id": 10, "max.id": 11}]) == []
     assert pruning.files(SCHEMA, [some | {"partition.day": date(2026, 1, 1)}]) == []
+
+
+@pytest.mark.parametrize(("told", "number"), [([3, 4], 7), ([], 0), ([3, None], 1_000_003)])
+def test_a_file_of_unknown_rows_is_a_large_one(told: list[int | None], number: int) -> None:
+    files = [{"size_bytes": 10, "num_records": rows} for rows in told]
+    held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}])
+
+    assert (held.number, held.bytes) == (number, 10 * len(files))

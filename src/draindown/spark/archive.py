@@ -22,6 +22,7 @@ from draindown.request import Request
 from draindown.scaffold import init
 from draindown.spark.drain import drain
 from draindown.spark.maintenance import compact
+from draindown.spec import PipelineSpec
 
 _MASTER = "local[2]"
 _NAME = "exercise"
@@ -58,17 +59,26 @@ def _settings(fresh: Path) -> dict[str, str]:
 
 
 def exercise(spark: SparkSession, scratch: Path) -> None:
-    """The pipeline that `init` writes: drained twice, the second time into rows that are there, then compacted."""
+    """The pipeline that `init` writes: drained into no table, into rows that are there in both ways, and compacted."""
     root = scratch / "project"
     init(root, _NAME)
     spec = rooted(load(find(_NAME, root), {}), root)
     landed = next((root / "landing" / _NAME).iterdir())
-    for run in ("first", "second"):
-        request = Request(spec=spec, flow=_NAME, step="drain", run_id=run, root=str(root))
+    for day, run in enumerate(("new", "copied", "marked"), 1):
+        if run != "new":
+            with gzip.open(landed.with_name(f"{run}.json.gz"), "wt") as later:
+                later.write(landed.read_text().replace("2026-01-01", f"2026-01-{day:02}"))
+        way = _marking(spec) if run == "marked" else spec
+        request = Request(spec=way, flow=_NAME, step="drain", run_id=run, root=str(root))
         drain(request, spark)
-        with gzip.open(landed.with_name("later.json.gz"), "wt") as later:
-            later.write(landed.read_text().replace("2026-01-01", "2026-01-02"))
     compact(request.model_copy(update={"step": "compact", "force": True}), spark)
+
+
+def _marking(spec: PipelineSpec) -> PipelineSpec:
+    """The same pipeline over tables that are too large to be written anew."""
+    maintenance = spec.flows[_NAME].maintenance.model_copy(update={"copy_on_write": 0})
+    flow = spec.flows[_NAME].model_copy(update={"maintenance": maintenance})
+    return spec.model_copy(update={"flows": spec.flows | {_NAME: flow}})
 
 
 def main(arguments: list[str]) -> int:

@@ -35,12 +35,13 @@ from draindown.steps import Reached, untold
 
 _LITTLE = 50_000
 """Lines below which a batch is interpreted rather than compiled."""
-_LITTLE_BYTES = 4 * 1024**2
-"""Bytes of the target's files, and `_LITTLE` their rows, up to which a MERGE writes them anew."""
-_ANEW = {"spark.databricks.delta.merge.deletionVectors.persistent": "false", "spark.sql.shuffle.partitions": "1"}
-"""Files are written anew, as one per partition: rows marked in them, and small files beside, cost every reader more."""
 _LITTLE_HELD = 150_000
-"""Rows of the target that it may be compared with, above which its comparison and MERGE are compiled all the same."""
+"""Rows of target and tombstones to compare it with, from which on comparison and MERGE are compiled all the same."""
+_COPIED = 100
+"""Rows of little files that are written anew for one that a batch brings, at most."""
+_COPY_ON_WRITE = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
+_ONE_FILE = {"spark.sql.shuffle.partitions": "1"}
+"""Of the comparison on, whose rows the MERGE takes in the same partitions."""
 _SENT = 500_000
 """Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
@@ -362,9 +363,10 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     held = target.held_rows(spark, table, counted.pruning)
     batch.compared(held, counted.pruning)
     order = fates.order(target.columns_of(spark, table), added)
-    how = {**_evaluation(batch, 0 if held is None else held.number), **(_ANEW if _is_little(row, held) else {})}
-    with configured(spark, how), ExitStack() as kept:
-        fated, counts = _fated(batch, good, held, counted.pruning, row, order, kept)
+    stones = target.held_tombstones(spark, batch.writer, counted.pruning)
+    compared = sum(one.number for one in (held, stones) if one is not None)
+    with configured(spark, {**_evaluation(batch, compared), **_layout(batch, held, row)}), ExitStack() as kept:
+        fated, counts = _fated(batch, good, held, stones, row, order, kept)
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
         _remember(batch, fated, row)
@@ -372,16 +374,20 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         return close(batch.writer.layout, row, batch.reached)
 
 
-def _is_little(row: BatchRow, held: Held | None) -> bool:
-    little = held is None or (held.number <= _LITTLE and held.bytes <= _LITTLE_BYTES)
-    return row.records <= _LITTLE and little
+def _layout(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
+    """How the MERGE writes: marks and small files beside little ones cost every reader more than a copy costs now."""
+    most = batch.writer.flow.maintenance.copy_on_write
+    if held is not None and (held.bytes > most or held.number > _COPIED * row.records):
+        return {}
+    little = row.records < _LITTLE and 0 < row.bytes <= most
+    return _COPY_ON_WRITE | (_ONE_FILE if little else {})
 
 
 def _fated(
     batch: Batch,
     good: DataFrame,
     held: Held | None,
-    pruned: Pruning,
+    stones: Held | None,
     row: BatchRow,
     order: Sequence[str],
     kept: ExitStack,
@@ -390,11 +396,11 @@ def _fated(
     goal, spark = batch.writer.flow.target, good.sparkSession
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
-    stones = target.held_tombstones(spark, batch.writer, pruned)
     rows = None if held is None else held.rows
     if held is not None and row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records):
         rows = fates.among(held.rows, good, goal.keys)
-    fated = fates.compare(winners, rows, stones, goal.keys, goal.sequence_by, kept_out)
+    deleted = None if stones is None else stones.rows
+    fated = fates.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
     kept.enter_context(_persisted(fated))
     counts = fates.count(fated)
     if rows is not None and fates.has_ties(counts):

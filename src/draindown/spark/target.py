@@ -7,7 +7,7 @@ drops a second write of the same pair, and lets only one of two concurrent write
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -70,8 +70,8 @@ class Writer:
 class Held:
     """The rows of a table among which a batch looks for its keys.
 
-    `files`: those in which such a row can be, of all files (`every`) of the version read; both as `tables.newest`
-    returns them.
+    `files`: those in which such a row can be, of all files (`every`) of the version read; both as
+    `tables.version_and_files` returns them.
     """
 
     rows: DataFrame
@@ -287,7 +287,7 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
     """
     if not tables.exists(path):
         return None
-    version, files = tables.newest(path, [*pruning.values, *pruning.ranges])
+    version, files = tables.version_and_files(path, [*pruning.values, *pruning.ranges])
     if not files:
         return None
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
@@ -302,7 +302,7 @@ def columns_of(spark: SparkSession, path: str) -> list[str]:
     return DeltaTable.forPath(spark, path).toDF().columns
 
 
-def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> DataFrame | None:
+def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
     """Tombstones of other batches that `pruning` lets through; an earlier attempt of this one doesn't count."""
     held = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
     if held is None:
@@ -312,4 +312,4 @@ def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> Da
         & (F.col("batch") == writer.batch)
         & (F.col("origin") == writer.origin)
     )
-    return held.rows.where(~mine)
+    return replace(held, rows=held.rows.where(~mine))
