@@ -30,7 +30,7 @@ from draindown.lease import Lease, holder
 from draindown.spec import LeaseSpec
 from draindown.transactions import app_id
 
-EXPIRES = 2.0
+EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
 DRIVER = """
 import sys
