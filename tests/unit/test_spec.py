@@ -462,6 +462,14 @@ def test_maintenance_has_floors(key: str, value: str) -> None:
     assert Maintenance().retain == RETAIN_FLOOR == 7 * 86400
 
 
+@pytest.mark.parametrize(("given", "size"), [(0, 0), ("0", 0), ("0kb", 0), ("16mb", 16 * 1024**2)])
+def test_of_sizes_only_copy_on_write_may_be_none(given: object, size: int) -> None:
+    assert Maintenance.model_validate({"copy_on_write": given}).copy_on_write == size
+    if not size:
+        with pytest.raises(ValidationError, match="max_bytes_per_trigger"):
+            flow(source={**FLOW["source"], "max_bytes_per_trigger": given})
+
+
 # pipelines
 
 
