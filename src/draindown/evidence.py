@@ -19,6 +19,7 @@ from draindown.lease import Lease
 from draindown.report import CompactPart, StepReport, now
 from draindown.request import Request
 from draindown.spec import RETAIN_FLOOR, Maintenance
+from draindown.tables import added_files
 
 SMALL_FILES = 8
 """So many small files in a partition are worth a rewrite: reading them costs more than merging them, and a rewrite
@@ -143,8 +144,7 @@ def assess(label: str, path: str, target_file_size: int, *, force: bool = False)
 
 def partitions(table: DeltaTable, target_file_size: int) -> list[Partition]:
     """All partitions of a table with what their files look like."""
-    # not pa.table(...): it imports pandas, which a plan must not wait for
-    adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    adds = added_files(table)
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     deleted = _deleted_rows(table)
     groups: dict[tuple[tuple[str, Any], ...], Counter[str]] = {}

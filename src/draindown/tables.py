@@ -95,13 +95,19 @@ def version_and_files(path: str, columns: Iterable[str] = ()) -> tuple[int, list
     told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max")}
     wanted = {"size_bytes", "num_records", *told}
     table = _open(path)
-    adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    adds = added_files(table)
     found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
     for name in wanted.intersection(adds.column_names):
         with suppress(OverflowError):  # a date before the year 1, or after 9999
             for file, value in zip(found, adds[name].to_pylist(), strict=True):
                 file[name] = value
     return table.version(), found
+
+
+def added_files(table: DeltaTable) -> pa.Table:
+    """What the log says of each file of an opened table, as it says it: `path`, `size_bytes`, `partition.NAME`..."""
+    # not pa.table(...): it imports pandas, which a plan must not wait for
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
 def column_types(path: str) -> dict[str, Any]:

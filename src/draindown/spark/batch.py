@@ -183,7 +183,7 @@ def _settings(batch: Batch) -> dict[str, str]:
 
 
 def _evaluation(batch: Batch, held: int = 0) -> Mapping[str, str]:
-    """How the batch's plans are run: `held` rows of the target are as much to work on as its own lines."""
+    """How the batch's plans are run: `held` rows of target and tombstones are as much to work on as its own lines."""
     little = sum(file.counted for file in batch.files) < _LITTLE and held < _LITTLE_HELD
     return INTERPRETED if little else {}
 
@@ -364,8 +364,8 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     batch.compared(held, counted.pruning)
     order = fates.order(target.columns_of(spark, table), added)
     stones = target.held_tombstones(spark, batch.writer, counted.pruning)
-    compared = sum(one.number for one in (held, stones) if one is not None)
-    with configured(spark, {**_evaluation(batch, compared), **_layout(batch, held, row)}), ExitStack() as kept:
+    number = sum(one.number for one in (held, stones) if one is not None)
+    with configured(spark, {**_evaluation(batch, number), **_writing(batch, held, row)}), ExitStack() as kept:
         fated, counts = _fated(batch, good, held, stones, row, order, kept)
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
@@ -374,7 +374,7 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         return close(batch.writer.layout, row, batch.reached)
 
 
-def _layout(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
+def _writing(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
     """How the MERGE writes: marks and small files beside little ones cost every reader more than a copy costs now."""
     most = batch.writer.flow.maintenance.copy_on_write
     if held is not None and (held.bytes > most or held.number > _COPIED * row.records):
