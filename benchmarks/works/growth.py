@@ -8,7 +8,7 @@ from itertools import product
 
 from benchmarks.changes import DAYS
 from benchmarks.commits import newest_merge
-from benchmarks.contenders import ALL, DRAIN, TUNED, Contender
+from benchmarks.contenders import ALL, DRAIN, HAND_WRITTEN, TUNED, Contender
 from benchmarks.measure import apart
 from benchmarks.pictures import Bar, Chart, bars
 from benchmarks.place import BY_DAY, Place
@@ -17,11 +17,12 @@ from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work
 
 SERIES = {"newest days": 1.0, "90 % newest days": 0.9, "random keys": 0.0}
 _FIRST_ROWS = 100
-MERGE = replace(
-    TUNED,
+PLAIN = replace(
+    HAND_WRITTEN,
     name="plain MERGE",
-    note="the tuned hand-written job on the same table, with deletion vectors, matched by key",
+    note="the hand-written job with default settings on the same table, with deletion vectors, matched by key",
 )
+PLAIN_TUNED = replace(TUNED, name="plain MERGE, tuned", note="the same job, tuned")
 _FACTS = {
     "merge_ms": "MERGE ms", "scan_ms": "scan ms", "rewrite_ms": "rewrite ms", "files_removed": "files removed",
     "files_added": "files added", "vectors_added": "deletion vectors",
@@ -97,11 +98,12 @@ def _over_smallest(samples: Sequence[Sample]) -> list[Row]:
 def _touched(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for kind, name in product(kinds(samples), contenders(samples)):
-        group, plain = of(samples, kind, name), of(samples, kind, MERGE.name)
+        group = of(samples, kind, name)
         row: Row = {"run": kind, "contender": name}
         row |= {title: _whole(median(group, fact)) for fact, title in _FACTS.items()}
-        for what, title in (("wall_s", "wall"), ("cpu_s", "CPU")):
-            row[f"{title} over plain MERGE"] = ratio(median(group, what), median(plain, what)) if plain else None
+        for (what, title), plain in product((("wall_s", "wall"), ("cpu_s", "CPU")), (PLAIN, PLAIN_TUNED)):
+            over = of(samples, kind, plain.name)
+            row[f"{title} over {plain.name}"] = ratio(median(group, what), median(over, what)) if over else None
         rows.append(row)
     return rows
 
@@ -123,7 +125,7 @@ WORK = Work(
     "growth",
     f"batches of {FILE_ROWS:,} changes into tables of 1 and 10 million rows, by how recent the changed rows are",
     _measure,
-    (MERGE, DRAIN),
+    (PLAIN, PLAIN_TUNED, DRAIN),
     Asked(repeat=3, sizes=(1_000_000, 10_000_000)),
     findings=_findings,
     pictures=_pictures,

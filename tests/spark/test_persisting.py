@@ -119,6 +119,34 @@ def test_keys_are_sent_to_a_table_that_is_much_larger_only(
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
+@pytest.mark.parametrize(("little", "join"), [(12, "ShuffledHashJoin"), (13, "SortMergeJoin")])
+def test_a_merge_into_a_table_that_is_much_larger_sorts_it_not(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, join: str
+) -> None:
+    """Compiled in both cases; so small a table would be broadcast, or written anew by another join."""
+    landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
+    landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
+    landing.drain(spark)
+    monkeypatch.setattr(batch, "_LITTLE_HELD", little)
+    monkeypatch.setattr(batch, "_LITTLE", 0)
+    landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("n", 1))
+    before = set(_plans(spark))
+    with configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+        landing.drain(spark)
+    merged = [plan for at, plan in _plans(spark).items() if at not in before and "_target_row_present_" in plan]
+    outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
+    assert outer
+    assert all(join in line for line in outer), outer
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("bcdefghijkn", 1) | {"a": 2}
+
+
+def _plans(spark: SparkSession) -> dict[int, str]:
+    """The plans of everything the session ran, as adaptive execution left them, by number."""
+    found = spark._jsparkSession.sharedState().statusStore().executionsList()
+    ran = [found.apply(at) for at in range(found.size())]
+    return {one.executionId(): one.physicalPlanDescription().partition("Initial Plan")[0] for one in ran}
+
+
 def _marks(table: str) -> list[int]:
     """How many files each of the newest two commits, the newest first, marked rows in."""
     return [int(commit["operationMetrics"]["numTargetDeletionVectorsAdded"]) for commit in history(table, 2)]

@@ -118,6 +118,19 @@ def test_growth_is_the_big_table_over_the_small_one() -> None:
     assert {row["files removed"] for row in touched.rows} == {"3"}
 
 
+def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges() -> None:
+    walls = ((growth.PLAIN, 8.0), (growth.PLAIN_TUNED, 4.0), (growth.DRAIN, 2.0))
+    found = [
+        replace(_sample(wall, kind=f"1 M rows, {series}"), contender=one.name)
+        for series in growth.SERIES
+        for one, wall in walls
+    ]
+    _, touched = growth.WORK.findings(found)
+    ours = [row for row in touched.rows if row["contender"] == growth.DRAIN.name]
+    assert [row["wall over plain MERGE"] for row in ours] == [0.25] * len(growth.SERIES)
+    assert [row["wall over plain MERGE, tuned"] for row in ours] == [0.5] * len(growth.SERIES)
+
+
 def test_longevity_is_told_by_run_number_by_refresh_and_by_question() -> None:
     runs = [_sample(10 + number / 10, kind="run", number=number) for number in range(1, 51)]
     refreshes = [_sample(2, kind="refresh", number=number) for number in range(1, 10)] + [_sample(3, kind="refresh")]

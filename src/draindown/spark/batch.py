@@ -45,7 +45,16 @@ _ONE_FILE = {"spark.sql.shuffle.partitions": "1"}
 _SENT = 500_000
 """Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
-"""Times the batch's records. So many rows of the target are not sorted to be compared: the keys are sent to them."""
+"""Times the batch's records. So many rows of the target are sorted neither to be compared nor by the MERGE."""
+_HASHED = dict.fromkeys(
+    ("spark.sql.adaptive.advisoryPartitionSizeInBytes", "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"),
+    "16m",
+)
+"""A side that shuffled no more than this per partition is hashed, so that the other is not sorted.
+
+Spark broadcasts no side whose unmatched rows a join keeps, and doesn't heed the second setting where it is below the
+first.
+"""
 
 
 @dataclass(frozen=True)
@@ -370,8 +379,14 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
         _remember(batch, fated, row)
-        _merge(batch, fated, counted.pruning, row)
+        with configured(spark, _HASHED if held is not None and _is_much_more(held, row) else {}):
+            _merge(batch, fated, counted.pruning, row)
         return close(batch.writer.layout, row, batch.reached)
+
+
+def _is_much_more(held: Held, row: BatchRow) -> bool:
+    """Whether the target has so much more than the batch that nothing may be done to it but reading it once."""
+    return row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records)
 
 
 def _writing(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
@@ -397,7 +412,7 @@ def _fated(
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
     rows = None if held is None else held.rows
-    if held is not None and row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records):
+    if held is not None and _is_much_more(held, row):
         rows = fates.among(held.rows, good, goal.keys)
     deleted = None if stones is None else stones.rows
     fated = fates.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
