@@ -19,10 +19,14 @@ SERIES = {"newest days": 1.0, "90 % newest days": 0.9, "random keys": 0.0}
 _FIRST_ROWS = 100
 PLAIN = replace(
     HAND_WRITTEN,
-    name="plain MERGE",
-    note="the hand-written job with default settings on the same table, with deletion vectors, matched by key",
+    name="plain MERGE, defaults",
+    note="the hand-written job with default settings (1 GB heap), on the same table with deletion vectors",
 )
-PLAIN_TUNED = replace(TUNED, name="plain MERGE, tuned", note="the same job, tuned")
+PLAIN_TUNED = replace(
+    TUNED,
+    name="plain MERGE, tuned",
+    note="the same: 2 shuffle partitions, no UI, serial collector, 2 GB heap",
+)
 _FACTS = {
     "merge_ms": "MERGE ms", "scan_ms": "scan ms", "rewrite_ms": "rewrite ms", "files_removed": "files removed",
     "files_added": "files added", "vectors_added": "deletion vectors",
@@ -103,7 +107,9 @@ def _touched(samples: Sequence[Sample]) -> list[Row]:
         row |= {title: _whole(median(group, fact)) for fact, title in _FACTS.items()}
         for (what, title), plain in product((("wall_s", "wall"), ("cpu_s", "CPU")), (PLAIN, PLAIN_TUNED)):
             over = of(samples, kind, plain.name)
-            row[f"{title} over {plain.name}"] = ratio(median(group, what), median(over, what)) if over else None
+            row[f"{title} over {plain.name.rpartition(' ')[2]}"] = (
+                ratio(median(group, what), median(over, what)) if over else None
+            )
         rows.append(row)
     return rows
 

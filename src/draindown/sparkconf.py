@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 from draindown.errors import TerminalError
 
 DEFAULT_HEAP = "2g"
-"""Driver heap where neither `DRAINDOWN_DRIVER_MEMORY` nor the Spark connection says otherwise."""
+"""Driver heap where `DRAINDOWN_DRIVER_MEMORY` doesn't say otherwise."""
 
+_YOUNG_PER_TASK = 64 * 1024**2
 _DELTA_JARS = ("delta-spark", "delta-storage")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
@@ -99,15 +101,22 @@ def _fast_start() -> tuple[str, ...]:
     return *_FAST_START, f"-Xms{initial}k", f"-Xmn{initial * 5 // 8}k"
 
 
-def _small_young() -> tuple[str, ...]:
-    """The default, a third of the heap, is memory that the rows of a large batch are not in: they are old at once."""
-    return (f"-Xmn{heap_bytes(heap()) // 16 // 1024}k",)
+def _small_young(master: str) -> tuple[str, ...]:
+    """Where the driver does all work: young enough for what its tasks are at, no third of the heap as by default.
+
+    The rows of a large batch are not in it: they are old at once.
+    """
+    if not master.startswith("local"):
+        return ()
+    named = re.match(r"local\[(\d+)", master)
+    tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
+    return (f"-Xmn{min(tasks * _YOUNG_PER_TASK, heap_bytes(heap()) // 3) // 1024}k",)
 
 
 def settings(master: str, *, short: bool = False) -> Mapping[str, str]:
     """All Spark settings of a job on `master`; `short` trades peak speed for a faster start."""
     flags = [f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().is_file() else []
-    flags += [*_ALWAYS, *(_fast_start() if short else _small_young())]
+    flags += [*_ALWAYS, *(_fast_start() if short else _small_young(master))]
     local = _ONE_MACHINE if master.startswith("local") else {}
     return {
         **_LEAN,

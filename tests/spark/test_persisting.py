@@ -119,16 +119,19 @@ def test_keys_are_sent_to_a_table_that_is_much_larger_only(
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
-@pytest.mark.parametrize(("little", "join"), [(12, "ShuffledHashJoin"), (13, "SortMergeJoin")])
-def test_a_merge_into_a_table_that_is_much_larger_sorts_it_not(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, join: str
+@pytest.mark.parametrize(
+    ("little", "share", "join"),
+    [(12, 32, "ShuffledHashJoin"), (13, 32, "SortMergeJoin"), (12, 2**40, "SortMergeJoin")],
+)
+def test_a_light_batch_is_hashed_by_the_merge_into_a_table_that_is_much_larger(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, share: int, join: str
 ) -> None:
-    """Compiled in both cases; so small a table would be broadcast, or written anew by another join."""
+    """Compiled in all cases; so small a table would be broadcast, or written anew by another join."""
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
     landing.drain(spark)
-    monkeypatch.setattr(batch, "_LITTLE_HELD", little)
-    monkeypatch.setattr(batch, "_LITTLE", 0)
+    for name, bound in (("_LITTLE_HELD", little), ("_LITTLE", 0), ("_HASHED_SHARE", share)):
+        monkeypatch.setattr(batch, name, bound)
     landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("n", 1))
     before = set(_plans(spark))
     with configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
@@ -137,6 +140,7 @@ def test_a_merge_into_a_table_that_is_much_larger_sorts_it_not(
     outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
     assert outer
     assert all(join in line for line in outer), outer
+    assert spark.conf.get(batch._HASH_BOUND) == "0b"
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("bcdefghijkn", 1) | {"a": 2}
 
 

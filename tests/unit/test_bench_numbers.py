@@ -119,16 +119,17 @@ def test_growth_is_the_big_table_over_the_small_one() -> None:
 
 
 def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges() -> None:
-    walls = ((growth.PLAIN, 8.0), (growth.PLAIN_TUNED, 4.0), (growth.DRAIN, 2.0))
+    costs = ((growth.PLAIN, 8.0, 30.0), (growth.PLAIN_TUNED, 4.0, 10.0), (growth.DRAIN, 2.0, 3.0))
     found = [
-        replace(_sample(wall, kind=f"1 M rows, {series}"), contender=one.name)
+        replace(one, contender=contender.name, cost=replace(one.cost, wall_s=wall, cpu_s=cpu))
         for series in growth.SERIES
-        for one, wall in walls
+        for one in [_sample(1, kind=f"1 M rows, {series}")]
+        for contender, wall, cpu in costs
     ]
     _, touched = growth.WORK.findings(found)
-    ours = [row for row in touched.rows if row["contender"] == growth.DRAIN.name]
-    assert [row["wall over plain MERGE"] for row in ours] == [0.25] * len(growth.SERIES)
-    assert [row["wall over plain MERGE, tuned"] for row in ours] == [0.5] * len(growth.SERIES)
+    over = [f"{what} over {which}" for what in ("wall", "CPU") for which in ("defaults", "tuned")]
+    ours = [[row[name] for name in over] for row in touched.rows if row["contender"] == growth.DRAIN.name]
+    assert ours == [[0.25, 0.5, 0.1, 0.3]] * len(growth.SERIES)
 
 
 def test_longevity_is_told_by_run_number_by_refresh_and_by_question() -> None:

@@ -22,13 +22,24 @@ from draindown.drift import Known
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.ledger import BatchRow, Origin
-from draindown.spark import drifting, fates, records, refused, requarantine, target, transforms, unreadable, withheld
+from draindown.spark import (
+    drifting,
+    fates,
+    gauge,
+    records,
+    refused,
+    requarantine,
+    target,
+    transforms,
+    unreadable,
+    withheld,
+)
 from draindown.spark.evaluation import quoted
 from draindown.spark.parsing import KEPT, WHY, parse
 from draindown.spark.pruning import Pruning, measures, pruning, text_safe
 from draindown.spark.reading import PLACE, SETTINGS, InputFile, local_path, offsets
 from draindown.spark.records import Records
-from draindown.spark.session import INTERPRETED, configured
+from draindown.spark.session import INTERPRETED, configured, heap_bytes
 from draindown.spark.target import CHANGED_AT, Held, Writer
 from draindown.spark.transforms import Transform
 from draindown.steps import Reached, untold
@@ -45,16 +56,11 @@ _ONE_FILE = {"spark.sql.shuffle.partitions": "1"}
 _SENT = 500_000
 """Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
-"""Times the batch's records. So many rows of the target are sorted neither to be compared nor by the MERGE."""
-_HASHED = dict.fromkeys(
-    ("spark.sql.adaptive.advisoryPartitionSizeInBytes", "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"),
-    "16m",
-)
-"""A side that shuffled no more than this per partition is hashed, so that the other is not sorted.
-
-Spark broadcasts no side whose unmatched rows a join keeps, and doesn't heed the second setting where it is below the
-first.
-"""
+"""Times the batch's records. So many rows of the target are not sorted to be compared: the keys are sent to them."""
+_HASHED_SHARE = 32
+"""Of the heap, for a batch that the MERGE may hash: what lies in a hash table takes more, and never spills."""
+_HASH_BOUND = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+_PARTITION_SIZE = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
 
 @dataclass(frozen=True)
@@ -379,14 +385,27 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
         _remember(batch, fated, row)
-        with configured(spark, _HASHED if held is not None and _is_much_more(held, row) else {}):
+        with configured(spark, _joining(spark, held, row)):
             _merge(batch, fated, counted.pruning, row)
         return close(batch.writer.layout, row, batch.reached)
 
 
-def _is_much_more(held: Held, row: BatchRow) -> bool:
-    """Whether the target has so much more than the batch that nothing may be done to it but reading it once."""
+def _is_small_beside(held: Held, row: BatchRow) -> bool:
+    """Whether the batch is so much smaller than the target that its keys are looked up where they lie."""
     return row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records)
+
+
+def _joining(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[str, str]:
+    """How the MERGE joins, once the batch is persisted: a light one is hashed, so that the target is not sorted.
+
+    Spark broadcasts no side whose unmatched rows a join keeps, and heeds the bound only if it is no lower than the
+    advisory size. Of two sides under it the lighter one is hashed.
+    """
+    if held is None or not _is_small_beside(held, row):
+        return {}
+    if gauge.persisted(spark).bytes > heap_bytes(spark) // _HASHED_SHARE:
+        return {}
+    return {_HASH_BOUND: str(spark.conf.get(_PARTITION_SIZE))}
 
 
 def _writing(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
@@ -412,7 +431,7 @@ def _fated(
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
     rows = None if held is None else held.rows
-    if held is not None and _is_much_more(held, row):
+    if held is not None and _is_small_beside(held, row):
         rows = fates.among(held.rows, good, goal.keys)
     deleted = None if stones is None else stones.rows
     fated = fates.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)

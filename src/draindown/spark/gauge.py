@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -11,6 +12,22 @@ from draindown.steps import Reached
 
 _DELTAS_OWN = "Delta Table State"
 """How the names of what Delta keeps of a table's log begin."""
+
+
+@dataclass(frozen=True)
+class Persisted:
+    """Bytes of all that lies persisted, of which `spilled` lie on disk."""
+
+    bytes: int
+    spilled: int
+
+
+def persisted(spark: SparkSession) -> Persisted:
+    """What lies persisted now, of whatever batch; what Delta keeps of logs is left out."""
+    found = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+    stored = [one for one in found if not str(one.name()).startswith(_DELTAS_OWN)]
+    spilled = sum(one.diskSize() for one in stored)
+    return Persisted(spilled + sum(one.memSize() for one in stored), spilled)
 
 
 class Gauge:
@@ -31,11 +48,9 @@ class Gauge:
 
     def _look(self) -> None:
         """Look at what lies persisted now; the most that was ever seen counts."""
-        found = self._spark.sparkContext._jsc.sc().getRDDStorageInfo()
-        stored = [one for one in found if not str(one.name()).startswith(_DELTAS_OWN)]
-        spilled = sum(one.diskSize() for one in stored)
-        self._spilled = max(self._spilled, spilled)
-        self._kept = max(self._kept, spilled + sum(one.memSize() for one in stored))
+        now = persisted(self._spark)
+        self._spilled = max(self._spilled, now.spilled)
+        self._kept = max(self._kept, now.bytes)
 
     def load(self, raw_bytes: int, heap_bytes: int) -> Load | None:
         """What the batch weighed, once it is done; None if nothing of it was ever persisted."""

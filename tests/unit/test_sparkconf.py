@@ -1,0 +1,41 @@
+"""Flags of the JVM, as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from draindown import sparkconf
+
+
+@pytest.fixture(autouse=True)
+def _jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparkconf, "class_path", lambda: "delta.jar")
+
+
+@pytest.mark.parametrize(
+    ("master", "heap", "young"),
+    [
+        ("local[2]", "2g", ["-Xmn131072k"]),
+        ("local[2, 3]", "8g", ["-Xmn131072k"]),
+        ("local[4]", "2g", ["-Xmn262144k"]),
+        ("local[64]", "2g", [f"-Xmn{2 * 1024**2 // 3}k"]),
+        ("local[2]", "300m", ["-Xmn102400k"]),
+        ("local", "2g", ["-Xmn65536k"]),
+        ("local[*]", "2g", ["-Xmn196608k"]),
+        ("spark://host:7077", "2g", []),
+        ("yarn", "2g", []),
+    ],
+)
+def test_a_long_run_on_one_machine_has_a_young_generation_by_its_tasks(
+    monkeypatch: pytest.MonkeyPatch, master: str, heap: str, young: list[str]
+) -> None:
+    monkeypatch.setattr(sparkconf.os, "cpu_count", lambda: 3)
+    monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
+    flags = sparkconf.settings(master)["spark.driver.extraJavaOptions"].split()
+    assert [flag for flag in flags if flag.startswith("-Xmn")] == young
+
+
+def test_a_short_run_has_one_by_its_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", "2g")
+    flags = sparkconf.settings("local[2]", short=True)["spark.driver.extraJavaOptions"].split()
+    assert [flag for flag in flags if flag.startswith("-Xmn")] == [f"-Xmn{2 * 1024**2 // 4 * 5 // 8}k"]
