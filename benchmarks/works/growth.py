@@ -106,10 +106,8 @@ def _touched(samples: Sequence[Sample]) -> list[Row]:
         row: Row = {"run": kind, "contender": name}
         row |= {title: _whole(median(group, fact)) for fact, title in _FACTS.items()}
         for (what, title), plain in product((("wall_s", "wall"), ("cpu_s", "CPU")), (PLAIN, PLAIN_TUNED)):
-            over = of(samples, kind, plain.name)
-            row[f"{title} over {plain.name.rpartition(' ')[2]}"] = (
-                ratio(median(group, what), median(over, what)) if over else None
-            )
+            over = median(of(samples, kind, plain.name), what)
+            row[f"{title} over {plain.name.rpartition(' ')[2]}"] = ratio(median(group, what), over)
         rows.append(row)
     return rows
 

@@ -146,6 +146,7 @@ def test_a_light_batch_is_hashed_by_the_merge_into_a_table_that_is_much_larger(
 
 def _plans(spark: SparkSession) -> dict[int, str]:
     """The plans of everything the session ran, as adaptive execution left them, by number."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     found = spark._jsparkSession.sharedState().statusStore().executionsList()
     ran = [found.apply(at) for at in range(found.size())]
     return {one.executionId(): one.physicalPlanDescription().partition("Initial Plan")[0] for one in ran}

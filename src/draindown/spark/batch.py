@@ -390,9 +390,11 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         return close(batch.writer.layout, row, batch.reached)
 
 
-def _is_small_beside(held: Held, row: BatchRow) -> bool:
+def _is_small_beside(held: Held | None, row: BatchRow) -> bool:
     """Whether the batch is so much smaller than the target that its keys are looked up where they lie."""
-    return row.records <= _SENT and held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records)
+    if held is None or row.records > _SENT:
+        return False
+    return held.number >= max(_LITTLE_HELD, _MUCH_MORE * row.records)
 
 
 def _joining(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[str, str]:
@@ -401,9 +403,7 @@ def _joining(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[s
     Spark broadcasts no side whose unmatched rows a join keeps, and heeds the bound only if it is no lower than the
     advisory size. Of two sides under it the lighter one is hashed.
     """
-    if held is None or not _is_small_beside(held, row):
-        return {}
-    if gauge.persisted(spark).bytes > heap_bytes(spark) // _HASHED_SHARE:
+    if not _is_small_beside(held, row) or gauge.persisted(spark).bytes > heap_bytes(spark) // _HASHED_SHARE:
         return {}
     return {_HASH_BOUND: str(spark.conf.get(_PARTITION_SIZE))}
 
@@ -431,8 +431,8 @@ def _fated(
     winners = fates.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
     rows = None if held is None else held.rows
-    if held is not None and _is_small_beside(held, row):
-        rows = fates.among(held.rows, good, goal.keys)
+    if rows is not None and _is_small_beside(held, row):
+        rows = fates.among(rows, good, goal.keys)
     deleted = None if stones is None else stones.rows
     fated = fates.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
     kept.enter_context(_persisted(fated))
