@@ -6,9 +6,8 @@ Looks at the ends of things, without Spark and in seconds; `audit` recounts ever
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from draindown import (
     damage,
     gate,
     generations,
+    jvm,
     known,
     lease,
     ledger_table,
@@ -43,7 +43,6 @@ Level = Literal["wrong", "note"]
 """`wrong`: someone must act; `note`: worth knowing, and the next run is right all the same."""
 
 _HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
-_HEADER = 8192  # bytes at the start of a class archive that name its Java
 _WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
@@ -430,28 +429,22 @@ def _locked(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _class_archive(desk: _Desk) -> None:
-    archive = sparkconf.class_archive()
+    archive, again = sparkconf.class_archive(), f"{sys.executable} -m draindown.spark.archive   # a minute"
     if not archive.is_file():
         desk.say("class archive", "none")
-        desk.note("class-archive-missing", "class archive", f"no {archive}; every JVM starts slower", "make setup")
+        desk.note("class-archive-missing", "class archive", f"no {archive}; every JVM starts slower", again)
         return
-    with archive.open("rb") as file:
-        java, head = _java(), file.read(_HEADER)
-    desk.say("class archive", str(archive))
-    if java.encode()[:250] not in head:
-        text = f"{archive} was made by another Java than {java.split(' for ')[0]}: it is ignored, JVMs start slower"
-        desk.note("class-archive-foreign", "class archive", text, f"rm {archive} && make setup")
-
-
-def _java() -> str:
-    """What the JVM says of itself; a class archive repeats it."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    try:
-        done = subprocess.run([java, "-Xinternalversion"], capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise TerminalError("java-missing", tried=f"run {java}", found=str(error), next="make setup") from error
-    return done.stdout.splitlines()[0].strip()
+    jvm.require()
+    found = jvm.tried(archive)
+    desk.say("class archive", f"{archive}{', not tried: spark-submit does not start' if found == 'untried' else ''}")
+    if found == "ignored":
+        text = (
+            f"no class is taken from {archive}: it was made by another Java or for another class path (jars, "
+            "SPARK_CONF_DIR); JVMs start slower"
+        )
+        desk.note("class-archive-foreign", "class archive", text, again)
+    if found == "fatal":
+        desk.wrong("class-archive-torn", "class archive", f"no JVM starts with {archive}", again)
 
 
 _LOOKS: dict[str, Callable[[_Desk], None]] = {

@@ -46,8 +46,14 @@ _ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",
 }
-# Spark's classes fill the default metaspace threshold thrice over, each time with a full collection.
-_ALWAYS = ("-Xshare:auto", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
+_ALWAYS = (
+    # what the JVM has to say, of an archive that it can't use for one, is no part of a command's output
+    "-Xlog:disable",
+    "-Xlog:all=warning:stderr",
+    "-Xshare:auto",
+    "-XX:+UseSerialGC",
+    "-XX:MetaspaceSize=256m",  # Spark's classes fill the default thrice over, each time with a full collection
+)
 # With one compiler the JVM reserves 48 MB for its code; a dozen batches fill that, and then it only interprets.
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
@@ -113,10 +119,14 @@ def _small_young(master: str) -> tuple[str, ...]:
     return (f"-Xmn{min(tasks * _YOUNG_PER_TASK, heap_bytes(heap()) // 3) // 1024}k",)
 
 
-def settings(master: str, *, short: bool = False) -> Mapping[str, str]:
-    """All Spark settings of a job on `master`; `short` trades peak speed for a faster start."""
-    flags = [f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().is_file() else []
-    flags += [*_ALWAYS, *(_fast_start() if short else _small_young(master))]
+def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:
+    """All Spark settings of a job on `master`; `short` trades peak speed for a faster start.
+
+    `archive`: the JVM's option about the class-data archive, unless it shall use the one that is there.
+    """
+    if archive is None and class_archive().is_file():
+        archive = f"-XX:SharedArchiveFile={class_archive()}"
+    flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _small_young(master))]
     local = _ONE_MACHINE if master.startswith("local") else {}
     return {
         **_LEAN,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown import gate, parked, sparkconf, tables
+from draindown import gate, jvm, parked, sparkconf, tables
 from draindown.doctor import Health, examine, examine_setup
 from draindown.files import write_json
 from draindown.generations import app_id
@@ -192,14 +192,14 @@ def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pyte
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Jars as set-up leaves them, and a class archive of this Java's, as far as doctor can tell."""
+    """Jars as set-up leaves them, and a Java that starts no Spark: what a class archive is worth can't be told."""
     home = tmp_path / "jars"
     home.mkdir()
     java = tmp_path / "java/bin/java"
     java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'Some VM (17) for somewhere, built on a day'\n")
+    java.write_text("#!/bin/sh\necho 'Some VM (17)'\n")
     java.chmod(0o755)
-    (tmp_path / "classes.jsa").write_bytes(b"\x00\x01Some VM (17) for somewhere, built on a day\x00")
+    (tmp_path / "classes.jsa").write_bytes(b"")
     lines = []
     for name in ("delta-spark_4.1_2.13", "delta-storage"):
         (home / f"{name}-4.4.0.jar").write_bytes(b"")
@@ -216,8 +216,14 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (examine_setup().exit, codes(examine_setup())) == (0, set())
     archive = Path(os.environ["DRAINDOWN_CLASS_ARCHIVE"])
-    archive.write_bytes(b"Another VM")
-    assert codes(examine_setup(), "note") == {"class-archive-foreign"}
+    assert "not tried" in examine_setup().looked["class archive"]
+    with monkeypatch.context() as patched:
+        patched.setattr(jvm, "tried", lambda archive: "ignored")
+        assert (examine_setup().exit, codes(examine_setup(), "note")) == (0, {"class-archive-foreign"})
+        patched.setattr(jvm, "tried", lambda archive: "fatal")
+        assert codes(examine_setup(), "wrong") == {"class-archive-torn"}
+        patched.setattr(jvm, "tried", lambda archive: "taken")
+        assert codes(examine_setup()) == set()
     archive.unlink()
     assert (examine_setup().exit, codes(examine_setup())) == (0, {"class-archive-missing"})
     (jars / "delta-storage-4.4.0.jar").write_bytes(b"other")

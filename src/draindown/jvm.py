@@ -1,0 +1,60 @@
+"""The JVM that jobs run in, asked without a Spark session: whether it is there, and takes the class-data archive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from draindown import sparkconf
+from draindown.errors import TerminalError
+
+Tried = Literal["taken", "ignored", "fatal", "untried"]
+"""Classes come from the archive, or don't; or no JVM starts with it; or none starts without it either."""
+
+_FROM_ARCHIVE = "shared objects file (top)"
+"""What Java's log says of a class that it took from an archive beside its own."""
+_PATIENCE = 60  # seconds
+
+
+def require() -> None:
+    """Raise TerminalError `java-missing` where no Java starts."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    try:
+        subprocess.run([java, "-version"], capture_output=True, check=True, timeout=_PATIENCE)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TerminalError("java-missing", tried=f"run {java}", found=str(error), next="make setup") from error
+
+
+def tried(archive: Path) -> Tried:
+    """What becomes of a JVM that is started as a job's is, with this archive.
+
+    One that another Java made, or one for another class path (other jars, jars of another time, a directory of settings
+    that holds files), it ignores, all but in silence. A torn one ends it.
+    """
+    loaded = _loaded(f"-XX:SharedArchiveFile={archive}")
+    if loaded is None:
+        return "untried" if _loaded("-Xshare:auto") is None else "fatal"
+    return "taken" if _FROM_ARCHIVE in loaded else "ignored"
+
+
+def _loaded(archive: str) -> str | None:
+    """Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
+    options = sparkconf.settings("local[1]", short=True, archive=archive)
+    with tempfile.TemporaryDirectory(prefix="draindown-jvm-") as scratch:
+        log = Path(scratch) / "classes"
+        flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file={log}"
+        command = [str(Path(sys.prefix) / "bin" / "spark-submit"), "--version"]
+        for name in ("spark.driver.memory", "spark.driver.extraClassPath"):
+            command += ["--conf", f"{name}={options[name]}"]
+        command += ["--conf", f"spark.driver.extraJavaOptions={flags}"]
+        try:
+            # a JVM that ends badly leaves a report where it was started
+            subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch)
+            return log.read_text(encoding="utf-8", errors="replace")
+        except (OSError, subprocess.SubprocessError):
+            return None
