@@ -46,7 +46,7 @@ class FilesSource(_Model):
     )
     max_bytes_per_trigger: Size | None = Field(
         default=None,
-        description="Upper bound of one batch, by file size; at least one file is taken. Absent: sized to memory.",
+        description="Upper bound of one batch, in unpacked bytes; at least one file is taken. Absent: sized to memory.",
         examples=["256mb"],
     )
     max_files_per_trigger: int | None = Field(

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from draindown.spark import skipping
+from draindown.spark import pruning, skipping
 from draindown.spark.session import configured
 from tests.landing import Landing
 
@@ -58,6 +58,57 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
     expected = {start + i: 0 for start in (0, 1_000, 2_000) for i in range(20)} | {3: 7, 2_004: 8}
     del expected[5]
     assert _rows(landing) == expected
+
+
+@pytest.mark.parametrize("most", [2, 200])
+def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_many_to_name(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(pruning, "_MOST_VALUES", most)
+    keyed = NUMBERED | {"keys": ["a", "name"], "partition_by": ["a"]}
+    landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, target=keyed)
+
+    def line(part: int, seq: int) -> str:
+        return json.dumps({"id": 1, "seq": seq, "op": "u", "a": part, "name": "n"})
+
+    landing.deliver(*[line(part, 1) for part in range(12)])
+    landing.drain(spark)
+    for path in _files(landing):
+        if path.parent.name in {f"a={part}" for part in range(4, 9)}:
+            path.rename(path.with_suffix(".hidden"))
+    assert len(_files(landing)) == 7
+
+    landing.deliver(*[line(part, 2) for part in range(4)])
+    landing.deliver(*[line(part, 2) for part in (9, 11)])
+    landing.drain(spark)
+
+    for path in Path(landing.layout.table).rglob("*.hidden"):
+        path.rename(path.with_suffix(".parquet"))
+    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select a, seq from t")
+    held = {row["a"]: row["seq"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
+    assert held == {part: 2 if part in (0, 1, 2, 3, 9, 11) else 1 for part in range(12)}
+
+
+def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) -> None:
+    keyed = {"keys": ["name"], "sequence_by": ["seq"], "partition_by": ["bucket"]}
+    landing = Landing(
+        tmp_path, columns={"name": "string not null", "seq": "int not null"}, target=keyed, transform="own.bucket"
+    )
+    landing.transform("own", "def bucket(df):\n    return df.withColumn('bucket', F.pmod(F.hash('name'), F.lit(16)))\n")
+    names = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(60)]
+    landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
+    landing.drain(spark)
+    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select name, bucket from t")
+    buckets = {row["name"]: row["bucket"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
+    own = buckets[names[0]]
+    assert len(set(buckets.values())) > 8
+    for path in _files(landing):
+        if path.parent.name != f"bucket={own}":
+            path.rename(path.with_suffix(".hidden"))
+
+    landing.deliver(json.dumps({"name": names[0], "seq": 2}))
+    report = landing.drain(spark)
+    assert report.drain is not None and report.drain.totals["updated"] == 1
 
 
 PRUNED = [  # contract, and what its finding advises; None where nothing is to be told

@@ -119,6 +119,14 @@ def test_every_file_that_can_hold_a_row_concerned_is_one_and_no_other(
     assert Pruning().files(SCHEMA, told) == told
 
 
+@given(st.lists(DAYS, min_size=1), st.lists(DAYS, min_size=1, max_size=2))
+def test_partitions_are_chosen_by_ranges_as_by_values(held: list[date], ends: list[date]) -> None:
+    told = [{"num_records": 1, "partition.day": day} for day in held]
+    by_range = Pruning({}, {"day": [(str(min(ends)), str(max(ends)))]})
+    within = [date(2026, 1, day) for day in range(min(ends).day, max(ends).day + 1)]
+    assert by_range.files(SCHEMA, told) == Pruning({"day": [str(day) for day in within]}).files(SCHEMA, told)
+
+
 def test_what_the_log_does_not_say_leaves_no_file_out() -> None:
     pruning = Pruning({"day": [None]}, {"id": [("5", "9")]})
     some = {"num_records": 3, "partition.day": None}

@@ -63,7 +63,7 @@ class Pruning:
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}
         ranges = [
-            (f"min.{name}", f"max.{name}", order, [(order(low), order(high)) for low, high in every])
+            (name, order, [(order(low), order(high)) for low, high in every])
             for name, every in self.ranges.items()
             for order in [_order(schema[name].dataType.typeName())]
         ]
@@ -71,9 +71,10 @@ class Pruning:
         def concerned(file: Mapping[str, Any]) -> bool:
             if any(name in file and _text(file[name]) not in every for name, every in values.items()):
                 return False
-            for least, greatest, order, every in ranges:
-                if file.get(least) is not None and file.get(greatest) is not None:
-                    low, high = order(str(file[least])), order(str(file[greatest]))
+            for name, order, every in ranges:
+                least, greatest = _ends(file, name)
+                if least is not None and greatest is not None:
+                    low, high = order(str(least)), order(str(greatest))
                     if not any(low <= end and start <= high for start, end in every):
                         return False
             return True
@@ -87,12 +88,15 @@ def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
 
 
 def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column) -> list[Column]:
-    """Aggregates of the `good` rows from which `pruning` learns: values of the `exact` columns, ends of `keys`.
+    """Aggregates of the `good` rows from which `pruning` learns: values and ends of `exact` columns, ends of `keys`.
 
-    As text: Python has no dates after the year 9999; the values in a struct, because a set leaves NULL out.
+    As text: Python has no dates after the year 9999; the values in a struct, because a set leaves NULL out. One more
+    value than are of use tells that there are too many.
     """
     sets = [
-        F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))).alias(f"_p{i}")
+        F.slice(F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, _MOST_VALUES + 1).alias(
+            f"_p{i}"
+        )
         for i, name in enumerate(exact)
     ]
     ends = []
@@ -107,7 +111,10 @@ def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: 
 
 
 def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> Pruning:
-    """What the groups of one batch, aggregated by `measures`, say together. Arguments as there."""
+    """What the groups of one batch, aggregated by `measures`, say together. Arguments as there.
+
+    Of an exact column the values, or the ranges they lie in where they are too many to be named.
+    """
     values: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(exact):
         own = sorted({value for group in groups for (value,) in group[f"_p{i}"]}, key=lambda v: (v is not None, v))
@@ -115,6 +122,8 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
             values[name] = own
     ranges: dict[str, Sequence[Range]] = {}
     for i, name in enumerate(_ranged(schema, exact, keys)):
+        if name in values:
+            continue
         ends = [(group[f"_lo{i}"], group[f"_hi{i}"]) for group in groups if group[f"_lo{i}"] is not None]
         found = joined(ends, schema[name].dataType.typeName())
         if found and not any(group[f"_null{i}"] for group in groups):  # NULL lies in no range
@@ -123,7 +132,7 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
 
 
 def _ranged(schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> list[str]:
-    safe = text_safe(schema, [name for name in keys if name not in exact])
+    safe = text_safe(schema, dict.fromkeys([*exact, *keys]))
     return [name for name in safe if schema[name].dataType.typeName() != "boolean"]
 
 
@@ -161,6 +170,13 @@ def _fewer(apart: list[Any]) -> list[Any]:
         (apart[start][0], apart[stop - 1][1], apart[start][2], apart[stop - 1][3])
         for start, stop in zip(starts, stops, strict=True)
     ]
+
+
+def _ends(file: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """The least and the greatest value that a file has in a column, None where its entry doesn't say."""
+    if (partition := f"partition.{name}") in file:
+        return file[partition], file[partition]
+    return file.get(f"min.{name}"), file.get(f"max.{name}")
 
 
 def _text(value: Any) -> str | None:

@@ -33,7 +33,7 @@ class Skipping:
         """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
         if self.batch is not None or held is None:
             return
-        self.batch, self.told_by = batch, frozenset(pruning.values)
+        self.batch, self.told_by = batch, frozenset([*pruning.values, *pruning.ranges])
         if len(held.every) >= _MANY and sum(file["size_bytes"] for file in held.every) >= _LARGE:
             self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
