@@ -7,11 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from draindown import sizing, tables
 from draindown.spark.drain import drain
 from draindown.spark.gauge import Gauge
+from draindown.spark.session import configured
 from tests.landing import Landing
 
 
@@ -66,3 +68,35 @@ def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark
     assert load is not None
     assert (load.raw_bytes, load.heap_bytes, load.spilled_bytes) == (1, 2, 0)
     assert 1000 < load.kept_bytes < 100_000
+
+
+def test_what_sorts_put_on_disk_is_part_of_a_batchs_spill(tmp_path: Path, spark: SparkSession) -> None:
+    rows = spark.range(0, 1000, 1, 1).selectExpr("id % 2 as key", "id", "repeat(id, 20) as text")
+    last = "last_value(text) over (partition by key order by id rows between unbounded preceding and current row)"
+    little = {"windowExec.buffer.in.memory.threshold": "100", "windowExec.buffer.spill.threshold": "200"}
+
+    def spilled() -> int:
+        gauge = Gauge(spark)
+        kept = rows.selectExpr("*", f"{last} as held", "count(*) over (partition by key) as n").persist()
+        assert kept.count() == 1000
+        gauge.beside(lambda step: None)("read")
+        kept.unpersist()
+        load = gauge.load(1, 2)
+        assert load is not None
+        return load.spilled_bytes
+
+    assert spilled() == 0
+    with configured(spark, {f"spark.sql.{name}": value for name, value in little.items()}):
+        assert spilled() > 1000
+    assert spilled() == 0, "of this batch, not of the one before"
+
+
+def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
+    gauge = Gauge(spark)
+    rows = spark.range(1000).persist(StorageLevel.DISK_ONLY)
+    assert rows.count() == 1000
+    gauge.beside(lambda step: None)("read")
+    rows.unpersist()
+    load = gauge.load(1, 2)
+    assert load is not None
+    assert load.spilled_bytes == load.kept_bytes > 1000
