@@ -239,6 +239,13 @@ def test_a_large_batch_is_not_made_one_file(
     landing.drain(spark)
     monkeypatch.setattr(batch, "_LITTLE", little)
     landing.deliver(*[_line(key, 2) for key in "abcdef"])
+    with configured(spark, {"spark.sql.shuffle.partitions": "2"}):
+        assert _partitions(landing, spark) == [parts]
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcdef", 2)
+
+
+def _partitions(landing: Landing, spark: SparkSession) -> list[int]:
+    """Drain, and tell into how many partitions each MERGE was to shuffle."""
     found: list[int] = []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any) -> None:
@@ -246,8 +253,21 @@ def test_a_large_batch_is_not_made_one_file(
         merge(writer, fated, *rest)
 
     merge = target.merge
-    with configured(spark, {"spark.sql.shuffle.partitions": "2"}), mock.patch.object(target, "merge", merged):
+    with mock.patch.object(target, "merge", merged):
         landing.drain(spark)
+    return found
 
-    assert found == [parts]
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcdef", 2)
+
+def test_what_is_much_is_shuffled_into_more_partitions_up_to_the_tasks_there_are(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = spark.sparkContext.defaultParallelism
+    assert tasks > 1
+    landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
+    found = []
+    for seq, shuffled in enumerate((10**9, 1, 1), 1):
+        monkeypatch.setattr(batch, "_SHUFFLED", shuffled)
+        landing.deliver(_line("a", seq), _line(f"b{seq}", seq))
+        with configured(spark, {"spark.sql.shuffle.partitions": "1" if seq < 3 else str(tasks + 3)}):
+            found += _partitions(landing, spark)
+    assert found == [1, tasks, tasks + 3], "never fewer than the session says"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import ceil
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -51,8 +52,11 @@ _LITTLE_HELD = 150_000
 _COPIED = 100
 """Rows of little files that are written anew for one that a batch brings, at most."""
 _COPY_ON_WRITE = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
-_ONE_FILE = {"spark.sql.shuffle.partitions": "1"}
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_ONE_FILE = {_PARTITIONS: "1"}
 """Of the comparison on, whose rows the MERGE takes in the same partitions."""
+_SHUFFLED = 64 * 1024**2
+"""Bytes of batch and target for which a shuffle of theirs gets a partition, as adaptive execution would have it."""
 _SENT = 500_000
 """Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
@@ -380,7 +384,8 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     order = fates.order(target.columns_of(spark, table), added)
     stones = target.held_tombstones(spark, batch.writer, counted.pruning)
     number = sum(one.number for one in (held, stones) if one is not None)
-    with configured(spark, {**_evaluation(batch, number), **_writing(batch, held, row)}), ExitStack() as kept:
+    how = {**_evaluation(batch, number), **_shuffling(spark, held), **_writing(batch, held, row)}
+    with configured(spark, how), ExitStack() as kept:
         fated, counts = _fated(batch, good, held, stones, row, order, kept)
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
@@ -406,6 +411,13 @@ def _joining(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[s
     if not _is_small_beside(held, row) or gauge.persisted(spark).bytes > heap_bytes(spark) // _HASHED_SHARE:
         return {}
     return {_HASH_BOUND: str(spark.conf.get(_PARTITION_SIZE))}
+
+
+def _shuffling(spark: SparkSession, held: Held | None) -> Mapping[str, str]:
+    """Into how many partitions comparison and MERGE shuffle: more than the session says only if tasks can take them."""
+    weight = gauge.persisted(spark).bytes + (held.bytes if held else 0)
+    wanted = min(ceil(weight / _SHUFFLED), spark.sparkContext.defaultParallelism)
+    return {_PARTITIONS: str(wanted)} if wanted > int(str(spark.conf.get(_PARTITIONS))) else {}
 
 
 def _writing(batch: Batch, held: Held | None, row: BatchRow) -> Mapping[str, str]:
