@@ -63,8 +63,8 @@ class Look:
         )
 
 
-def look(request: Request, now: datetime) -> Look:
-    """List the source against intake and checkpoint.
+def look(request: Request, now: datetime, listing: Listing | None = None) -> Look:
+    """Hold the source, listed now unless a `listing` is given, against intake and checkpoint.
 
     Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
     `intake-behind-checkpoint`, `intake-replaced`.
@@ -73,14 +73,16 @@ def look(request: Request, now: datetime) -> Look:
     checkpoint = Checkpoint(layout.checkpoint(number))
     checkpoint.verify()
     refuse_other_intake(layout, number)
-    listing = list_source(request.flow_spec.source, Path(request.root), now)
+    listing = listing or list_source(request.flow_spec.source, Path(request.root), now)
     waiting = known.waiting(layout, checkpoint.consumed_before)
     return Look(listing, intake.sort_out(layout, listing), waiting, checkpoint)
 
 
-def backlog(request: Request, now: datetime) -> Backlog:
-    """What is not yet processed: new at the source, or in a cut that no batch is done with. Raises like `look`."""
-    return look(request, now).backlog(now)
+def backlog(request: Request, now: datetime, listing: Listing | None = None) -> Backlog:
+    """What is not yet processed: new at the source, or in a cut that no batch is done with. Arguments as for `look`,
+    raises like it.
+    """
+    return look(request, now, listing).backlog(now)
 
 
 def planned(request: Request) -> StepReport:
