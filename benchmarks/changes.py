@@ -11,7 +11,9 @@ import gzip
 import os
 from bisect import bisect
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -26,11 +28,27 @@ _STEP = 10  # between two sequences, so that a late change fits in between
 _LATE = 5
 _CUSTOMERS = 50_000
 _AMOUNTS = 100_000
-_DATES = [(FIRST_DAY + timedelta(days=day)).isoformat() for day in range(DAYS)]
 _NEWEST = 0.9  # of the feed's updates go to the newest tenth of the orders
 _DELETED = 0.05  # of a batch's rows
 _INSERTED = 0.15  # up to here of a batch's rows are new orders
 _BATCH_SEQUENCE = 1_000_000  # sequences of one batch
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Orders that a table has before the first event: numbered from 0, as many on every day."""
+
+    rows: int = 0
+    """A multiple of `days`."""
+    days: int = DAYS
+
+    @property
+    def daily(self) -> int:
+        """Orders of one day."""
+        return self.rows // self.days
+
+
+NOTHING = Seeded()
 
 
 class Feed:
@@ -106,14 +124,19 @@ class Feed:
         )[self._broken % 4]
 
 
+@cache
+def _date(day: int) -> str:
+    return (FIRST_DAY + timedelta(days=day)).isoformat()
+
+
 def event(random: Random, order: int, day: int, op: str, sequence: int, amount: int | None = None) -> str:
     """One line. A delete has its key and sequence only."""
-    head = f'{{"order_id":{order},"event_date":"{_DATES[day]}","op":"{op}","seq":{sequence}'
+    head = f'{{"order_id":{order},"event_date":"{_date(day)}","op":"{op}","seq":{sequence}'
     if op == "delete":
         return head + "}"
     bits = random.getrandbits(64)
     amount = bits % _AMOUNTS if amount is None else amount
-    at = f"{_DATES[day]}T{bits % 24:02}:{bits % 59:02}:{bits % 53:02}Z"
+    at = f"{_date(day)}T{bits % 24:02}:{bits % 59:02}:{bits % 53:02}Z"
     return (
         f'{head},"status":"{STATUSES[bits % 4]}","customer":"c-{bits % _CUSTOMERS}","amount":{amount},'
         f'"updated_at":"{at}","note":"{bits:016x}"}}'
@@ -130,29 +153,29 @@ def feed(landing: Path, sizes: Sequence[int], seed: int = 90) -> list[Path]:
     return files
 
 
-def batch(seeded: int, rows: int, number: int, recent: float, *, new: int = 0, bad: int = 0) -> Iterator[str]:
-    """The lines of one batch of changes to a table seeded with `seeded` orders.
+def batch(seeded: Seeded, rows: int, number: int, recent: float, *, new: int = 0, bad: int = 0) -> Iterator[str]:
+    """The lines of one batch of changes to a table that has the `seeded` orders.
 
     Args:
-        seeded: a multiple of DAYS.
+        seeded: what the table had before its first batch.
         rows: how many lines of the mixture: 5 % deletes, 10 % new orders, the rest updates.
         number: which batch of this table; later batches are newer.
         recent: share of the lines that concern the newest three days; the others concern any day.
         new: how many lines more are new orders, as the gate likes them.
         bad: how many lines more are new orders with an amount that the suite refuses.
     """
-    random = Random(number * 1_000_003 + seeded)
-    newest = seeded - seeded // DAYS * RECENT_DAYS
+    random = Random(number * 1_000_003 + seeded.rows)
+    newest = seeded.rows - seeded.daily * RECENT_DAYS
     for at in range(rows + new + bad):
         sequence = number * _BATCH_SEQUENCE + at
         near, what = random.random() < recent, random.random()
         if at >= rows or _DELETED <= what < _INSERTED:
-            day = random.randrange(DAYS - RECENT_DAYS if near else 0, DAYS)
+            day = random.randrange(seeded.days - RECENT_DAYS if near else 0, seeded.days)
             amount = -1 if at >= rows + new else None
-            yield event(random, seeded + sequence, day, "upsert", sequence, amount)
+            yield event(random, seeded.rows + sequence, day, "upsert", sequence, amount)
         else:
-            order = random.randrange(newest if near else 0, seeded)
-            yield event(random, order, order * DAYS // seeded, "delete" if what < _DELETED else "upsert", sequence)
+            order = random.randrange(newest if near else 0, seeded.rows)
+            yield event(random, order, order // seeded.daily, "delete" if what < _DELETED else "upsert", sequence)
 
 
 def write(landing: Path, number: int, lines: Iterator[str]) -> Path:
@@ -164,11 +187,11 @@ def write(landing: Path, number: int, lines: Iterator[str]) -> Path:
     return path
 
 
-def seed_columns(seeded: int, divide: str) -> str:
-    """The row of every `id` below `seeded` as a select list; `divide`: how the engine writes integer division."""
+def seed_columns(seeded: Seeded, divide: str) -> str:
+    """The row of every `id` below `seeded.rows` as a select list; `divide`: how the engine writes integer division."""
     statuses = " ".join(f"when {at} then '{status}'" for at, status in enumerate(STATUSES))
     return (
-        f"id as order_id, date '{FIRST_DAY}' + cast(id * {DAYS} {divide} {seeded} as int) as event_date, "
+        f"id as order_id, date '{FIRST_DAY}' + cast(id {divide} {max(1, seeded.daily)} as int) as event_date, "
         "'upsert' as op, cast(0 as bigint) as seq, "
         f"case id % {len(STATUSES)} {statuses} end as status, concat('c-', id % {_CUSTOMERS}) as customer, "
         f"cast(id % {_AMOUNTS} as int) as amount, timestamp '{FIRST_DAY} 00:00:00' as updated_at, "

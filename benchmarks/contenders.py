@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -10,11 +12,12 @@ from pathlib import Path
 
 from benchmarks import standing
 from benchmarks.measure import Cost, measured
-from benchmarks.place import Place
+from benchmarks.place import ROOT, Place
 from draindown import sparkconf
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BASELINE = "hand-written"
+_KOHEESIO = ROOT / ".work" / "koheesio"
 _TUNED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": sparkconf.DEFAULT_HEAP}
 
 
@@ -66,6 +69,19 @@ def _where(place: Place) -> list[str]:
     return ["--shape", place.shape.name, "--landing", str(place.landing), "--lake", str(place.lake)]
 
 
+def _koheesio(place: Place) -> Cost:
+    """Its packages, by hash, are fetched once, before the first run is timed."""
+    if not _KOHEESIO.is_dir():
+        part = _KOHEESIO.with_name(f"{_KOHEESIO.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        lock = PROGRAMS.parent / "koheesio.lock"
+        how = ["--quiet", "--no-deps", "--require-hashes", "--target", str(part), "-r", str(lock)]
+        subprocess.run([sys.executable, "-m", "pip", "install", *how], check=True)
+        part.rename(_KOHEESIO)
+    found = {**place.environment(), "PYTHONPATH": str(_KOHEESIO)}
+    return measured(submit("koheesio_job.py", {}, *_where(place)), found, place.home)
+
+
 HAND_WRITTEN = Contender(
     BASELINE,
     "benchmarks/programs/hand_written.py, default settings, 10 files per trigger",
@@ -100,5 +116,10 @@ DAG = Contender(
     standing.dag_run,
     keeps_refused=True,
     standing=standing.airflow,
+)
+KOHEESIO = Contender(
+    "koheesio",
+    "benchmarks/programs/koheesio_job.py: the hand-written job by an ETL framework's writers, default settings",
+    _koheesio,
 )
 ON_SPARK = (HAND_WRITTEN, TUNED, DRAIN, ALL)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 
-from benchmarks.changes import seed_columns
+from benchmarks.changes import NOTHING, Seeded, seed_columns
 
 COLUMNS = {
     "order_id": "bigint", "event_date": "date", "op": "varchar", "seq": "bigint", "status": "varchar",
@@ -39,14 +39,14 @@ class Verdict:
         return self.text == "exact"
 
 
-def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: int = 0) -> Verdict:
+def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded = NOTHING) -> Verdict:
     """Hold a Delta table against the events in `files` on top of the seeded rows. Raises nothing about the data.
 
     Args:
         table: the Delta table.
         files: directory of the events.
         quarantine: Delta table of refused rows, where the contender has one: it must hold as many as are refused.
-        seeded: how many orders the table was seeded with.
+        seeded: the orders that the table had before.
     """
     try:
         # in a file, so that tables of many millions of rows need not fit into memory
@@ -93,18 +93,18 @@ union all select {columns} from seeded anti join touched using (order_id, event_
 """
 
 
-def _expect(con: duckdb.DuckDBPyConnection, files: Path, seeded: int) -> None:
+def _expect(con: duckdb.DuckDBPyConnection, files: Path, seeded: Seeded) -> None:
     """Tables `judged` (each line, and whether it is refused) and `expected` (the final rows)."""
     numbered = list(enumerate(COLUMNS.items(), start=1))
     bad = [f"{name} is null" for name in _NEEDED] + ["op not in ('upsert', 'delete')"]
     bad += [f"(v[{at}] is not null and {name} is null)" for at, (name, _) in numbered]
     typed = ", ".join(f"try_cast(v[{at}] as {kind}) as {name}" for at, (name, kind) in numbered)
     content = ", ".join(f"{name} desc nulls last" for name in _CONTENT)
-    seed = seed_columns(max(1, seeded), "//")
+    seed = seed_columns(seeded, "//")
     con.execute(_LINES.format(files=files))
     con.execute(_GIVEN.format(paths=", ".join(f"'$.{name}'" for name in COLUMNS)))
     con.execute(_JUDGED.format(bad=" or ".join(bad), typed=typed))
-    con.execute(_EXPECTED.format(columns=", ".join(COLUMNS), content=content, seed=seed, seeded=seeded))
+    con.execute(_EXPECTED.format(columns=", ".join(COLUMNS), content=content, seed=seed, seeded=seeded.rows))
 
 
 def _read(con: duckdb.DuckDBPyConnection, name: str, path: Path, columns: list[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
-COLOURS = ("#8c8c8c", "#c77d1e", "#2f81c9", "#2da05a", "#b0559f", "#d0504a")
+COLOURS = ("#8c8c8c", "#c77d1e", "#2f81c9", "#2da05a", "#b0559f", "#d0504a", "#8a6d3b")
 """Each has enough contrast to white and to a dark page."""
 
 _WIDTH = 760.0

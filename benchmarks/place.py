@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import oracle
+from benchmarks.changes import NOTHING, Seeded
 from benchmarks.oracle import Verdict
 from draindown.demo import oracle as flights_oracle
 
@@ -41,8 +42,8 @@ class Place:
     lake: Path
     home: Path
     """Scratch: working directory and output of the newest run."""
-    seeded: int = 0
-    """Rows that the table had before the first file."""
+    seeded: Seeded = NOTHING
+    """What the table had before the first file."""
 
     @property
     def files(self) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import changes
+from benchmarks.changes import NOTHING, Seeded
 from benchmarks.contenders import Contender, submit
 from benchmarks.measure import apart, measured
 from benchmarks.place import CHANGES, Failed, Place, Shape
@@ -66,7 +67,7 @@ class Bench:
         """A number of rows, scaled by the fraction."""
         return max(10, round(of * self.asked.fraction))
 
-    def place(self, name: str, shape: Shape = CHANGES, landing: Path | None = None, seeded: int = 0) -> Place:
+    def place(self, name: str, shape: Shape = CHANGES, landing: Path | None = None, seeded: Seeded = NOTHING) -> Place:
         """An empty place; `landing` where its input is there already."""
         home = self.scratch / "runs" / re.sub(r"[^\w]+", "-", name)
         shutil.rmtree(home, ignore_errors=True)
@@ -112,10 +113,10 @@ class Bench:
 
     def seed(self, place: Place) -> None:
         """Append the place's seeded rows to its table, which is made if it is not there. Raises Failed."""
-        flags = ["--table", str(place.table), "--rows", str(place.seeded)]
+        flags = ["--table", str(place.table), "--rows", str(place.seeded.rows)]
         columns = changes.seed_columns(place.seeded, "div")
         command = submit("seed.py", sparkconf.settings("local[*]"), *flags, "--columns", columns)
-        say(f"  seeding {place.seeded:,} rows")
+        say(f"  seeding {place.seeded.rows:,} rows")
         if measured(command, place.environment(), place.home).exit_code:
             raise Failed(f"seeding failed: {place.home / 'err.txt'}")
 

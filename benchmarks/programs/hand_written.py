@@ -80,44 +80,70 @@ def session(tuned: bool) -> SparkSession:
     return builder.getOrCreate()
 
 
+def options() -> argparse.ArgumentParser:
+    """What a job must be told, whoever merges."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--shape", required=True)
+    parser.add_argument("--landing", required=True)
+    parser.add_argument("--lake", required=True)
+    parser.add_argument("--files", type=int, default=10, help="files per trigger")
+    return parser
+
+
+def events(spark: SparkSession, shape: Shape, landing: str, files: int, table: str) -> DataFrame:
+    """The stream of good rows; the table is made if it is not there."""
+    found = (
+        spark.readStream.schema(shape.schema)
+        .option("mode", "DROPMALFORMED")
+        .option("maxFilesPerTrigger", files)
+        .json(landing)
+        .filter(shape.good)
+        .withColumns(dict(shape.computed))
+    )
+    if not DeltaTable.isDeltaTable(spark, table):
+        DeltaTable.create(spark).location(table).addColumns(found.schema).execute()
+    return found
+
+
+def newest(batch: DataFrame, shape: Shape) -> DataFrame:
+    """The newest row of each key."""
+    first = Window.partitionBy(*shape.keys).orderBy(F.desc(shape.sequence), F.desc(shape.tie))
+    return batch.withColumn("n", F.row_number().over(first)).filter("n = 1").drop("n")
+
+
+def conditions(shape: Shape) -> dict[str, str]:
+    """Of a MERGE of `s` into `t`: which rows match, and when a match is deleted, updated, and another row inserted."""
+    return {
+        "match": " and ".join(f"t.{key} = s.{key}" for key in shape.keys),
+        "delete": f"{shape.gone} and s.{shape.sequence} >= t.{shape.sequence}",
+        "update": f"s.{shape.sequence} > t.{shape.sequence}",
+        "insert": f"not ({shape.gone})",
+    }
+
+
 def upsert(batch: DataFrame, table: str, shape: Shape) -> None:
     """MERGE the newest row of each key."""
-    newest = Window.partitionBy(*shape.keys).orderBy(F.desc(shape.sequence), F.desc(shape.tie))
-    source = batch.withColumn("n", F.row_number().over(newest)).filter("n = 1").drop("n")
+    on = conditions(shape)
     (
         DeltaTable.forPath(batch.sparkSession, table)
         .alias("t")
-        .merge(source.alias("s"), " and ".join(f"t.{key} = s.{key}" for key in shape.keys))
-        .whenMatchedDelete(f"{shape.gone} and s.{shape.sequence} >= t.{shape.sequence}")
-        .whenMatchedUpdateAll(f"s.{shape.sequence} > t.{shape.sequence}")
-        .whenNotMatchedInsertAll(f"not ({shape.gone})")
+        .merge(newest(batch, shape).alias("s"), on["match"])
+        .whenMatchedDelete(on["delete"])
+        .whenMatchedUpdateAll(on["update"])
+        .whenNotMatchedInsertAll(on["insert"])
         .execute()
     )
 
 
 def main() -> None:
     """Drain the landing directory into `<lake>/tables/<shape>`."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--shape", required=True)
-    parser.add_argument("--landing", required=True)
-    parser.add_argument("--lake", required=True)
-    parser.add_argument("--files", type=int, default=10, help="files per trigger")
+    parser = options()
     parser.add_argument("--tuned", action="store_true")
     asked = parser.parse_args()
-    spark, table = session(asked.tuned), f"{asked.lake}/tables/{asked.shape}"
-    shape = shapes()[asked.shape]
-    events = (
-        spark.readStream.schema(shape.schema)
-        .option("mode", "DROPMALFORMED")
-        .option("maxFilesPerTrigger", asked.files)
-        .json(f"{asked.landing}/{asked.shape}")
-        .filter(shape.good)
-        .withColumns(dict(shape.computed))
-    )
-    if not DeltaTable.isDeltaTable(spark, table):
-        DeltaTable.create(spark).location(table).addColumns(events.schema).execute()
+    spark, table, shape = session(asked.tuned), f"{asked.lake}/tables/{asked.shape}", shapes()[asked.shape]
+    found = events(spark, shape, f"{asked.landing}/{asked.shape}", asked.files, table)
     (
-        events.writeStream.foreachBatch(lambda batch, _: upsert(batch, table, shape))
+        found.writeStream.foreachBatch(lambda batch, _: upsert(batch, table, shape))
         .option("checkpointLocation", f"{asked.lake}/_checkpoint")
         .trigger(availableNow=True)
         .start()

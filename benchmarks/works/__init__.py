@@ -12,6 +12,7 @@ ALL: dict[str, Work] = {
         drain.CHANGES,
         small.WORK,
         growth.WORK,
+        growth.HISTORY,
         backlog.WORK,
         backlog.TINY,
         seen.WORK,

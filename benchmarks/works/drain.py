@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.contenders import DELTA_RS, ON_SPARK, Contender
+from benchmarks.contenders import DELTA_RS, KOHEESIO, ON_SPARK, Contender
 from benchmarks.measure import apart
 from benchmarks.place import FLIGHTS as FLIGHTS_SHAPE
 from benchmarks.place import Place
@@ -55,6 +55,6 @@ CHANGES = Work(
     "changes",
     f"{FILES} files of {FILE_ROWS:,} change events into an empty table, then {MORE_FILES} more",
     _changes,
-    (*ON_SPARK, DELTA_RS),
+    (*ON_SPARK, KOHEESIO, DELTA_RS),
     Asked(repeat=3),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from benchmarks.changes import DAYS
+from benchmarks.changes import DAYS, Seeded
 from benchmarks.commits import newest_merge
 from benchmarks.contenders import ALL, DRAIN, HAND_WRITTEN, TUNED, Contender
 from benchmarks.measure import apart
@@ -15,8 +15,10 @@ from benchmarks.place import BY_DAY, Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work
 
-SERIES = {"newest days": 1.0, "90 % newest days": 0.9, "random keys": 0.0}
+_NEWEST = "newest days"
+SERIES = {_NEWEST: 1.0, "90 % newest days": 0.9, "random keys": 0.0}
 _FIRST_ROWS = 100
+_DAILY = 11_111  # orders a day where history grows: a million in 90 days
 PLAIN = replace(
     HAND_WRITTEN,
     name="plain MERGE, defaults",
@@ -33,8 +35,8 @@ _FACTS = {
 }  # fmt: skip
 
 
-def grown(bench: Bench, contender: Contender, name: str, seeded: int) -> Place:
-    """A place whose table holds `seeded` rows and one small batch.
+def grown(bench: Bench, contender: Contender, name: str, seeded: Seeded) -> Place:
+    """A place whose table holds the `seeded` rows and one small batch.
 
     A contender of ours makes the table by draining that batch, rows are appended to it, and the gate publishes them:
     what came by other hands it judges whole, once. For the others the table is made of the rows. Either way it is
@@ -52,28 +54,38 @@ def grown(bench: Bench, contender: Contender, name: str, seeded: int) -> Place:
     return place
 
 
-def seeds(bench: Bench) -> list[int]:
+def seeds(bench: Bench) -> list[Seeded]:
     """The sizes asked for, as whole days of orders."""
-    return [size - size % DAYS for size in bench.asked.sizes]
+    return [Seeded(size - size % DAYS) for size in bench.asked.sizes]
 
 
-def millions(rows: int) -> str:
+def millions(seeded: Seeded) -> str:
     """A table's size as the tables have it."""
-    return f"{rows / 1e6:.2g} M rows"
+    return f"{seeded.rows / 1e6:.2g} M rows"
 
 
 def _measure(bench: Bench) -> list[Sample]:
+    return _batches(bench, {millions(seeded): seeded for seeded in seeds(bench)}, SERIES)
+
+
+def _longer(bench: Bench) -> list[Sample]:
+    tables = [Seeded(days * _DAILY, days) for days in bench.asked.sizes]
+    return _batches(bench, {f"{table.days:,} days, {millions(table)}": table for table in tables}, {_NEWEST: 1.0})
+
+
+def _batches(bench: Bench, tables: Mapping[str, Seeded], chosen: Mapping[str, float]) -> list[Sample]:
+    """Into each table, by what it is called, the batches of each of the series, by the share of newest days."""
     samples = []
-    for seeded in seeds(bench):
-        places = {c.name: grown(bench, c, f"growth-{seeded}-{c.name}", seeded) for c in bench.contenders}
+    for table, seeded in tables.items():
+        places = {c.name: grown(bench, c, f"growth-{table}-{c.name}", seeded) for c in bench.contenders}
         number = 0
-        for series, recent in SERIES.items():
+        for series, recent in chosen.items():
             for turn in range(bench.asked.repeat):
                 number += 1
                 for contender in bench.contenders:
                     place = places[contender.name]
                     bench.batch(place, number, bench.rows(), recent)
-                    sample = bench.run(contender, place, f"{millions(seeded)}, {series}", turn + 1)
+                    sample = bench.run(contender, place, f"{table}, {series}", turn + 1)
                     samples.append(replace(sample, facts=apart(newest_merge, place.table)))
         for contender in bench.contenders:
             bench.judged_last(contender, places[contender.name], samples)
@@ -90,10 +102,11 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
 def _over_smallest(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for series in SERIES:
-        smallest, *bigger = [kind for kind in kinds(samples) if kind.endswith(f", {series}")]
-        for kind, name in product(bigger, contenders(samples)):
-            big, small = of(samples, kind, name), of(samples, smallest, name)
-            row: Row = {"table": f"{kind.split(',')[0]} / {smallest.split(',')[0]}", "keys": series, "contender": name}
+        ending = f", {series}"
+        smallest, *bigger = [kind.removesuffix(ending) for kind in kinds(samples) if kind.endswith(ending)] or [""]
+        for table, name in product(bigger, contenders(samples)):
+            big, small = of(samples, table + ending, name), of(samples, smallest + ending, name)
+            row: Row = {"table": f"{table} / {smallest}", "keys": series, "contender": name}
             titles = {"wall": "wall_s", "CPU": "cpu_s", "MERGE alone": "merge_ms"}
             rows.append(row | {title: ratio(median(big, what), median(small, what)) for title, what in titles.items()})
     return rows
@@ -133,4 +146,13 @@ WORK = Work(
     Asked(repeat=3, sizes=(1_000_000, 10_000_000)),
     findings=_findings,
     pictures=_pictures,
+)
+
+HISTORY = Work(
+    "history",
+    f"batches of {FILE_ROWS:,} changes in the newest days of tables with {_DAILY:,} rows a day, for 90 days and longer",
+    _longer,
+    (PLAIN, PLAIN_TUNED, DRAIN),
+    Asked(repeat=3, sizes=(90, 900, 2700)),
+    findings=_findings,
 )

@@ -61,7 +61,7 @@ def _refreshed(bench: Bench, contender: Contender) -> list[Sample]:
     place = grown(bench, contender, f"refresh-{contender.name}", seeded)
     samples = []
     for number in range(1, _REFRESHES + 1):
-        bench.batch(place, number, round(seeded * _REFRESHED), 0.0)
+        bench.batch(place, number, round(seeded.rows * _REFRESHED), 0.0)
         samples.append(bench.run(contender, place, "refresh", number))
     return [*samples[:-1], bench.judged(contender, place, samples[-1])]
 

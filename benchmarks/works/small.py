@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.contenders import ALL, DAG, DELTA_RS, ON_SPARK, Contender
+from benchmarks.contenders import ALL, DAG, DELTA_RS, KOHEESIO, ON_SPARK, Contender
 from benchmarks.pictures import Chart, Line, lines
 from benchmarks.place import Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
@@ -82,7 +82,7 @@ WORK = Work(
     "small",
     f"{_FILES_BEFORE} files of {FILE_ROWS:,} changes, then runs of one file of {_ROWS:,}, then runs with nothing new",
     _measure,
-    (*ON_SPARK, DAG, DELTA_RS),
+    (*ON_SPARK, KOHEESIO, DAG, DELTA_RS),
     Asked(repeat=20),
     findings=_findings,
     pictures=_pictures,

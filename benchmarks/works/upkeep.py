@@ -41,7 +41,7 @@ def _measure(bench: Bench) -> list[Sample]:
         raise Failed("all must take part: verdicts are compared")
     samples = []
     for seeded in seeds(bench):
-        place = grown(bench, DRAIN, f"upkeep-{seeded}", seeded)
+        place = grown(bench, DRAIN, f"upkeep-{seeded.rows}", seeded)
         turns = range(1, bench.asked.repeat + 1)
         for turn in turns:
             samples += _checked(bench, place, f"check, {millions(seeded)}", turn)

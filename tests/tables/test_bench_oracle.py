@@ -7,7 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +133,13 @@ def test_a_table_that_is_not_there_can_not_be_compared(landing: Path, tmp_path: 
 
 
 def test_seeded_rows_count_unless_an_event_changed_them(tmp_path: Path) -> None:
-    files, seeded = tmp_path / "changes", 900
+    files, seeded = tmp_path / "changes", changes.Seeded(900)
     changes.write(files, 1, changes.batch(seeded, 200, 1, 0.5))
+    days = [(changes.FIRST_DAY + timedelta(days=day)).isoformat() for day in range(changes.DAYS)]
     seed = [
-        {"order_id": at, "event_date": changes._DATES[at // 10], "op": "upsert", "seq": 0,
-         "status": changes.STATUSES[at % 4],
+        {"order_id": at, "event_date": days[at // 10], "op": "upsert", "seq": 0, "status": changes.STATUSES[at % 4],
          "customer": f"c-{at}", "amount": at, "updated_at": "2026-01-01T00:00:00Z", "note": _md5(at)}
-        for at in range(seeded)
+        for at in range(seeded.rows)
     ]  # fmt: skip
     rows, _ = _model([*map(json.dumps, seed), *_lines(files)])
     assert oracle.compare(_table(tmp_path / "t", list(rows.values())), files, quarantine=None, seeded=seeded).exact
@@ -155,7 +155,7 @@ def _md5(at: int) -> str:
 def test_the_job_without_spark_brings_deleted_orders_back_from_merge_to_merge(
     tmp_path: Path, per_merge: int, back: int
 ) -> None:
-    changes.write(tmp_path / "changes", 1, changes.batch(900, 100, 1, 1.0))
+    changes.write(tmp_path / "changes", 1, changes.batch(changes.Seeded(900), 100, 1, 1.0))
     end = '{"order_id":7,"event_date":"2026-01-01","op":"delete","seq":9}'
     changes.write(tmp_path / "changes", 2, iter([end, "no event"]))
     changes.write(tmp_path / "changes", 3, iter([end.replace("delete", "upsert").replace("9", "8")]))

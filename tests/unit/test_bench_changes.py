@@ -56,14 +56,16 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert [p.stat().st_mtime for p in first] == [1, 2]
 
 
-def test_a_batch_changes_seeded_orders_on_their_own_day() -> None:
-    seeded = 9_000
+@pytest.mark.parametrize("seeded", [changes.Seeded(9_000), changes.Seeded(9_000, 300)])
+def test_a_batch_changes_seeded_orders_on_their_own_day(seeded: changes.Seeded) -> None:
     days = dict(
         duckdb.sql(f"select order_id, event_date::varchar from (select {changes.seed_columns(seeded, '//')} "
-                   f"from range({seeded}) ids(id))").fetchall()
+                   f"from range({seeded.rows}) ids(id))").fetchall()
     )  # fmt: skip
     rows = [json.loads(line) for line in changes.batch(seeded, 5_000, 3, 0.9)]
-    known = [row for row in rows if row["order_id"] < seeded]
+    known = [row for row in rows if row["order_id"] < seeded.rows]
+    assert set(Counter(days.values()).values()) == {seeded.daily}
+    assert len(set(days.values())) == seeded.days
     assert {row["event_date"] for row in known} <= set(days.values())
     assert all(days[row["order_id"]] == row["event_date"] for row in known)
     newest = sorted(set(days.values()))[-changes.RECENT_DAYS :]
@@ -73,11 +75,14 @@ def test_a_batch_changes_seeded_orders_on_their_own_day() -> None:
 
 
 def test_new_orders_of_two_batches_are_different_ones() -> None:
-    new = [{json.loads(line)["order_id"] for line in changes.batch(900, 0, number, 1.0, new=50)} for number in (0, 1)]
+    new = [
+        {json.loads(line)["order_id"] for line in changes.batch(changes.Seeded(900), 0, number, 1.0, new=50)}
+        for number in (0, 1)
+    ]
     assert not new[0] & new[1]
     assert min(new[0]) >= 900
 
 
 def test_a_bad_row_is_bad_for_the_suite_only() -> None:
-    bad = [json.loads(line) for line in changes.batch(900, 0, 1, 1.0, bad=1)]
+    bad = [json.loads(line) for line in changes.batch(changes.Seeded(900), 0, 1, 1.0, bad=1)]
     assert [row["amount"] for row in bad] == [-1]

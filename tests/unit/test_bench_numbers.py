@@ -118,6 +118,16 @@ def test_growth_is_the_big_table_over_the_small_one() -> None:
     assert {row["files removed"] for row in touched.rows} == {"3"}
 
 
+def test_a_longer_history_is_held_against_the_shortest() -> None:
+    days = (("90 days, 1 M rows", 2.0), ("900 days, 10 M rows", 2.2), ("2,700 days, 30 M rows", 2.4))
+    found = [_sample(wall, kind=f"{size}, newest days") for size, wall in days]
+    over, _ = growth.HISTORY.findings(found)
+    assert [(row["table"], row["keys"], row["wall"]) for row in over.rows] == [
+        ("900 days, 10 M rows / 90 days, 1 M rows", "newest days", 1.1),
+        ("2,700 days, 30 M rows / 90 days, 1 M rows", "newest days", 1.2),
+    ]
+
+
 def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges() -> None:
     costs = ((growth.PLAIN, 8.0, 30.0), (growth.PLAIN_TUNED, 4.0, 10.0), (growth.DRAIN, 2.0, 3.0))
     found = [
@@ -404,7 +414,7 @@ def test_bars_are_as_high_as_their_values() -> None:
 
 
 def test_every_contender_of_a_work_has_a_colour_of_its_own_and_room_in_the_legend() -> None:
-    names = [c.name for c in (*ALL["small"].contenders, upkeep.WHOLE)][-6:]
+    names = [c.name for c in (*ALL["small"].contenders, upkeep.WHOLE)][-7:]
     svg = pictures.lines(pictures.Chart("t", "x", "y"), [pictures.Line(name, [(1, 1.0), (2, 2.0)]) for name in names])
     width, height = map(float, ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
     entries = _rects(svg)
