@@ -112,7 +112,7 @@ def newest(batch: DataFrame, shape: Shape) -> DataFrame:
 
 
 def conditions(shape: Shape) -> dict[str, str]:
-    """Of a MERGE of `s` into `t`: which rows match, and when a match is deleted, updated, and another row inserted."""
+    """Of a MERGE of `s` into `t`: when rows match, and when a match is deleted, updated, and another row inserted."""
     return {
         "match": " and ".join(f"t.{key} = s.{key}" for key in shape.keys),
         "delete": f"{shape.gone} and s.{shape.sequence} >= t.{shape.sequence}",
@@ -121,9 +121,13 @@ def conditions(shape: Shape) -> dict[str, str]:
     }
 
 
-def upsert(batch: DataFrame, table: str, shape: Shape) -> None:
-    """MERGE the newest row of each key."""
+def upsert(batch: DataFrame, table: str, shape: Shape, partition: str | None = None) -> None:
+    """MERGE the newest row of each key, of which the table is told the partitions, if it has any."""
     on = conditions(shape)
+    if partition:
+        batch = batch.persist()
+        named = ", ".join(f"'{row[0]}'" for row in batch.select(partition).distinct().collect())
+        on["match"] += f" and t.{partition} in ({named})"
     (
         DeltaTable.forPath(batch.sparkSession, table)
         .alias("t")
@@ -133,17 +137,19 @@ def upsert(batch: DataFrame, table: str, shape: Shape) -> None:
         .whenNotMatchedInsertAll(on["insert"])
         .execute()
     )
+    batch.unpersist()
 
 
 def main() -> None:
     """Drain the landing directory into `<lake>/tables/<shape>`."""
     parser = options()
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--partition", help="column by which the table is partitioned, and the MERGE is to be pruned")
     asked = parser.parse_args()
     spark, table, shape = session(asked.tuned), f"{asked.lake}/tables/{asked.shape}", shapes()[asked.shape]
     found = events(spark, shape, f"{asked.landing}/{asked.shape}", asked.files, table)
     (
-        found.writeStream.foreachBatch(lambda batch, _: upsert(batch, table, shape))
+        found.writeStream.foreachBatch(lambda batch, _: upsert(batch, table, shape, asked.partition))
         .option("checkpointLocation", f"{asked.lake}/_checkpoint")
         .trigger(availableNow=True)
         .start()

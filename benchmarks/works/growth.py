@@ -8,7 +8,7 @@ from itertools import product
 
 from benchmarks.changes import DAYS, Seeded
 from benchmarks.commits import newest_merge
-from benchmarks.contenders import ALL, DRAIN, HAND_WRITTEN, TUNED, Contender
+from benchmarks.contenders import ALL, DRAIN, HAND_WRITTEN, TUNED, Contender, by, tuned
 from benchmarks.measure import apart
 from benchmarks.pictures import Bar, Chart, bars
 from benchmarks.place import BY_DAY, Place
@@ -28,6 +28,11 @@ PLAIN_TUNED = replace(
     TUNED,
     name="plain MERGE, tuned",
     note="the same: 2 shuffle partitions, no UI, serial collector, 2 GB heap",
+)
+PLAIN_PRUNED = Contender(
+    "plain MERGE, pruned",
+    "the tuned one, which reads its batch once more for the days in it, and names these in the MERGE's condition",
+    by(lambda place: tuned(place, "--partition=event_date")),
 )
 _FACTS = {
     "merge_ms": "MERGE ms", "scan_ms": "scan ms", "rewrite_ms": "rewrite ms", "files_removed": "files removed",
@@ -69,7 +74,8 @@ def _measure(bench: Bench) -> list[Sample]:
 
 
 def _longer(bench: Bench) -> list[Sample]:
-    tables = [Seeded(days * _DAILY, days) for days in bench.asked.sizes]
+    # the seed is written in so many parts, each of whole days
+    tables = [Seeded(days * _DAILY, days) for size in bench.asked.sizes for days in [size - size % DAYS]]
     return _batches(bench, {f"{table.days:,} days, {millions(table)}": table for table in tables}, {_NEWEST: 1.0})
 
 
@@ -152,7 +158,7 @@ HISTORY = Work(
     "history",
     f"batches of {FILE_ROWS:,} changes in the newest days of tables with {_DAILY:,} rows a day, for 90 days and longer",
     _longer,
-    (PLAIN, PLAIN_TUNED, DRAIN),
+    (PLAIN, PLAIN_TUNED, PLAIN_PRUNED, DRAIN),
     Asked(repeat=3, sizes=(90, 900, 2700)),
     findings=_findings,
 )

@@ -6,6 +6,7 @@ Looks at the ends of things, without Spark and in seconds; `audit` recounts ever
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -435,13 +436,14 @@ def _class_archive(desk: _Desk) -> None:
         desk.note("class-archive-missing", "class archive", f"no {archive}; every JVM starts slower", again)
         return
     jvm.require()
+    desk.say("class archive", str(archive))
     found = jvm.tried(archive)
-    desk.say("class archive", f"{archive}{', not tried: spark-submit does not start' if found == 'untried' else ''}")
+    if found == "untried":
+        desk.unlooked.append("class archive: spark-submit does not start a JVM, or not within a minute")
     if found == "ignored":
-        text = (
-            f"no class is taken from {archive}: it was made by another Java or for another class path (jars, "
-            "SPARK_CONF_DIR); JVMs start slower"
-        )
+        text = f"no class is taken from {archive}: made by another Java or for other jars; JVMs start slower"
+        if "SPARK_CONF_DIR" in os.environ:  # with files in it, no archive fits
+            text, again = f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower", "unset SPARK_CONF_DIR"
         desk.note("class-archive-foreign", "class archive", text, again)
     if found == "fatal":
         desk.wrong("class-archive-torn", "class archive", f"no JVM starts with {archive}", again)

@@ -107,17 +107,21 @@ class Intake:
         layout = request.layout
         known.create(layout)
         self._layout, self._now, self._before = layout, now, known.last_cut(layout)
-        self.listing: Listing = list_source(request.flow_spec.source, Path(request.root), now)
-        """The source as this intake saw it."""
-        found = sort_out(layout, self.listing)
+        self._listing = listing = list_source(request.flow_spec.source, Path(request.root), now)
+        found = sort_out(layout, listing)
         self.new: Sequence[SourceFile] = found.new
         """Files that no cut had when the intake began."""
-        self._run = _Run(request, now, found.events, list(self.listing.findings))
+        self._run = _Run(request, now, found.events, list(listing.findings))
         self._run.look_at_differing(found.differing)
         self._bound: Bound | None = None
         self._groups = cut(self._readable(progress), self._bounded)
         self._over = False
         self._cuts = self._files = 0
+
+    def hand_over(self) -> Listing:
+        """The source as this intake saw it; it keeps it no longer."""
+        listing, self._listing = self._listing, Listing([], [])
+        return listing
 
     def _readable(self, progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
         yield from self._run.readable(self.new, progress)

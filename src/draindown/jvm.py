@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from draindown import sparkconf
 from draindown.errors import TerminalError
 
 Tried = Literal["taken", "ignored", "fatal", "untried"]
-"""Classes come from the archive, or don't; or no JVM starts with it; or none starts without it either."""
+"""Classes come from the archive, or don't; or no JVM starts with it; or none starts (in time) without it either."""
 
 _FROM_ARCHIVE = "shared objects file (top)"
 """What Java's log says of a class that it took from an archive beside its own."""
@@ -36,25 +35,29 @@ def tried(archive: Path) -> Tried:
     One that another Java made, or one for another class path (other jars, jars of another time, a directory of settings
     that holds files), it ignores, all but in silence. A torn one ends it.
     """
-    loaded = _loaded(f"-XX:SharedArchiveFile={archive}")
-    if loaded is None:
-        return "untried" if _loaded("-Xshare:auto") is None else "fatal"
-    return "taken" if _FROM_ARCHIVE in loaded else "ignored"
+    try:
+        loaded = _loaded(f"-XX:SharedArchiveFile={archive}")
+        if loaded is None:
+            return "untried" if _loaded("-Xshare:auto") is None else "fatal"
+        return "taken" if _FROM_ARCHIVE in loaded else "ignored"
+    except subprocess.TimeoutExpired:
+        return "untried"
 
 
 def _loaded(archive: str) -> str | None:
     """Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
     options = sparkconf.settings("local[1]", short=True, archive=archive)
     with tempfile.TemporaryDirectory(prefix="draindown-jvm-") as scratch:
-        log = Path(scratch) / "classes"
-        flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file={log}"
-        command = [str(Path(sys.prefix) / "bin" / "spark-submit"), "--version"]
+        flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file=classes"
+        command = [str(sparkconf.spark_submit()), "--version"]
         for name in ("spark.driver.memory", "spark.driver.extraClassPath"):
             command += ["--conf", f"{name}={options[name]}"]
         command += ["--conf", f"spark.driver.extraJavaOptions={flags}"]
         try:
             # a JVM that ends badly leaves a report where it was started
             subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch)
-            return log.read_text(encoding="utf-8", errors="replace")
+            return Path(scratch, "classes").read_text(encoding="utf-8", errors="replace")
+        except subprocess.TimeoutExpired:
+            raise
         except (OSError, subprocess.SubprocessError):
             return None

@@ -40,11 +40,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Load:
-    """What one batch weighed.
-
-    `raw_bytes` of its files, unpacked; `kept_bytes` of its rows while it ran; `spilled_bytes` of these and of what was
-    sorted and joined that went to disk, because memory was full; `seconds` in all, of which `gc_seconds` were the
-    collector's.
+    """What one batch weighed. `raw_bytes` of its files, unpacked; `kept_bytes` of its rows while it ran, of which
+    `spilled_bytes` lay on disk because memory was full; `seconds` in all, of which `gc_seconds` were the collector's.
     """
 
     raw_bytes: int

@@ -48,8 +48,9 @@ _ONE_MACHINE = {
 }
 _ALWAYS = (
     # what the JVM has to say, of an archive that it can't use for one, is no part of a command's output
-    "-Xlog:disable",
+    "-Xlog:all=off:stdout",
     "-Xlog:all=warning:stderr",
+    "-XX:+DisplayVMOutputToStderr",
     "-Xshare:auto",
     "-XX:+UseSerialGC",
     "-XX:MetaspaceSize=256m",  # Spark's classes fill the default thrice over, each time with a full collection
@@ -66,6 +67,11 @@ def jar_dir() -> Path:
 def class_archive() -> Path:
     """The JVM's class-data archive, made at set-up; a missing or foreign one only costs time."""
     return Path(os.environ.get("DRAINDOWN_CLASS_ARCHIVE") or Path(sys.prefix) / "share" / "draindown" / "classes.jsa")
+
+
+def spark_submit() -> Path:
+    """`$DRAINDOWN_SPARK_SUBMIT`, else the one that belongs to this Python: one on the PATH may be another version."""
+    return Path(os.environ.get("DRAINDOWN_SPARK_SUBMIT") or Path(sys.prefix) / "bin" / "spark-submit")
 
 
 def class_path() -> str:

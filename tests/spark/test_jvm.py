@@ -9,29 +9,48 @@ from pathlib import Path
 import pytest
 
 from draindown import jvm, sparkconf
+from draindown.errors import TerminalError
+from draindown.spark import archive
 
 _SESSION = "from draindown.spark.session import session; session('x', master='local[1]').stop(); print('{}')"
 
 
-def test_a_class_archive_is_taken_for_its_own_class_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = sparkconf.class_archive()
-    assert archive.is_file(), "set-up makes it"
-    assert jvm.tried(archive) == "taken"
+def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = sparkconf.class_archive()
+    if not held.is_file():
+        pytest.skip("set-up could make none with this Java")
+    assert jvm.tried(held) == "taken"
+    torn = tmp_path / "classes.jsa"
+    torn.write_bytes(held.read_bytes()[:10_000])
+    assert jvm.tried(torn) == "fatal"
 
     (tmp_path / "spark-env.sh").touch()  # a directory that holds something is part of the class path
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert jvm.tried(archive) == "ignored"
+    assert jvm.tried(held) == "ignored"
     done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "{}\n"
     assert "Unable to use shared archive" in done.stderr
 
 
-def test_a_torn_class_archive_is_fatal_and_told(tmp_path: Path) -> None:
-    torn = tmp_path / "classes.jsa"
-    torn.write_bytes(sparkconf.class_archive().read_bytes()[:10_000])
-    assert jvm.tried(torn) == "fatal"
-
-
 def test_where_no_java_starts_nothing_is_said_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert jvm.tried(sparkconf.class_archive()) == "untried"
+
+
+def test_an_archive_that_no_jvm_takes_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = tmp_path / "classes.jsa"
+    held.write_text("older")
+
+    def run(command: list[str], **_: object) -> None:
+        option = next(part for part in command if "ArchiveClassesAtExit" in part)
+        Path(option.split("ArchiveClassesAtExit=")[1].split()[0]).write_text("fresh")
+
+    monkeypatch.setattr(archive.subprocess, "run", run)
+    monkeypatch.setattr(jvm, "tried", lambda path: "ignored")
+    with pytest.raises(TerminalError, match="it takes no class from it"):
+        archive.make(held)
+    assert held.read_text() == "older"
+    monkeypatch.setattr(jvm, "tried", lambda path: "taken")
+    assert archive.make(held).read_text() == "fresh"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from draindown import sizing, tables
+from draindown import backlog, intake, listing, sizing, tables
 from draindown.spark.drain import drain
 from draindown.spark.gauge import Gauge
-from draindown.spark.session import configured
+from draindown.spec import FilesSource
 from tests.landing import Landing
 
 
@@ -70,27 +71,6 @@ def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark
     assert 1000 < load.kept_bytes < 100_000
 
 
-def test_what_sorts_put_on_disk_is_part_of_a_batchs_spill(tmp_path: Path, spark: SparkSession) -> None:
-    rows = spark.range(0, 1000, 1, 1).selectExpr("id % 2 as key", "id", "repeat(id, 20) as text")
-    last = "last_value(text) over (partition by key order by id rows between unbounded preceding and current row)"
-    little = {"windowExec.buffer.in.memory.threshold": "100", "windowExec.buffer.spill.threshold": "200"}
-
-    def spilled() -> int:
-        gauge = Gauge(spark)
-        kept = rows.selectExpr("*", f"{last} as held", "count(*) over (partition by key) as n").persist()
-        assert kept.count() == 1000
-        gauge.beside(lambda step: None)("read")
-        kept.unpersist()
-        load = gauge.load(1, 2)
-        assert load is not None
-        return load.spilled_bytes
-
-    assert spilled() == 0
-    with configured(spark, {f"spark.sql.{name}": value for name, value in little.items()}):
-        assert spilled() > 1000
-    assert spilled() == 0, "of this batch, not of the one before"
-
-
 def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
     gauge = Gauge(spark)
     rows = spark.range(1000).persist(StorageLevel.DISK_ONLY)
@@ -100,3 +80,27 @@ def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
     load = gauge.load(1, 2)
     assert load is not None
     assert load.spilled_bytes == load.kept_bytes > 1000
+
+
+def test_a_drain_lists_its_source_when_it_begins_and_when_it_ends(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(json.dumps({"id": "a", "seq": 1, "op": "u"}))
+    landing.deliver("\x00" * 100, name="no.json.gz")
+    found: list[int] = []
+
+    def listed(source: FilesSource, root: Path, now: datetime) -> listing.Listing:
+        seen = list_source(source, root, now)
+        found.append(len(seen.files))
+        if len(found) == 1:
+            landing.deliver(json.dumps({"id": "b", "seq": 1, "op": "u"}))
+        return seen
+
+    list_source = listing.list_source
+    for module in (intake, backlog):
+        monkeypatch.setattr(module, "list_source", listed)
+    part = landing.drain(spark).drain
+    assert part is not None
+    assert found == [2, 3]
+    assert (part.before.files, part.parked_files, part.after.files) == (1, 1, 1)

@@ -214,16 +214,16 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (examine_setup().exit, codes(examine_setup())) == (0, set())
+    assert (examine_setup().exit, codes(examine_setup())) == (2, set())
     archive = Path(os.environ["DRAINDOWN_CLASS_ARCHIVE"])
-    assert "not tried" in examine_setup().looked["class archive"]
+    assert "does not start" in examine_setup().unlooked[0]
     with monkeypatch.context() as patched:
         patched.setattr(jvm, "tried", lambda archive: "ignored")
         assert (examine_setup().exit, codes(examine_setup(), "note")) == (0, {"class-archive-foreign"})
         patched.setattr(jvm, "tried", lambda archive: "fatal")
         assert codes(examine_setup(), "wrong") == {"class-archive-torn"}
         patched.setattr(jvm, "tried", lambda archive: "taken")
-        assert codes(examine_setup()) == set()
+        assert (examine_setup().exit, codes(examine_setup())) == (0, set())
     archive.unlink()
     assert (examine_setup().exit, codes(examine_setup())) == (0, {"class-archive-missing"})
     (jars / "delta-storage-4.4.0.jar").write_bytes(b"other")

@@ -19,7 +19,7 @@ from draindown.airflow.process import die_with_parent, stop
 from draindown.errors import DraindownError, TerminalError
 from draindown.report import PlanPart, StepReport
 from draindown.request import Request, Step
-from draindown.sparkconf import settings
+from draindown.sparkconf import settings, spark_submit
 from draindown.spec import PipelineSpec
 from draindown.wording import printable
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
-SUBMIT_VARIABLE = "DRAINDOWN_SPARK_SUBMIT"
 ALONE = "local[*]"
 STEPS: tuple[Step, ...] = ("plan", "drain", "check", "compact")
 
@@ -248,14 +247,13 @@ def _has_connection(conn_id: str) -> bool:
 
 
 def _spark_submit() -> Path:
-    """The spark-submit that belongs to this Python: another one on the PATH may be another version."""
-    found = Path(os.environ.get(SUBMIT_VARIABLE) or Path(sys.prefix) / "bin" / "spark-submit")
+    found = spark_submit()
     if not found.is_file():
         raise TerminalError(
             "no-spark-submit",
             tried=f"find {found}",
             found="there is none; pyspark-client alone brings no spark-submit",
-            next=["make setup", f"export {SUBMIT_VARIABLE}=/path/to/spark-submit"],
+            next=["make setup", "export DRAINDOWN_SPARK_SUBMIT=/path/to/spark-submit"],
         )
     return found
 

@@ -50,13 +50,15 @@ def make(target: Path | None = None) -> Path:
         )
         with fresh.open("rb") as written:
             os.fsync(written.fileno())  # no JVM starts with a torn one
-        if (found := jvm.tried(fresh)) != "taken":
+        if (found := jvm.tried(fresh)) in ("ignored", "fatal"):
             raise TerminalError(
                 "class-archive-foreign",
                 tried="start a JVM with the class archive just made",
                 found=f"it takes no class from it ({found}); jobs run without, only slower",
                 changed=f"nothing; an older {archive.name} is as it was",
-                next="draindown doctor",
+                next="unset SPARK_CONF_DIR, and again"
+                if "SPARK_CONF_DIR" in os.environ
+                else "draindown doctor PIPELINE",
             )
         fresh.replace(archive)
     return archive

@@ -384,7 +384,7 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     order = fates.order(target.columns_of(spark, table), added)
     stones = target.held_tombstones(spark, batch.writer, counted.pruning)
     number = sum(one.number for one in (held, stones) if one is not None)
-    how = {**_evaluation(batch, number), **_shuffling(spark, held), **_writing(batch, held, row)}
+    how = {**_evaluation(batch, number), **_shuffling(spark, held, row), **_writing(batch, held, row)}
     with configured(spark, how), ExitStack() as kept:
         fated, counts = _fated(batch, good, held, stones, row, order, kept)
         row = _by_fate(row, counts)
@@ -413,8 +413,10 @@ def _joining(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[s
     return {_HASH_BOUND: str(spark.conf.get(_PARTITION_SIZE))}
 
 
-def _shuffling(spark: SparkSession, held: Held | None) -> Mapping[str, str]:
+def _shuffling(spark: SparkSession, held: Held | None, row: BatchRow) -> Mapping[str, str]:
     """Into how many partitions comparison and MERGE shuffle: more than the session says only if tasks can take them."""
+    if _is_small_beside(held, row):  # no row of the target is shuffled but those that change
+        return {}
     weight = gauge.persisted(spark).bytes + (held.bytes if held else 0)
     wanted = min(ceil(weight / _SHUFFLED), spark.sparkContext.defaultParallelism)
     return {_PARTITIONS: str(wanted)} if wanted > int(str(spark.conf.get(_PARTITIONS))) else {}

@@ -180,7 +180,7 @@ def _drained(
     bound = sizing.bound_now(layout, source, heap)
     much = sizing.is_adaptive(source) and cuts.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
     left = inlet.take(bound, 1 if much else None)
-    before = backlog.backlog(request, started, inlet.listing)
+    before = backlog.backlog(request, started, inlet.hand_over())
     state.progress(f"{wording.count(before.files, 'file')} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
     bounded = _stream(spark, layout, state) if before.files else None

@@ -1,12 +1,9 @@
-"""What a batch weighs while it runs: its rows in Spark's memory, what went to disk, and the collector's time."""
+"""What a batch weighs while it runs: its rows in Spark's memory and on disk, and the collector's time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +36,6 @@ class Gauge:
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._begun, self._collected = spark, time.monotonic(), _gc_seconds(spark)
         self._kept = self._spilled = 0
-        self._before = _newest_stage(spark)
 
     def beside(self, reached: Reached) -> Reached:
         """Look after each step that `reached` is told."""
@@ -61,27 +57,7 @@ class Gauge:
         if not self._kept:
             return None
         seconds, collected = time.monotonic() - self._begun, _gc_seconds(self._spark) - self._collected
-        spilled = self._spilled + _sorted_on_disk(self._spark, self._before)
-        return Load(raw_bytes, self._kept, spilled, round(collected, 2), round(seconds, 2), heap_bytes)
-
-
-def _stages(spark: SparkSession) -> Iterator[Any]:
-    """What Spark knows of its last thousand stages, the newest first; with a UI and without."""
-    context, jvm = spark.sparkContext, spark._jvm
-    numbers = context._gateway.new_array(jvm.double, 0)  # type: ignore[union-attr]
-    none = jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    found = context._jsc.sc().statusStore().stageList(none, False, False, numbers, none)
-    return (found.apply(at) for at in range(found.size()))
-
-
-def _newest_stage(spark: SparkSession) -> int:
-    return next((int(stage.stageId()) for stage in _stages(spark)), -1)
-
-
-def _sorted_on_disk(spark: SparkSession, after: int) -> int:
-    """Bytes that sorts and joins of the stages after that one put on disk, as their memory was full."""
-    newer = takewhile(lambda stage: stage.stageId() > after, _stages(spark))
-    return sum(int(stage.diskBytesSpilled()) for stage in newer)
+        return Load(raw_bytes, self._kept, self._spilled, round(collected, 2), round(seconds, 2), heap_bytes)
 
 
 def _gc_seconds(spark: SparkSession) -> float:

@@ -101,9 +101,12 @@ def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: 
     ]
     ends = []
     for i, name in enumerate(_ranged(frame.schema, exact, keys)):
-        value = F.when(good, F.col(quoted(name)))
+        column = F.col(quoted(name))
+        value, odd = F.when(good, column), column.isNull()
+        if frame.schema[name].dataType.typeName() == "string":
+            odd = odd | ~F.is_valid_utf8(column)  # its order is not that of its text
         ends += [F.min(value).cast("string").alias(f"_lo{i}"), F.max(value).cast("string").alias(f"_hi{i}")]
-        ends.append(F.count_if(good & F.col(quoted(name)).isNull()).alias(f"_null{i}"))
+        ends.append(F.count_if(good & odd).alias(f"_odd{i}"))
     if ends and not sets:
         # for ends of text alone Spark would sort the batch; beside a set it hashes
         sets.append(F.collect_set(F.lit(None).cast("int")).alias("_hashed"))
@@ -126,7 +129,7 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
             continue
         ends = [(group[f"_lo{i}"], group[f"_hi{i}"]) for group in groups if group[f"_lo{i}"] is not None]
         found = joined(ends, schema[name].dataType.typeName())
-        if found and not any(group[f"_null{i}"] for group in groups):  # NULL lies in no range
+        if found and not any(group[f"_odd{i}"] for group in groups):  # NULL lies in no range
             ranges[name] = found
     return Pruning(values, ranges)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from draindown import ledger_table
 from draindown.layout import FlowLayout
@@ -27,13 +27,13 @@ class Skipping:
     batch: int | None = None
     files: int = 0
     looked_into: int = 0
-    told_by: frozenset[str] = frozenset()
+    told_by: Pruning = field(default_factory=Pruning)
 
     def look(self, batch: int, held: Held | None, pruning: Pruning) -> None:
         """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
         if self.batch is not None or held is None:
             return
-        self.batch, self.told_by = batch, frozenset([*pruning.values, *pruning.ranges])
+        self.batch, self.told_by = batch, pruning
         if len(held.every) >= _MANY and sum(file["size_bytes"] for file in held.every) >= _LARGE:
             self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
@@ -59,7 +59,10 @@ class Skipping:
     def _advice(self) -> str:
         goal = self.flow.target
         rebuild = f"then: draindown rebuild {self.layout.pipeline} --flow {self.layout.flow}"
-        untold = [name for name in goal.partition_by if name not in self.told_by]
+        told = self.told_by
+        if many := [name for name in goal.partition_by if name in told.ranges]:
+            return f"partition by something coarser than {', '.join(many)}, of which a batch has too many, {rebuild}"
+        untold = [name for name in goal.partition_by if name not in told.values]
         if untold:
             return f"have the transform make {', '.join(untold)} of columns in `keys` alone, {rebuild}"
         if not goal.partition_by:
