@@ -21,6 +21,9 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     held = sparkconf.class_archive()
     if not held.is_file():
         pytest.skip("set-up could make none with this Java")
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # nor is any of an environment's programs on the PATH
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
     assert jvm.tried(held) == "taken"
     torn = tmp_path / "classes.jsa"
     torn.write_bytes(held.read_bytes()[:10_000])
