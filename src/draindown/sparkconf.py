@@ -14,6 +14,8 @@ DEFAULT_HEAP = "2g"
 """Driver heap where `DRAINDOWN_DRIVER_MEMORY` doesn't say otherwise."""
 
 _YOUNG_PER_TASK = 64 * 1024**2
+"""Bytes: enough for what a task is at."""
+
 _DELTA_JARS = ("delta-spark", "delta-storage")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
@@ -57,6 +59,19 @@ _ALWAYS = (
 )
 # With one compiler the JVM reserves 48 MB for its code; a dozen batches fill that, and then it only interprets.
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+# By default the second compiler takes two fifths of the CPU time of a million rows, half of that for code that plans or
+# makes code: a method must run ten times as often to be worth it, and the few largest, which cost most, never are. What
+# Spark generates for a wide contract is one huge method, though, which would be interpreted for good.
+_SPARING = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+    "-XX:MaxNodeLimit=20000",
+    "-XX:-DontCompileHugeMethods",
+)
+# A heap that grows less at a time is collected some times more, and ends smaller.
+_TIGHT_HEAP = ("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=30")
 
 
 def jar_dir() -> Path:
@@ -113,16 +128,18 @@ def _fast_start() -> tuple[str, ...]:
     return *_FAST_START, f"-Xms{initial}k", f"-Xmn{initial * 5 // 8}k"
 
 
-def _small_young(master: str) -> tuple[str, ...]:
-    """Where the driver does all work: young enough for what its tasks are at, no third of the heap as by default.
+def _whole_work(master: str) -> tuple[str, ...]:
+    """Flags of a long run where the driver does all work.
 
-    The rows of a large batch are not in it: they are old at once.
+    Its young generation is no third of the heap, as by default: the rows of a large batch are not in it, they are old
+    at once.
     """
     if not master.startswith("local"):
         return ()
     named = re.match(r"local\[(\d+)", master)
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
-    return (f"-Xmn{min(tasks * _YOUNG_PER_TASK, heap_bytes(heap()) // 3) // 1024}k",)
+    young = min(tasks * _YOUNG_PER_TASK, heap_bytes(heap()) // 3)
+    return *_SPARING, *_TIGHT_HEAP, f"-Xmn{young // 1024}k"
 
 
 def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:
@@ -132,7 +149,7 @@ def settings(master: str, *, short: bool = False, archive: str | None = None) ->
     """
     if archive is None and class_archive().is_file():
         archive = f"-XX:SharedArchiveFile={class_archive()}"
-    flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _small_young(master))]
+    flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _whole_work(master))]
     local = _ONE_MACHINE if master.startswith("local") else {}
     return {
         **_LEAN,
