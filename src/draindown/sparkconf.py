@@ -70,7 +70,7 @@ _SPARING = (
     "-XX:MaxNodeLimit=20000",
     "-XX:-DontCompileHugeMethods",
 )
-# A heap that grows less at a time is collected some times more, and ends smaller.
+# A heap that grows less at a time is collected more often, and ends smaller; a large one would be for seconds at once.
 _TIGHT_HEAP = ("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=30")
 
 
@@ -138,8 +138,9 @@ def _whole_work(master: str) -> tuple[str, ...]:
         return ()
     named = re.match(r"local\[(\d+)", master)
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
-    young = min(tasks * _YOUNG_PER_TASK, heap_bytes(heap()) // 3)
-    return *_SPARING, *_TIGHT_HEAP, f"-Xmn{young // 1024}k"
+    size = heap_bytes(heap())
+    tight = _TIGHT_HEAP if size <= heap_bytes(DEFAULT_HEAP) else ()
+    return *_SPARING, *tight, f"-Xmn{min(tasks * _YOUNG_PER_TASK, size // 3) // 1024}k"
 
 
 def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:

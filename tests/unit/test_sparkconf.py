@@ -41,11 +41,15 @@ def test_a_short_run_has_one_by_its_heap(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [flag for flag in flags if flag.startswith("-Xmn")] == [f"-Xmn{2 * 1024**2 // 4 * 5 // 8}k"]
 
 
-@pytest.mark.parametrize(("master", "short"), [("local[2]", True), ("yarn", False)])
-def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(master: str, short: bool) -> None:
-    def told(master: str, short: bool) -> set[str]:
-        flags = sparkconf.settings(master, short=short)["spark.driver.extraJavaOptions"].split()
-        return {flag for flag in flags if "Tier4" in flag or "NodeLimit" in flag or "HeapFree" in flag}
+def _flags(master: str, *, short: bool = False) -> set[str]:
+    return set(sparkconf.settings(master, short=short)["spark.driver.extraJavaOptions"].split())
 
-    assert len(told("local[2]", False)) == 7
-    assert not told(master, short)
+
+@pytest.mark.parametrize(("heap", "tight"), [("2g", True), ("1g", True), ("3g", False)])
+def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
+    monkeypatch: pytest.MonkeyPatch, heap: str, tight: bool
+) -> None:
+    monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
+    told = {flag for flag in _flags("local[2]") - _flags("yarn") if not flag.startswith("-Xmn")}
+    assert told == {*sparkconf._SPARING, *(sparkconf._TIGHT_HEAP if tight else ())}
+    assert not told & _flags("local[2]", short=True)
