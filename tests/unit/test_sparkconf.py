@@ -12,6 +12,10 @@ def _jars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparkconf, "class_path", lambda: "delta.jar")
 
 
+def _flags(master: str, *, short: bool = False) -> list[str]:
+    return sparkconf.settings(master, short=short)["spark.driver.extraJavaOptions"].split()
+
+
 @pytest.mark.parametrize(
     ("master", "heap", "young"),
     [
@@ -31,18 +35,14 @@ def test_a_long_run_on_one_machine_has_a_young_generation_by_its_tasks(
 ) -> None:
     monkeypatch.setattr(sparkconf.os, "cpu_count", lambda: 3)
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
-    flags = sparkconf.settings(master)["spark.driver.extraJavaOptions"].split()
-    assert [flag for flag in flags if flag.startswith("-Xmn")] == young
+    assert [flag for flag in _flags(master) if flag.startswith("-Xmn")] == young
 
 
 def test_a_short_run_has_one_by_its_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", "2g")
-    flags = sparkconf.settings("local[2]", short=True)["spark.driver.extraJavaOptions"].split()
-    assert [flag for flag in flags if flag.startswith("-Xmn")] == [f"-Xmn{2 * 1024**2 // 4 * 5 // 8}k"]
-
-
-def _flags(master: str, *, short: bool = False) -> set[str]:
-    return set(sparkconf.settings(master, short=short)["spark.driver.extraJavaOptions"].split())
+    assert [flag for flag in _flags("local[2]", short=True) if flag.startswith("-Xmn")] == [
+        f"-Xmn{2 * 1024**2 // 4 * 5 // 8}k"
+    ]
 
 
 @pytest.mark.parametrize(("heap", "tight"), [("2g", True), ("1g", True), ("3g", False)])
@@ -50,6 +50,6 @@ def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
     monkeypatch: pytest.MonkeyPatch, heap: str, tight: bool
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
-    told = {flag for flag in _flags("local[2]") - _flags("yarn") if not flag.startswith("-Xmn")}
+    told = {flag for flag in set(_flags("local[2]")) - set(_flags("yarn")) if not flag.startswith("-Xmn")}
     assert told == {*sparkconf._SPARING, *(sparkconf._TIGHT_HEAP if tight else ())}
-    assert not told & _flags("local[2]", short=True)
+    assert not told & set(_flags("local[2]", short=True))
