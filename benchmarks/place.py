@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from benchmarks import oracle
 from benchmarks.changes import NOTHING, Seeded
 from benchmarks.oracle import Verdict
 from draindown.demo import oracle as flights_oracle
+from draindown.sparkconf import spark_python
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,8 +64,7 @@ class Place:
     def environment(self) -> dict[str, str]:
         """What a process finds in its environment: that of an ordinary machine, where Python keeps its byte code."""
         ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        return {**ours, **python, "DRAINDOWN_LAKE": str(self.lake), "DRAINDOWN_LANDING": str(self.landing)}
+        return {**ours, **spark_python(), "DRAINDOWN_LAKE": str(self.lake), "DRAINDOWN_LANDING": str(self.landing)}
 
 
 def _flights(place: Place, keeps: bool) -> Verdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -54,13 +53,10 @@ def _loaded(archive: str) -> str | None:
         for name in ("spark.driver.memory", "spark.driver.extraClassPath"):
             command += ["--conf", f"{name}={options[name]}"]
         command += ["--conf", f"spark.driver.extraJavaOptions={flags}"]
-        # by its Python spark-submit finds Spark
-        env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        env = os.environ | sparkconf.spark_python()
         try:
             # a JVM that ends badly leaves a report where it was started
             subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch, env=env)
             return Path(scratch, "classes").read_text(encoding="utf-8", errors="replace")
-        except subprocess.TimeoutExpired:
-            raise
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, subprocess.CalledProcessError):
             return None

@@ -13,8 +13,8 @@ from draindown.errors import TerminalError
 DEFAULT_HEAP = "2g"
 """Driver heap where `DRAINDOWN_DRIVER_MEMORY` doesn't say otherwise."""
 
-_YOUNG_PER_TASK = 64 * 1024**2
-"""Bytes: enough for what a task is at."""
+_YOUNG_PER_TASK = 32 * 1024**2
+"""Bytes: enough for what a task is at; the driver's own threads need as much."""
 
 _DELTA_JARS = ("delta-spark", "delta-storage")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -89,6 +89,11 @@ def spark_submit() -> Path:
     return Path(os.environ.get("DRAINDOWN_SPARK_SUBMIT") or Path(sys.prefix) / "bin" / "spark-submit")
 
 
+def spark_python() -> dict[str, str]:
+    """Environment in which spark-submit finds its Spark, and workers their packages: this Python's."""
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
 def class_path() -> str:
     """Delta's jars for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`."""
     directory = jar_dir()
@@ -140,7 +145,7 @@ def _whole_work(master: str) -> tuple[str, ...]:
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
     size = heap_bytes(heap())
     tight = _TIGHT_HEAP if size <= heap_bytes(DEFAULT_HEAP) else ()
-    return *_SPARING, *tight, f"-Xmn{min(tasks * _YOUNG_PER_TASK, size // 3) // 1024}k"
+    return *_SPARING, *tight, f"-Xmn{min(max(tasks, 2) * _YOUNG_PER_TASK, size // 3) // 1024}k"
 
 
 def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:

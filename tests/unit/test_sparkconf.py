@@ -19,13 +19,13 @@ def _flags(master: str, *, short: bool = False) -> list[str]:
 @pytest.mark.parametrize(
     ("master", "heap", "young"),
     [
-        ("local[2]", "2g", ["-Xmn131072k"]),
-        ("local[2, 3]", "8g", ["-Xmn131072k"]),
-        ("local[4]", "2g", ["-Xmn262144k"]),
+        ("local[2]", "2g", ["-Xmn65536k"]),
+        ("local[2, 3]", "8g", ["-Xmn65536k"]),
+        ("local[4]", "2g", ["-Xmn131072k"]),
         ("local[64]", "2g", [f"-Xmn{2 * 1024**2 // 3}k"]),
-        ("local[2]", "300m", ["-Xmn102400k"]),
+        ("local[4]", "300m", ["-Xmn102400k"]),
         ("local", "2g", ["-Xmn65536k"]),
-        ("local[*]", "2g", ["-Xmn196608k"]),
+        ("local[*]", "2g", ["-Xmn98304k"]),
         ("spark://host:7077", "2g", []),
         ("yarn", "2g", []),
     ],

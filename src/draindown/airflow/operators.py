@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from draindown.airflow.process import die_with_parent, stop
 from draindown.errors import DraindownError, TerminalError
 from draindown.report import PlanPart, StepReport
 from draindown.request import Request, Step
-from draindown.sparkconf import settings, spark_submit
+from draindown.sparkconf import settings, spark_python, spark_submit
 from draindown.spec import PipelineSpec
 from draindown.wording import printable
 
@@ -111,7 +110,7 @@ class StepOperator(SparkSubmitOperator):
         self.application = str(Path(request.root) / "jobs" / f"{self.step}.py")
         self.application_args = ["--request", request.encode()]
         self._spark_binary = str(_spark_submit())
-        self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        self.env_vars = spark_python()
         master = self._get_hook()._connection["master"]
         self.conf = dict(settings(master, short=short))
         self._hook = self._get_hook()

@@ -40,14 +40,12 @@ def make(target: Path | None = None) -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as scratch:
         fresh = Path(scratch) / archive.name
-        submit = [str(Path(sys.prefix) / "bin" / "spark-submit"), "--master", _MASTER]
+        submit = [str(sparkconf.spark_submit()), "--master", _MASTER]
         for name, value in sparkconf.settings(_MASTER, short=True, archive=f"-XX:ArchiveClassesAtExit={fresh}").items():
             submit += ["--conf", f"{name}={value}"]
         command = [*submit, __file__, "exercise", scratch]
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        subprocess.run(
-            command, check=True, text=True, env=os.environ | python, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        env = os.environ | sparkconf.spark_python()
+        subprocess.run(command, check=True, text=True, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())  # no JVM starts with a torn one
         if (found := jvm.tried(fresh)) in ("ignored", "fatal"):
