@@ -120,13 +120,15 @@ def _over_smallest(samples: Sequence[Sample]) -> list[Row]:
 
 def _touched(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
-    for kind, name in product(kinds(samples), contenders(samples)):
+    present = contenders(samples)
+    plains = [plain.name for plain in (PLAIN, PLAIN_TUNED, PLAIN_PRUNED) if plain.name in present]
+    for kind, name in product(kinds(samples), present):
         group = of(samples, kind, name)
         row: Row = {"run": kind, "contender": name}
         row |= {title: _whole(median(group, fact)) for fact, title in _FACTS.items()}
-        for (what, title), plain in product((("wall_s", "wall"), ("cpu_s", "CPU")), (PLAIN, PLAIN_TUNED)):
-            over = median(of(samples, kind, plain.name), what)
-            row[f"{title} over {plain.name.rpartition(' ')[2]}"] = ratio(median(group, what), over)
+        for (what, title), plain in product((("wall_s", "wall"), ("cpu_s", "CPU")), plains):
+            over = median(of(samples, kind, plain), what)
+            row[f"{title} over {plain.rpartition(' ')[2]}"] = ratio(median(group, what), over)
         rows.append(row)
     return rows
 

@@ -121,11 +121,12 @@ def test_growth_is_the_big_table_over_the_small_one() -> None:
 def test_a_longer_history_is_held_against_the_shortest() -> None:
     days = (("90 days, 1 M rows", 2.0), ("900 days, 10 M rows", 2.2), ("2,700 days, 30 M rows", 2.4))
     found = [_sample(wall, kind=f"{size}, newest days") for size, wall in days]
-    over, _ = growth.HISTORY.findings(found)
+    over, touched = growth.HISTORY.findings(found)
     assert [(row["table"], row["keys"], row["wall"]) for row in over.rows] == [
         ("900 days, 10 M rows / 90 days, 1 M rows", "newest days", 1.1),
         ("2,700 days, 30 M rows / 90 days, 1 M rows", "newest days", 1.2),
     ]
+    assert not [column for row in touched.rows for column in row if " over " in column], "no plain MERGE took part"
 
 
 def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges() -> None:
