@@ -119,8 +119,9 @@ DELTA_RS = Contender(
 )
 DAG = Contender(
     "draindown, DAG",
-    "the same as tasks of a DAG run, each with a spark-submit of its own, in an Airflow that stands: from the trigger "
-    "to the end of the run; CPU of all Airflow's processes meanwhile, with what they burn when idle",
+    "the same as tasks of a DAG run, in an Airflow that stands: plan without a JVM, each other task that has something "
+    "to do with a spark-submit of its own; from the trigger to the end of the run; CPU of all Airflow's processes "
+    "meanwhile, with what they burn when idle",
     standing.dag_run,
     keeps_refused=True,
     standing=standing.airflow,

@@ -14,7 +14,7 @@ DEFAULT_HEAP = "2g"
 """Driver heap where `DRAINDOWN_DRIVER_MEMORY` doesn't say otherwise."""
 
 _YOUNG_PER_TASK = 32 * 1024**2
-"""Bytes: enough for what a task is at; the driver's own threads need as much."""
+"""Bytes for each task at a time, measured with two; one has as much as two, for the driver's own threads."""
 
 _DELTA_JARS = ("delta-spark", "delta-storage")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -70,7 +70,8 @@ _SPARING = (
     "-XX:MaxNodeLimit=20000",
     "-XX:-DontCompileHugeMethods",
 )
-# A heap that grows less at a time is collected more often, and ends smaller; a large one would be for seconds at once.
+# A heap that grows less at a time, and gives back what is free beyond three tenths, is collected more often and ends
+# smaller; a large one would be for seconds at once.
 _TIGHT_HEAP = ("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=30")
 
 

@@ -128,6 +128,12 @@ def test_a_longer_history_is_held_against_the_shortest() -> None:
     ]
     assert not [column for row in touched.rows for column in row if " over " in column], "no plain MERGE took part"
 
+    plain = [replace(one, contender=growth.PLAIN_PRUNED.name, cost=replace(one.cost, wall_s=4.8)) for one in found]
+    _, touched = growth.HISTORY.findings([*found, *plain])
+    ours = [row for row in touched.rows if row["contender"] == growth.DRAIN.name]
+    assert [row["wall over pruned"] for row in ours] == [0.42, 0.46, 0.5]
+    assert not [column for row in touched.rows for column in row if "tuned" in column or "defaults" in column]
+
 
 def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges() -> None:
     costs = ((growth.PLAIN, 8.0, 30.0), (growth.PLAIN_TUNED, 4.0, 10.0), (growth.DRAIN, 2.0, 3.0))

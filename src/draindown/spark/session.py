@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -32,8 +31,8 @@ def session(app: str, *, master: str | None = None, short: bool = False) -> Spar
     Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
     draindown's. Raises TerminalError `jars-missing` where set-up is incomplete, `java-too-new` where Spark can't start.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    for name, value in sparkconf.spark_python().items():
+        os.environ.setdefault(name, value)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         chosen = master or os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
