@@ -1,7 +1,5 @@
 """spark-submit main of the check step: `check.py --request <encoded request>`."""
 
-from __future__ import annotations
-
 from draindown.spark.check import check
 from draindown.spark.runner import job_main
 

@@ -1,7 +1,5 @@
 """spark-submit main of the compact step: `compact.py --request <encoded request>`."""
 
-from __future__ import annotations
-
 from draindown.spark.maintenance import compact
 from draindown.spark.runner import job_main
 

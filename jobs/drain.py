@@ -1,4 +1,4 @@
-"""spark-submit main of the drain step. What its request may ask for: see draindown.spark.modes."""
+"""spark-submit main of the drain step: `drain.py --request <encoded request>`."""
 
 from draindown.spark.modes import run_drain
 from draindown.spark.runner import job_main

@@ -54,19 +54,19 @@ globals().update(dags(__file__))
 '''
 
 _JOB = '''\
-"""spark-submit main of the {step} step."""
+"""spark-submit main of the {step} step: `{step}.py --request <encoded request>`."""
 
-from draindown.spark.{module} import {step}
+from draindown.spark.{module} import {name}
 from draindown.spark.runner import job_main
 
 if __name__ == "__main__":
-    job_main("{step}", lambda request, spark, stop: {call})
+    job_main("{step}", lambda request, spark, {stop}: {name}(request, spark{given}))
 '''
 
 _JOBS = {
-    "drain": _JOB.format(step="drain", module="drain", call="drain(request, spark, stop=stop)"),
-    "check": _JOB.format(step="check", module="check", call="check(request, spark)"),
-    "compact": _JOB.format(step="compact", module="maintenance", call="compact(request, spark)"),
+    "drain": _JOB.format(step="drain", module="modes", name="run_drain", stop="stop", given=", stop=stop"),
+    "check": _JOB.format(step="check", module="check", name="check", stop="_stop", given=""),
+    "compact": _JOB.format(step="compact", module="maintenance", name="compact", stop="_stop", given=""),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -117,9 +118,10 @@ def drain(
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError where the checkpoint, the input or the table is not
-    what it was. What was done before an error is in the ledger.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, and where the checkpoint, the input
+    or the table is not what it was. What was done before an error is in the ledger.
     """
+    _refuse_other_modes(request)
     with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         if rebuilds.finish(request.layout, by=request.owner, reached=lease.guard()):
@@ -129,6 +131,19 @@ def drain(
         done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
     refuse_changed(request, done.findings)
     return done
+
+
+def _refuse_other_modes(request: Request) -> None:
+    """A project's own jobs/drain.py that knows no replays would drain instead, and end well. Raises TerminalError."""
+    if request.replay is None and request.quarantine_ids is None:
+        return
+    to = "s/spark.drain import drain$/spark.modes import run_drain/; s/ drain(request/ run_drain(request/"
+    raise TerminalError(
+        "job-outdated",
+        tried="replay, as this run was asked to",
+        found="jobs/drain.py calls draindown.spark.drain.drain, which only drains",
+        next=f"sed -i '{to}' {shlex.quote(str(Path(request.root, 'jobs', 'drain.py')))}",
+    )
 
 
 def under_lease(
@@ -265,11 +280,11 @@ def _without(request: Request, gone: str) -> list[str]:
     if request.staged:
         return [
             f"put the file back as it was (size and content), then: draindown rebuild {flow} --yes",
-            f"draindown rebuild {flow} --accept-missing --yes   (its rows will be missing)",
+            f"draindown rebuild {flow} --accept-missing --yes   # its rows will be missing",
         ]
     return [
         "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
-        f"draindown quarantine discard {flow} --files {gone} --yes   (it is never read)",
+        f"draindown quarantine discard {flow} --files {gone} --yes   # it is never read",
     ]
 
 
