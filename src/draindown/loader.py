@@ -198,8 +198,7 @@ def _conflicts(specs: Mapping[Path, PipelineSpec]) -> dict[Path, TerminalError]:
 
 
 def _claims(spec: PipelineSpec) -> Iterable[str]:
-    lake = re.sub(r"^file:(//)?(?=/)", "", spec.lake)
-    lake = lake if "://" in lake else posixpath.normpath(lake)
+    lake = posixpath.normpath(spec.lake)
     yield f"pipeline {spec.pipeline}"
     for name, flow in spec.flows.items():
         yield f"flow {name} in lake {lake}"
@@ -211,7 +210,7 @@ def _conflict(path: Path, lines: list[str]) -> TerminalError:
         "conflicting-pipelines",
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
-        next=["rename the pipeline, the flow or target.table in one of the files", f"draindown validate {path}"],
+        next=["rename the pipeline, the flow or target.table in one of the files", "draindown validate"],
     )
 
 

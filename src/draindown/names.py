@@ -19,7 +19,6 @@ _COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
 _DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 _SUITE = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,126}$"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_LAKE_SCHEMES = ("s3a", "hdfs", "abfss", "gs", "file")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -69,34 +68,37 @@ SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<
 
 def local_path(value: str) -> str:
     """A glob on this machine's file systems, without `file://`. Raises ValueError for every other scheme."""
-    _check_path(value, "write a glob such as landing/*.json")
+    return _without_scheme(value, "write a glob such as landing/*.json")
+
+
+def lake_root(value: str) -> str:
+    """The root of a lake on this machine's file systems, without `file://` or a trailing slash.
+
+    Raises ValueError for every other scheme: lease and state lie in the lake, and need what only a file system does.
+    """
+    path = _without_scheme(value, "write where the tables go, such as `lake`")
+    if ".." in path.split("/"):
+        raise ValueError(f"{value!r} contains '..'; write the path it means")
+    root = path.rstrip("/")
+    if not root:
+        raise ValueError(f"{value!r} is the root of the file system; name a directory of its own")
+    return root
+
+
+def _without_scheme(value: str, what: str) -> str:
+    _check_path(value, what)
     found = _SCHEME.match(value)
     if not found:
         return value
     if found[1].lower() != "file":
         raise ValueError(
-            f"{found[1]}:// can't be listed yet: only local paths (or file://) can. "
-            "Mount or sync the files to a directory this machine sees"
+            f"{found[1]}:// is no directory of this machine: only local paths (or file://) can be used. "
+            "Mount it, or sync to a directory this machine sees"
         )
     path = re.sub(r"^[A-Za-z]+:(?://(?:localhost)?(?=/))?", "", value)
     if path.startswith("//"):
         raise ValueError(f"{value!r} names a host; write file:///path")
     return path
-
-
-def lake_root(value: str) -> str:
-    """The root of a lake, without a trailing slash. Raises ValueError for what can't be one."""
-    _check_path(value, "write where the tables go, such as `lake`")
-    found = _SCHEME.match(value)
-    if found and found[1] not in _LAKE_SCHEMES:
-        hint = "; write s3a://" if found[1] in ("s3", "s3n") else ""
-        raise ValueError(f"unknown scheme {found[1]}://; allowed: a path, {', '.join(_LAKE_SCHEMES)}{hint}")
-    if ".." in value.split("/"):
-        raise ValueError(f"{value!r} contains '..'; write the path it means")
-    root = value.rstrip("/")
-    if not root or root.endswith(":"):
-        raise ValueError(f"{value!r} is the root of the store; name a directory of its own")
-    return root
 
 
 def _check_path(path: str, what: str) -> None:

@@ -12,7 +12,7 @@ from draindown.spec import PipelineSpec
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
     """The spec with its lake found from the project root: a task's working directory means nothing."""
-    if ":/" in spec.lake or Path(spec.lake).is_absolute():
+    if Path(spec.lake).is_absolute():
         return spec
     return spec.model_copy(update={"lake": str(root / spec.lake)})
 

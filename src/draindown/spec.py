@@ -327,7 +327,7 @@ class PipelineSpec(_Model):
     owner: str = Field(default="draindown", min_length=1, description="Who answers for it; the DAG's owner.")
     lake: str = Field(
         min_length=1,
-        description="Root of everything the pipeline writes: a path, or s3a://, hdfs://, abfss://, gs://.",
+        description="Root of everything the pipeline writes: a directory this machine sees.",
         examples=["${DRAINDOWN_LAKE:-lake}"],
     )
     tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(

@@ -39,12 +39,12 @@ _CONFIGURATION: dict[str, str | None] = {
 
 def exists(path: str) -> bool:
     """Whether there is a Delta table at `path`."""
-    return DeltaTable.is_deltatable(_plain(path))
+    return DeltaTable.is_deltatable(path)
 
 
 def damage(path: str) -> str | None:
     """Why the table can't be trusted, in words: an empty commit among the newest, or a log that can't be read."""
-    log = Path(_plain(path)) / "_delta_log"
+    log = Path(path) / "_delta_log"
     commits = sorted(log.glob("*.json"))[-_NEWEST:]
     empty = [commit.name for commit in commits if commit.stat().st_size == 0]
     if empty:
@@ -166,12 +166,12 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
     configuration = dict(_CONFIGURATION)
     if statistics:
         configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
-    DeltaTable.create(_plain(path), schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
+    DeltaTable.create(path, schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
 
 
 def make_private(path: str) -> None:
     """Make the table's directory, where there is none, so that only its owner gets at its files."""
-    Path(_plain(path)).mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) -> bool:
@@ -222,7 +222,7 @@ def clear_unmade(path: str) -> None:
 
     Delta takes such a directory for a table that is there, makes none, and then finds none.
     """
-    home = Path(_plain(path))
+    home = Path(path)
     if not exists(path) and home.is_dir() and {entry.name for entry in home.iterdir()} <= {"_delta_log"}:
         shutil.rmtree(home)
 
@@ -282,7 +282,7 @@ def delete(path: str, where: str) -> None:
 
 def files_missing(path: str, version: int) -> list[str]:
     """Data files of one version of a table that are not there. Raises what reading that version raises."""
-    uris = DeltaTable(_plain(path), version=version).file_uris()
+    uris = DeltaTable(path, version=version).file_uris()
     return [uri for uri in uris if not Path(_plain(uri)).is_file()]
 
 
@@ -291,7 +291,7 @@ def _plain(path: str) -> str:
 
 
 def _open(path: str, version: int | None = None) -> DeltaTable:
-    return DeltaTable(_plain(path), version=version)
+    return DeltaTable(path, version=version)
 
 
 def _stream(table: DeltaTable, sql: str, *, held: DeltaTable | None = None) -> pa.RecordBatchReader:

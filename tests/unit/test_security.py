@@ -233,7 +233,7 @@ def test_s3_a_report_outside_the_reports_is_not_shown(project: Path, capsys: pyt
         ("pipeline: p", "pipeline: ../p"),
         ("  f:", "  ../f:"),
         ("  f:", "  f.:"),
-        ("lake: ", "lake: s3a://bucket/../"),
+        ("lake: ", "lake: in/../../"),
         ("format: json}", "format: json}\n    target: {table: ../../x}"),
         ("format: json}", "format: json}\n    target: {table: 'delta.`/etc`'}"),
         ("format: json}", "format: json}\n    target: {table: 'file:///x'}"),

@@ -496,10 +496,17 @@ def test_a_table_has_one_writer() -> None:
     assert list(problems(caught.value)) == ["flows.g.target.table"]
 
 
-@pytest.mark.parametrize("lake", ["", " ", "/", "s3://b/x", "ftp://x", "a/../b", "s3a://", "x\n", "${secret:LAKE}"])
+@pytest.mark.parametrize(
+    "lake", ["", " ", "/", "s3a://b/x", "hdfs:/x", "file:///", "file://host/x", "a/../b", "x\n", "${secret:LAKE}"]
+)
 def test_no_lakes(lake: str) -> None:
     with pytest.raises(ValidationError, match="lake"):
         pipeline(lake=lake)
+
+
+@pytest.mark.parametrize("lake", ["file:///data/lake", "file:/data/lake/", "/data/lake"])
+def test_a_lake_is_a_directory_of_this_machine(lake: str) -> None:
+    assert pipeline(lake=lake).layout("f").lease.startswith("/data/lake/")
 
 
 @pytest.mark.parametrize("name", ["Flights", "1x", "a-b", "a" * 64, "", "a\n", "a/../b"])

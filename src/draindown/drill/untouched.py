@@ -29,8 +29,6 @@ class Before:
     def changes(self) -> tuple[list[str], list[str]]:
         """What changed since, and what can't be told: a lake that its own pipeline was writing meanwhile."""
         changed = [f"source: {printable(path)} changed" for path in differing(self.source, _stats(self.source))]
-        if _is_remote(self.layout):
-            return changed, [f"the lake {self.layout.lake} is not on this machine's disks: it was not looked at"]
         moved = differing(self.lake, kept(self.layout))
         if not moved:
             return changed, []
@@ -42,8 +40,7 @@ class Before:
 
 def look(layout: FlowLayout, source: Iterable[str]) -> Before:
     """Look at a flow's part of its lake, and at files of its source."""
-    lake = {} if _is_remote(layout) else kept(layout)
-    return Before(layout, lake, _stats(source), frozenset(() if _is_remote(layout) else report.runs(layout, 1000)))
+    return Before(layout, kept(layout), _stats(source), frozenset(report.runs(layout, 1000)))
 
 
 def kept(layout: FlowLayout) -> Seen:
@@ -58,7 +55,7 @@ def differing(before: Seen, after: Seen) -> list[str]:
 
 
 def _files(place: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    for directory, below, names in os.walk(place.removeprefix("file://")):
+    for directory, below, names in os.walk(place):
         below[:] = [name for name in below if name != _REPORTS]
         yield from _stats(os.path.join(directory, name) for name in names).items()  # noqa: PTH118 (many)
 
@@ -72,7 +69,3 @@ def _stats(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
             continue
         found[path] = (seen.st_size, seen.st_mtime_ns)
     return found
-
-
-def _is_remote(layout: FlowLayout) -> bool:
-    return ":/" in layout.lake and not layout.lake.startswith("file:")
