@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from draindown import damage, evidence, gate, intake, known, ledger_table, replays, report, tables
 from draindown.checkpoint import Checkpoint, generation, refuse_lost
 from draindown.cuts import forecast
+from draindown.errors import DraindownError
 from draindown.generations import refuse_behind, refuse_other_intake
 from draindown.intake import Sorted
 from draindown.layout import FlowLayout
@@ -86,9 +88,14 @@ def backlog(request: Request, now: datetime, listing: Listing | None = None) -> 
 
 
 def planned(request: Request) -> StepReport:
-    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`."""
+    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports."""
     started = report.now()
-    part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
+    try:
+        part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
+    except DraindownError as error:
+        with suppress(OSError):  # what keeps a plan from being made may keep the report from being written
+            report.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
+        raise
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
     report.write(request.layout, done)

@@ -36,33 +36,43 @@ def verdict(steps: Sequence[StepReport]) -> str:
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
     failed = next((s for s in steps if s.outcome == "failed"), None)
-    return "  ".join(
-        (
-            _mark(steps),
-            printable(f"{first.pipeline}/{first.flow}"),
-            _failure(failed, drain) if failed else _success(steps, drain),
-            f"in {age(sum(s.seconds for s in steps))}",
-        )
-    )
+    if failed:
+        what = _failure(failed, drain)
+    elif "drain" in _unreported(steps):
+        what = "drain left no report: it is at work, never began, or its driver died"
+    else:
+        what = _success(steps, drain)
+    name, took = printable(f"{first.pipeline}/{first.flow}"), age(sum(s.seconds for s in steps))
+    return f"{_mark(steps)}  {name}  {what}  in {took}"
+
+
+def _unreported(steps: Sequence[StepReport]) -> list[str]:
+    """What the plan found necessary and no step reported: not asked for, at work, or dead."""
+    told = {s.step for s in steps}
+    wanted = next(({"drain": p.drain, "check": p.check, "compact": p.compact} for s in steps if (p := s.plan)), {})
+    return [step for step, needed in wanted.items() if needed and step not in told]
 
 
 def _mark(steps: Sequence[StepReport]) -> str:
     outcomes = {s.outcome for s in steps}
     if "failed" in outcomes:
         return "FAILED"
+    if "drain" in _unreported(steps):
+        return "UNFINISHED"
     return "STOPPED EARLY" if "bounded" in outcomes else "IDLE" if outcomes <= {"idle"} else "OK"
 
 
 def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
+    left = "; not checked" if "check" in _unreported(steps) else ""
     if drain and drain.batches:
-        return _drained(drain)
+        return _drained(drain) + left
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else "no new input"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
     if not any(s.step in ("plan", "drain") for s in steps):
         return " and ".join(done) or "nothing to do"
-    return f"{idle}; {' and '.join(done) or 'nothing to do'}"
+    return idle + (f"; {' and '.join(done)}" if done else "" if left else "; nothing to do") + left
 
 
 def _replayed(step: StepReport) -> str:

@@ -126,6 +126,21 @@ def test_an_idle_run_says_so_in_its_first_line() -> None:
     assert card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; nothing to do  in 0.4 s"
 
 
+WANTED = PlanPart(backlog=Backlog(files=1), drain=True, check=True, compact=True)
+
+
+def test_a_drain_without_a_report_is_not_called_ok() -> None:
+    said = verdict([step("plan", plan=WANTED)])
+    assert said.startswith("UNFINISHED  flights/flights  drain left no report") and "nothing to do" not in said
+
+
+def test_a_check_without_a_report_is_named() -> None:
+    assert "-> 998,001 applied; not checked  in" in verdict([step("plan", plan=WANTED), drained()])
+    idle = step("plan", plan=WANTED.model_copy(update={"drain": False, "compact": False}))
+    assert verdict([idle]).startswith("OK  flights/flights  no new input; not checked  in")
+    assert "not checked" not in verdict([step("plan", plan=WANTED), drained(), checked()])
+
+
 def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -> None:
     error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing was published"}
     check = checked(failing(), published=None)
