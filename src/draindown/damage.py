@@ -57,7 +57,7 @@ def refuse(layout: FlowLayout) -> None:
             tried=f"read the tables of flow {layout.flow} of pipeline {layout.pipeline}",
             found="; ".join(f"{path}: {words}" for path, words in found.items()),
             next=[
-                f"draindown reset {layout.pipeline} --flow {layout.flow}   (puts them aside and reads all input again)",
+                f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
                 f"or restore {' and '.join(found)} from a copy, as a whole",
             ],
         )

@@ -165,7 +165,7 @@ def _lease(desk: _Desk) -> None:
     desk.say("lease", f"held by {holder}" if holder else "free")
     if holder:
         found = "a driver is at work: checkpoint, target, ledger and quarantine move and were not compared"
-        desk.note("drain-at-work", "lease", found, desk.command("doctor", "   (once it has ended)"))
+        desk.note("drain-at-work", "lease", found, desk.command("doctor", "   # once it has ended"))
     elif left := lease.left_open(desk.layout):
         found = f"its last holder did not leave in order: {left}; the next driver waits until that is sure, and follows"
         desk.note("stale-lease", "lease", found, f"draindown run {desk.layout.pipeline}")
@@ -369,7 +369,7 @@ def _rebuild(desk: _Desk) -> None:
         desk.wrong("rebuild-overtaken", "rebuild", text, desk.command("rebuild", " --abort --yes"))
     else:
         text = f"generation {begun.generation} has not read everything yet; the live table is as it was"
-        desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   (or --abort --yes)"))
+        desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   # or --abort --yes"))
 
 
 def _published(desk: _Desk) -> None:

@@ -69,5 +69,5 @@ def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = Tr
             tried="read what is kept about the flow",
             found=f"{path} is torn, or not what was written there: {str(error).splitlines()[0]}",
             next=[f"restore {path} from a copy"] * copied
-            + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   ({without})"],
+            + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   # {without}"],
         ) from None

@@ -426,6 +426,6 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
         "each row a second time",
         next=[
             "restore the checkpoint from a copy, as a whole",
-            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   (reads all input into a fresh table)",
+            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # reads all input into a fresh table",
         ],
     )

@@ -130,7 +130,7 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
             tried=tried,
             found=f"the rebuilt generation {begun.generation} is in the table's place, a crash came before its ledger, "
             "quarantine and tombstones were",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   (finishes it)",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # finishes it",
         )
 
 
@@ -217,7 +217,7 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
             "batches would have been read by other rules than its last",
             next=[
                 "put the flow and the transforms back as they were, then try again",
-                f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   (then begin anew)",
+                f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   # then begin anew",
             ],
         )
 
@@ -262,7 +262,7 @@ def input_gone(found: RebuildPlan) -> TerminalError:
         next=[
             "put them back as they were (size and content), then try again",
             f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "
-            "(their rows will be missing)",
+            "# their rows will be missing",
         ],
     )
 
@@ -299,7 +299,7 @@ def _damaged(layout: FlowLayout, generation: int, found: str) -> TerminalError:
         tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",
         found=found,
         changed="the live table and all that belongs to it are as they were",
-        next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   (then begin anew)",
+        next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then begin anew",
     )
 
 

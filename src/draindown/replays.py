@@ -273,7 +273,7 @@ def _refuse_append(request: Request) -> None:
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
             found="it appends: reading input again would append each row a second time",
-            next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   (all input, into a fresh table)",
+            next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table",
         )
 
 
@@ -296,5 +296,5 @@ def _refuse_unknown(layout: FlowLayout, files: list[str], rows: list[dict[str, A
             "not-taken-in",
             tried=f"replay {count(len(files), 'file')} of flow {layout.flow}",
             found=f"never taken in: {shown(unknown)}",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   (reads new files)",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # reads new files",
         )

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from draindown import drift, gate, parked, quarantine, report, scaffold, tables
 from draindown.cli import looking, main, setting
-from draindown.errors import DraindownError, GateFailed, TransientError
+from draindown.errors import DraindownError, GateFailed, TerminalError, TransientError
 from draindown.lease import Lease
 from draindown.loader import load
 from draindown.report import Backlog, PlanPart, StepReport
+from draindown.request import Request
+from draindown.spark.drain import drain
 from draindown.spec import LeaseSpec, PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,9 +99,31 @@ def test_init_refuses_what_is_no_name(project: Path, capsys: pytest.CaptureFixtu
     assert code == 78 and "bad-name" in err
 
 
-def test_init_writes_the_factory_of_this_repository() -> None:
-    ours = Path(__file__).parents[2] / "dags" / "draindown_dags.py"
-    assert ours.read_text() == scaffold._FACTORY
+@pytest.mark.parametrize("path", ["dags/draindown_dags.py", "jobs/drain.py", "jobs/check.py", "jobs/compact.py"])
+def test_init_writes_what_this_repository_runs(project: Path, path: str) -> None:
+    assert (project / path).read_text() == (Path(__file__).parents[2] / path).read_text()
+
+
+def test_a_job_of_an_older_scaffold_refuses_to_drain_in_place_of_a_replay(project: Path, spec: PipelineSpec) -> None:
+    job = project / "jobs" / "drain.py"
+    ours = job.read_text()
+    job.write_text(
+        ours.replace("spark.modes import run_drain", "spark.drain import drain").replace("run_drain(", "drain(")
+    )
+    asked = Request(spec=spec, flow="orders", step="drain", run_id="r", root=str(project), quarantine_ids=("a",))
+    with pytest.raises(TerminalError) as caught:
+        drain(asked, Mock())
+    assert caught.value.code == "job-outdated"
+    subprocess.run(caught.value.next[0], shell=True, check=True)
+    assert job.read_text() == ours
+
+
+def test_what_keeps_a_plan_from_being_made_is_in_the_report(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(project / "landing")
+    assert typed(capsys, "run", "orders")[0] == 78
+    code, out, _ = typed(capsys, "report", "orders")
+    assert code == 0 and out.startswith("FAILED  orders/orders  plan: source-missing")
+    assert "next:" in out
 
 
 def test_validate_names_every_error_of_every_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,6 +318,18 @@ def test_quarantine_replay_needs_yes(spec: PipelineSpec, capsys: pytest.CaptureF
     code, out, err = typed(capsys, "quarantine", "replay", "orders")
     assert (code, out) == (2, "") and "replay 2 open rows" in err
     assert typed(capsys, "quarantine", "replay", "orders", "--reason", "none of it")[0] == 0
+
+
+@pytest.mark.parametrize("words", [["--path", "x.json"], ["--files", "--reason", "type"], ["--files", "--run", "r"]])
+def test_quarantine_discard_never_takes_a_part_for_all(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    _refuse(spec)
+    layout = spec.layout("orders")
+    parked.record(layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT)
+    code, out, err = typed(capsys, "quarantine", "discard", "orders", *words, "--yes")
+    assert (code, out) == (2, "") and "--path" in err
+    assert (quarantine.counts(layout).open, len(parked.open_files(layout))) == (2, 1)
 
 
 @pytest.mark.parametrize(("verb", "left"), [("retry", "retried"), ("discard", "discarded")])

@@ -138,6 +138,17 @@ def test_everything_mounted_or_copied_exists() -> None:
     assert copied == allowed
 
 
+def test_airflow_on_this_machine_takes_the_dags_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    ours = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path)})
+    assert ours["DRAINDOWN_LAKE"] == str(ROOT / "demo" / "lake")
+    theirs = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")})
+    assert theirs["AIRFLOW__CORE__DAGS_FOLDER"] == str(tmp_path / "shop" / "dags")
+    assert not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()  # the demo's are not for them
+
+
 def test_airflow_is_as_patient_after_a_restart_as_without_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

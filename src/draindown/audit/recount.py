@@ -78,7 +78,7 @@ def _refuse_drain_at_work(layout: FlowLayout) -> None:
             "drain-at-work",
             tried=f"audit flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"its lease is held by {holder}",
-            next=f"draindown audit {layout.pipeline} --flow {layout.flow}  (once that process has ended)",
+            next=f"draindown audit {layout.pipeline} --flow {layout.flow}   # once that process has ended",
         )
 
 

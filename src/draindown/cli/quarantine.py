@@ -14,6 +14,7 @@ from draindown.cli.setting import (
     OneFlow,
     PipelineName,
     Yes,
+    absolute,
     flows,
     new_run_id,
     one_flow,
@@ -157,6 +158,10 @@ def discard(
     """Give up refused rows, or with --files parked files and files taken in that no batch has read yet."""
     out, spec = Output(as_json), setting(ctx).spec(pipeline)
     layout = spec.layout(one_flow(spec, flow))
+    if files and (reason or ids or run):
+        raise typer.BadParameter("--reason, --id and --run choose rows; parked files are chosen with --path")
+    if paths and not files:
+        raise typer.BadParameter("--path names a file: give --files too", param_hint="--path")
     if files:
         _close_files(spec, layout, paths, note, yes, out, "discard")
         return
@@ -259,7 +264,7 @@ def _close_files(
     from draindown.report import now
     from draindown.wording import printable
 
-    wanted = paths or [event.path for event in parked.open_files(layout)]
+    wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
     out.note(f"{verb} {len(wanted)} files of {layout.pipeline}/{layout.flow}")
     for path in wanted[:10]:
         out.note(f"  {printable(path)}")

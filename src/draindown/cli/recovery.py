@@ -12,6 +12,7 @@ from draindown.cli.setting import (
     OneFlow,
     PipelineName,
     Yes,
+    absolute,
     flows,
     new_run_id,
     one_flow,
@@ -148,7 +149,7 @@ def replay(
     spec = here.spec(pipeline)
     asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), files=tuple(files or ()), again=again)
     # names are found from where they are typed, not from the project's root
-    asked = asked.model_copy(update={"files": tuple(_absolute(name) for name in asked.files)})
+    asked = asked.model_copy(update={"files": tuple(absolute(name) for name in asked.files)})
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replays.find(request)
     out.note(_replay_text(found))
@@ -225,12 +226,6 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
         "  until then   the live table stays as it is; no other run of this flow can start",
     ]
     return "\n".join(lines)
-
-
-def _absolute(name: str) -> str:
-    from pathlib import Path
-
-    return str(Path(name).absolute())
 
 
 def _replay_text(found: Replay) -> str:

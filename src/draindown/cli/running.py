@@ -202,7 +202,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
         return
     refuse_without(yes)
     if this.exit == Exit.DONE:
-        out.note(f"next: draindown run {spec.pipeline} --flow {flow}   (judges the rest, and publishes it)")
+        out.note(f"next: draindown run {spec.pipeline} --flow {flow}   # judges the rest, and publishes it")
     this.finish()
 
 

@@ -99,6 +99,11 @@ def new_run_id() -> str:
     return f"cli__{now():%Y-%m-%dT%H-%M-%S}_{secrets.token_hex(2)}"
 
 
+def absolute(path: str) -> str:
+    """A file as it was taken in, whatever directory it is named from."""
+    return str(Path(path).absolute())
+
+
 def refuse_without(yes: bool) -> None:
     """End a dangerous command after its plan was printed, unless the person agreed."""
     if not yes:

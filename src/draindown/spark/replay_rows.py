@@ -149,7 +149,7 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
         tried=f"put {count(number, 'withdrawn row')} back into flow {request.flow} as they were",
         found=why,
         next=[
-            f"draindown run {request.spec.pipeline} --flow {request.flow}   (where the table is to be filled anew)",
+            f"draindown run {request.spec.pipeline} --flow {request.flow}   # where the table is to be filled anew",
             "deliver them again with a later sequence",
         ],
     )

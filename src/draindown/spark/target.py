@@ -148,7 +148,7 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
             next=[
                 f"put the spec back, then: draindown run {writer.layout.pipeline}",
                 f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   "
-                "(reads all input again into a table as the spec says it)",
+                "# reads all input again into a table as the spec says it",
             ],
         )
 
