@@ -28,8 +28,9 @@ setup: ## Packages and jars, pinned and verified; nothing to do the second time
 demo: setup ## Drain a year of real flights through the Airflow DAG and show the result
 	@$(PY) scripts/demo.py
 
-up: setup ## Start Airflow on this machine, with the demo's DAGs
-	@$(PY) scripts/airflow_local.py up
+PROJECT ?= .
+up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../shop, those of a project of yours
+	@DRAINDOWN_ROOT="$$(realpath "$(PROJECT)")" $(PY) scripts/airflow_local.py up
 
 down: ## Stop it
 	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi
@@ -83,7 +84,7 @@ lock: ## Resolve requirements.in again (needs uv)
 	@uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 	  --python-version 3.11 --output-file requirements.lock requirements.in
 
-clean: ## Remove what set-up, demo and tests made here (the cache in your home stays)
-	@rm -rf .venv .work build dist demo lake landing spark-warehouse metastore_db derby.log \
+clean: ## Remove what set-up, demo and tests made here (./lake, ./landing and the cache in your home stay)
+	@rm -rf .venv .work build dist demo spark-warehouse metastore_db derby.log \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find $(wildcard $(LINTED)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,7 @@
     python scripts/airflow_local.py up | down | serve | env
 
 `serve` is what `up` starts: Airflow in the foreground, until SIGINT or SIGTERM. `env` prints the settings, for a shell:
-`eval "$(python scripts/airflow_local.py env)"`.
+`eval "$(python scripts/airflow_local.py env)"`. DAGs are those of the project DRAINDOWN_ROOT names, or of this clone.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The embedded Airflow's settings; makes its secrets, readable by this user only, where there are none."""
     place, port = home(environ), environ.get(PORT_VARIABLE) or "8080"
     place.mkdir(parents=True, exist_ok=True)
-    demo = Path(environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo")
+    project = Path(environ.get("DRAINDOWN_ROOT") or ROOT).resolve()
     chosen = {
         "AIRFLOW_HOME": place,
-        "AIRFLOW__CORE__DAGS_FOLDER": ROOT / "dags",
+        "AIRFLOW__CORE__DAGS_FOLDER": project / "dags",
         "AIRFLOW__CORE__PLUGINS_FOLDER": ROOT / "plugins",
         "AIRFLOW__CORE__LOAD_EXAMPLES": False,
         "AIRFLOW__CORE__PARALLELISM": 4,
@@ -72,10 +72,12 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": 30,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": False,
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
-        "DRAINDOWN_ROOT": ROOT,
-        "DRAINDOWN_LAKE": environ.get("DRAINDOWN_LAKE") or demo / "lake",
-        "DRAINDOWN_LANDING": environ.get("DRAINDOWN_LANDING") or demo / "landing",
+        "DRAINDOWN_ROOT": project,
     }
+    if project == ROOT:
+        demo = Path(environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo")
+        chosen["DRAINDOWN_LAKE"] = environ.get("DRAINDOWN_LAKE") or demo / "lake"
+        chosen["DRAINDOWN_LANDING"] = environ.get("DRAINDOWN_LANDING") or demo / "landing"
     return {name: str(value) for name, value in chosen.items()}
 
 
@@ -86,9 +88,10 @@ def up() -> None:
     if _running() is None:
         _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]))
         _start(settings)
+        _served().write_text(settings["AIRFLOW__CORE__DAGS_FOLDER"])
     _await_health(url)
     print(f"Airflow runs at {url}  (user {USER}, password in {_passwords(home())})")
-    print(f"The demo's DAG: {url}/dags/flights    stop with: make down")
+    print(f"Its DAGs are those of {_served().read_text()}    stop with: make down")
 
 
 def down() -> None:
@@ -256,6 +259,10 @@ def main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return int(exit_for(error))
     return 0
+
+
+def _served() -> Path:
+    return home() / "dags-folder"
 
 
 def _print_env() -> None:

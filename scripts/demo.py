@@ -86,7 +86,12 @@ def planned(request: Request) -> PlanPart:
 
 def through_airflow() -> None:
     """Run the DAG once, without servers, showing what its tasks say. Raises TerminalError `demo-run-failed`."""
-    environ = {**os.environ, "DRAINDOWN_LAKE": str(LAKE), "DRAINDOWN_LANDING": str(LANDING)}
+    environ = {
+        **os.environ,
+        "DRAINDOWN_ROOT": str(ROOT),
+        "DRAINDOWN_LAKE": str(LAKE),
+        "DRAINDOWN_LANDING": str(LANDING),
+    }
     environ |= airflow_local.env(environ)
     LOG.parent.mkdir(parents=True, exist_ok=True)
     airflow = [sys.executable, "-m", "airflow"]
