@@ -40,7 +40,7 @@ class RunView:
     @property
     def failed(self) -> bool:
         """Whether someone should look at it."""
-        return self.headline.startswith(("FAILED", "UNFINISHED"))
+        return self.headline.startswith("FAILED")
 
 
 @dataclass(frozen=True)
