@@ -10,8 +10,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from draindown.errors import TerminalError
 from draindown.spark import batch, fates, target
 from draindown.spark.drain import drain
 from draindown.spark.session import configured
@@ -207,6 +210,46 @@ def test_a_batch_of_new_keys_adds_a_file(tmp_path: Path, spark: SparkSession) ->
         assert len(_files(landing.layout.table)) == number
 
 
+def test_a_batch_of_new_keys_looks_for_no_rows_to_change(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the table is so large that it would be sorted for the keys."""
+    landing = Landing(tmp_path)
+    monkeypatch.setattr(batch, "_MUCH_MORE", 1)
+    batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
+    for seq, (keys, little) in enumerate(batches, 1):
+        monkeypatch.setattr(batch, "_LITTLE_HELD", little)
+        landing.deliver(*[_line(key, seq) for key in keys], _line("a0", seq, "d"))
+        landing.drain(spark)
+
+    merges = [
+        commit for commit in reversed(DeltaTable(landing.layout.table).history()) if commit["operation"] == "MERGE"
+    ]
+    changing = [json.loads(commit["operationParameters"]["matchedPredicates"]) != [] for commit in merges]
+    assert changing == [False, False, True, True, False]
+    assert [commit["operationMetrics"]["numTargetRowsInserted"] for commit in merges] == ["2", "2", "1", "2", "2"]
+    expected = {key: seq for seq, (keys, _) in enumerate(batches, 1) for key in keys}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
+
+
+def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_path: Path, spark: SparkSession) -> None:
+    landing = Landing(tmp_path)
+    landing.deliver(_line("a", 1))
+    landing.drain(spark)
+    landing.deliver(_line("b", 1), _line("c", 1))
+    merge = target.merge
+
+    def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
+        rows = spark.read.format("delta").load(writer.layout.table).withColumn("id", F.lit("b"))
+        rows.write.format("delta").mode("append").save(writer.layout.table)
+        merge(writer, fated, *rest, **more)
+
+    with mock.patch.object(target, "merge", merged), pytest.raises(TerminalError) as caught:
+        landing.drain(spark)
+    assert caught.value.code == "ledger-does-not-add-up"
+    assert sorted(row["id"] for row in landing.rows("id")) == ["a", "b", "c"]
+
+
 def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spark: SparkSession) -> None:
     """What counts are the files that can hold the batch's keys."""
     keyed = KEYED | {"keys": ["id", "region"], "partition_by": ["region"]}
@@ -248,9 +291,9 @@ def _partitions(landing: Landing, spark: SparkSession) -> list[int]:
     """Drain, and tell into how many partitions each MERGE was to shuffle."""
     found: list[int] = []
 
-    def merged(writer: Writer, fated: DataFrame, *rest: Any) -> None:
+    def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
         found.append(int(str(fated.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
-        merge(writer, fated, *rest)
+        merge(writer, fated, *rest, **more)
 
     merge = target.merge
     with mock.patch.object(target, "merge", merged):

@@ -391,7 +391,7 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
         _remember(batch, fated, row)
         with configured(spark, _joining(spark, held, row)):
-            _merge(batch, fated, counted.pruning, row)
+            _merge(batch, fated, counted.pruning, row, held)
         return close(batch.writer.layout, row, batch.reached)
 
 
@@ -478,9 +478,11 @@ def _remember(batch: Batch, fated: DataFrame, row: BatchRow) -> None:
     batch.reached("remembered")
 
 
-def _merge(batch: Batch, fated: DataFrame, pruned: Pruning, row: BatchRow) -> None:
+def _merge(batch: Batch, fated: DataFrame, pruned: Pruning, row: BatchRow, held: Held | None) -> None:
     if row.inserted or row.updated or row.deleted:
-        target.merge(batch.writer, fated, pruned, row.as_metadata())
+        # beside a large table a pass of its own is the better one: it hashes the batch instead of sorting the table
+        inserts_only = not (row.updated or row.deleted or _is_small_beside(held, row))
+        target.merge(batch.writer, fated, pruned, row.as_metadata(), inserts_only=inserts_only)
     else:
         nothing = fated.where(F.lit(False)).drop("_delete", fates.FATE, *fates.LOSERS)
         target.append(batch.writer, nothing, row.as_metadata())

@@ -35,27 +35,27 @@ def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
 
 
 def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """One row per key: the columns of `rows` plus LOSERS. Needs `_delete`; keys and sequence not null.
+    """One row per key: the columns of `rows` plus LOSERS; of a delete only key and sequence, all else is NULL.
 
-    `order`: what `order` returned.
+    Needs `_delete`; keys and sequence not null. `order`: what `order` returned.
+
+    All of it is read off the last row of a key, in one pass over rows that are sorted once: `row_number` counts its
+    rows there, `rank` those before the first that is equal to it.
     """
-    content = _content(rows, [c for c in order if c in rows.columns])
-    by_key = Window.partitionBy(*_columns(keys))
-    ordered = by_key.orderBy(*[c.desc() for c in _columns(sequence)], F.col("_delete").desc(), F.col("_content").desc())
-    mark = F.struct(*_columns(sequence), "_delete", "_content")
-    ranked = (
-        rows.withColumn("_content", F.when(~F.col("_delete"), content))
-        .withColumn("_rank", F.row_number().over(ordered))
-        .withColumn("_same", mark == F.first(mark).over(ordered))
+    content = [name for name in order if name in rows.columns and name not in {*keys, *sequence}]
+    bare = rows.withColumns({name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content})
+    compared = [_comparable(bare.schema[name].dataType, name) for name in content]
+    ascending = Window.partitionBy(*_columns(keys)).orderBy(*_columns(sequence), "_delete", *compared)
+    ranked = bare.withColumns(
+        {
+            "_rows": F.row_number().over(ascending),
+            "_first": F.rank().over(ascending),
+            "_is_last": F.lead(F.lit(True)).over(ascending).isNull(),
+        }
     )
-    lost = F.col("_rank") > 1
-    whole = by_key.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return (
-        ranked.withColumn("_duplicates", F.sum((lost & F.col("_same")).cast("long")).over(whole))
-        .withColumn("_superseded", F.sum((lost & ~F.col("_same")).cast("long")).over(whole))
-        .where(F.col("_rank") == 1)
-        .drop("_rank", "_same", "_content")
-    )
+    duplicates, superseded = F.col("_rows") - F.col("_first"), F.col("_first") - 1
+    lost = zip(LOSERS, (duplicates, superseded), strict=True)
+    return ranked.where("_is_last").select(*_columns(rows.columns), *[n.cast("long").alias(name) for name, n in lost])
 
 
 def among(target: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:

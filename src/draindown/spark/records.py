@@ -96,7 +96,9 @@ def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec) 
 
 def _base(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     """Lines as `_raw`, and those that are to be parsed as `value`: one that is too large would fill the heap."""
-    frame = lines.withColumn("_blank", F.expr(f"btrim(value, '{_WHITE}') = ''")).withColumn("_raw", F.col("value"))
+    # trimmed in front only: from behind it would walk through the whole line
+    blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
+    frame = lines.withColumn("_blank", blank).withColumn("_raw", F.col("value"))
     fits = F.octet_length("value") <= flow.source.max_record_bytes
     return frame.withColumn("value", F.when(fits, F.col("value")))
 

@@ -183,11 +183,13 @@ def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
         rows.write.format("delta").mode("append").save(writer.layout.table)
 
 
-def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str) -> None:
+def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str, *, inserts_only: bool) -> None:
     """Apply the rows whose fate is to act. `fated`: the table's columns, `_delete`, FATE; one row per key.
 
     The sequence guard stands in the MERGE itself too, so that a row changed since the comparison is not set back. A
     column that the contract no longer names is NULL in every row that is written: nothing of an older row stays.
+    `inserts_only`: no row is to be updated or deleted; Delta then looks for keys that are there as it writes, instead
+    of in a pass of its own, and keeps no copy of the source.
     """
     spark, target = fated.sparkSession, writer.flow.target
     source = fated.where(F.col(FATE).isin(*ACTS))
@@ -203,14 +205,11 @@ def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str) -> 
         for f in schema
     }
     with configured(spark, writer.settings("rows", metadata)):
-        (
-            table.alias("t")
-            .merge(source.alias("s"), condition)
-            .whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
-            .whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
-            .whenNotMatchedInsert(F.expr("NOT s._delete"), values)
-            .execute()
-        )
+        changes = table.alias("t").merge(source.alias("s"), condition)
+        if not inserts_only:
+            changes = changes.whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
+            changes = changes.whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
+        changes.whenNotMatchedInsert(F.expr("NOT s._delete"), values).execute()
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:

@@ -1,0 +1,79 @@
+"""Which row of a key wins, and what becomes of the others, against a model in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from draindown.spark import fates
+
+_KEYS, _SEQUENCE = ("k", "day"), ("seq", "sub")
+_ORDER = ("k", "day", "text", "number", "tags", "seq", "sub", "_rescued")
+_SCHEMA = (
+    "k string, day date, seq int, sub int, text string, number double, tags map<string,int>, _rescued string, "
+    "_delete boolean"
+)
+_Row = tuple[Any, ...]
+
+
+def _rows(seed: int, number: int) -> list[_Row]:
+    draw = random.Random(seed)
+    rows: list[_Row] = []
+    for _ in range(number):
+        content = (
+            draw.choice((None, "", "a", "é")),
+            draw.choice((None, 0.0, 1.5)),
+            draw.choice((None, {}, {"t": 1})),
+            draw.choice((None, "{}")),
+        )
+        key = (f"k{draw.randrange(number // 4)}", date(2024, 1, 1 + draw.randrange(2)))
+        rows.append((*key, draw.randrange(2), draw.randrange(2), *content, draw.random() < 0.3))
+    return rows
+
+
+def _place(row: _Row) -> tuple[Any, ...]:
+    """As rows of a key are ordered; NULL is the smallest, a delete has no content."""
+    *_, text, number, tags, rescued, delete = row
+    content = () if delete else (text, number, None if tags is None else str(tags), rescued)
+    return (row[2], row[3], delete, tuple((False,) if value is None else (True, value) for value in content))
+
+
+def _expected(rows: Sequence[_Row]) -> set[tuple[Any, ...]]:
+    by_key: dict[_Row, list[_Row]] = {}
+    for row in rows:
+        by_key.setdefault(row[:2], []).append(row)
+    found = set()
+    for key, several in by_key.items():
+        places = sorted(map(_place, several))
+        same = places.count(places[-1])
+        winner = next(row for row in several if _place(row) == places[-1])
+        content = (None,) * 4 if winner[-1] else winner[4:8]
+        found.add((*key, *winner[2:4], str(content), winner[-1], same - 1, len(several) - same))
+    return found
+
+
+def test_newest_row_of_each_key_and_how_many_lost(spark: SparkSession) -> None:
+    rows = _rows(7, 2_000)
+    frame = spark.createDataFrame(rows, _SCHEMA)
+    found = fates.newest(frame, _KEYS, _SEQUENCE, _ORDER)
+
+    assert found.columns == [*frame.columns, *fates.LOSERS]
+    told = {
+        (r.k, r.day, r.seq, r.sub, str((r.text, r.number, r.tags, r["_rescued"])), r["_delete"], *r[-2:])
+        for r in found.collect()
+    }
+    expected = _expected(rows)
+    assert told == expected
+    assert {row[-2] for row in expected} >= {0, 1, 2} and {row[-1] for row in expected} >= {0, 1, 2}
+
+
+def test_rows_are_sorted_once(spark: SparkSession) -> None:
+    """Each window of its own would be another pass over the whole batch."""
+    frame = spark.createDataFrame(_rows(1, 8), _SCHEMA)
+    plan = fates.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
+    operators = [line.strip(" +-:*()0123456789").split(" ")[0] for line in plan.splitlines()]
+    assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (1, 1, 1)
