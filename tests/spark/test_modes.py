@@ -8,13 +8,17 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from draindown import quarantine, report
+from draindown.exits import Exit
 from draindown.report import DrainPart, StepReport
 from draindown.request import Again
+from draindown.spark import runner, target
+from draindown.spark.drain import drain
 from tests.landing import Landing
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "drain.py"
@@ -62,3 +66,16 @@ def test_the_job_drains_replays_input_and_replays_rows(
     chosen, part = job("rows", quarantine_ids=(refused,))
     assert (chosen.outcome, part.replay, part.totals["quarantined"]) == ("done", "refused rows, as chosen", 1)
     assert landing.rows() == rows
+
+
+def test_what_fails_in_java_within_a_batch_is_said_by_its_name(spark: SparkSession, landing: Landing) -> None:
+    """Not by the stream that it ended."""
+
+    def nothing(*_: object, **__: object) -> None:
+        spark._jvm.java.util.Optional.empty().get()  # type: ignore[union-attr]
+
+    with mock.patch.object(target, "merge", nothing):
+        told, code = runner.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+    assert told.error is not None and (code, told.error["code"]) == (Exit.CRASH, "crash")
+    expected = "Py4JJavaError: java.util.NoSuchElementException: No value present"
+    assert told.error["found"] == expected

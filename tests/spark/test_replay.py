@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from draindown import checkpoint, generations, quarantine, replays
@@ -166,7 +165,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
         reset(loose)
     assert (caught.value.code, "002.json" in caught.value.found) == ("reset-input-gone", True)
     reset(loose, accept_missing=True)
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(Injected):
         loose.drain(spark, fault="quarantined")
     with Lease(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
         assert generations.undo(loose.layout, by="me") == 1
@@ -174,7 +173,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     healthy(loose)
 
     assert reset(loose, accept_missing=True).generation == 3
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(Injected):
         loose.drain(spark, fault="merged")  # released only by the next start
     loose.drain(spark)
     sums = quarantine.counts(loose.layout)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NoReturn
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -144,7 +144,10 @@ def _crash(error: Exception, request: Request) -> dict[str, object]:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:500] if str(error).strip() else ''}"
+    said = str(error)
+    if isinstance(error, Py4JJavaError):  # which call it was, and then the exception, after a colon
+        said = said.partition("\n: ")[2] or said
+    return f"{type(error).__name__}: {said.strip().splitlines()[0][:500] if said.strip() else ''}"
 
 
 def _on_signals(stop: Stop) -> Callable[[], None]:
