@@ -19,7 +19,7 @@ lake: ${{DRAINDOWN_LAKE:-lake}}     # root of everything the pipeline writes
 flows:
   {name}:
     source:
-      files: landing/{name}/*.json # each file is read once
+      files: ${{DRAINDOWN_LANDING:-landing}}/{name}/*.json   # each file is read once
       format: json
     columns:                       # the contract; other fields are kept in `_rescued`
       order_id: string not null
@@ -53,6 +53,20 @@ from draindown.airflow.factory import dags
 globals().update(dags(__file__))
 '''
 
+_PLUGIN = '''\
+"""Airflow's UI learns about draindown's page; everything else is in the package."""
+
+from airflow.plugins_manager import AirflowPlugin
+
+from draindown.airflow.web import PREFIX, VIEWS, app
+
+
+class DraindownPlugin(AirflowPlugin):
+    name = "draindown"
+    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  Airflow's own shape
+    external_views = VIEWS
+'''
+
 _JOB = '''\
 """spark-submit main of the {step} step: `{step}.py --request <encoded request>`."""
 
@@ -73,8 +87,8 @@ _JOBS = {
 def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory`; returns the files written.
 
-    Existing jobs and an existing factory file in dags/ are kept. Raises TerminalError `bad-name` or `already-there`,
-    with nothing written.
+    Jobs, a factory in dags/ and a page in plugins/ that are there are kept. Raises TerminalError `bad-name` or
+    `already-there`, with nothing written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(
@@ -92,8 +106,10 @@ def init(directory: Path, name: str) -> list[Path]:
             found=f"it would overwrite {', '.join(there)}",
             next=[f"draindown init {directory} --name another_name", f"draindown validate {name}"],
         )
-    if not _has_factory(directory):
+    if not _uses_draindown(directory / "dags"):
         files[Path("dags", "draindown_dags.py")] = _FACTORY
+    if not _uses_draindown(directory / "plugins"):
+        files[Path("plugins", "draindown_plugin.py")] = _PLUGIN
     jobs = {Path("jobs", f"{step}.py"): text for step, text in _JOBS.items()}
     files |= {path: text for path, text in jobs.items() if not (directory / path).exists()}
     return [_write(directory / path, text) for path, text in files.items()]
@@ -120,8 +136,8 @@ def _suite(name: str) -> dict[str, object]:
     }
 
 
-def _has_factory(directory: Path) -> bool:
-    return any("draindown.airflow" in path.read_text(errors="replace") for path in (directory / "dags").glob("*.py"))
+def _uses_draindown(directory: Path) -> bool:
+    return any("draindown.airflow" in path.read_text(errors="replace") for path in directory.glob("*.py"))
 
 
 def _write(path: Path, text: str) -> Path:

@@ -84,12 +84,13 @@ def test_init_overwrites_nothing(project: Path, capsys: pytest.CaptureFixture[st
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
 
-def test_init_keeps_a_factory_and_jobs_that_are_there(project: Path) -> None:
+def test_init_keeps_a_factory_a_page_and_jobs_that_are_there(project: Path) -> None:
     (project / "jobs" / "drain.py").write_text("# mine\n")
-    factory = project / "dags" / "draindown_dags.py"
-    factory.rename(project / "dags" / "other.py")
+    ours = [project / "dags" / "draindown_dags.py", project / "plugins" / "draindown_plugin.py"]
+    for path in ours:
+        path.rename(path.with_name("other.py"))
     scaffold.init(project, "bills")
-    assert not factory.exists()
+    assert not any(path.exists() for path in ours)
     assert (project / "jobs" / "drain.py").read_text() == "# mine\n"
 
 
@@ -99,7 +100,10 @@ def test_init_refuses_what_is_no_name(project: Path, capsys: pytest.CaptureFixtu
     assert code == 78 and "bad-name" in err
 
 
-@pytest.mark.parametrize("path", ["dags/draindown_dags.py", "jobs/drain.py", "jobs/check.py", "jobs/compact.py"])
+RUN = ["dags/draindown_dags.py", "plugins/draindown_plugin.py", "jobs/drain.py", "jobs/check.py", "jobs/compact.py"]
+
+
+@pytest.mark.parametrize("path", RUN)
 def test_init_writes_what_this_repository_runs(project: Path, path: str) -> None:
     assert (project / path).read_text() == (Path(__file__).parents[2] / path).read_text()
 
@@ -116,6 +120,11 @@ def test_a_job_of_an_older_scaffold_refuses_to_drain_in_place_of_a_replay(projec
     assert caught.value.code == "job-outdated"
     subprocess.run(caught.value.next[0], shell=True, check=True)
     assert job.read_text() == ours
+
+
+def test_init_reads_where_files_land_from_the_environment(project: Path) -> None:
+    found = load(project / "dags" / "pipelines" / "orders.yaml", {"DRAINDOWN_LANDING": "/data/landing"})
+    assert found.flows["orders"].source.files == "/data/landing/orders/*.json"
 
 
 def test_what_keeps_a_plan_from_being_made_is_in_the_report(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
