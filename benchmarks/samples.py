@@ -55,11 +55,6 @@ def last_first(group: Sequence[Sample], ends: int = _ENDS) -> float | None:
     return ratio(median(group[-ends:], "wall_s"), median(group[:ends], "wall_s"))
 
 
-def around(group: Sequence[Sample], number: int, near: int = 2) -> float | None:
-    """Median wall time of the runs whose numbers are at most `near` from `number`."""
-    return median([s for s in group if abs(s.number - number) <= near], "wall_s")
-
-
 def last_over_mean(group: Sequence[Sample]) -> float | None:
     """Wall time of the last run over the mean of those before it."""
     if len(group) < 2:

@@ -1,4 +1,8 @@
-"""Many runs on one table (W6): run time by run number, the table's queries against a fresh table, and refreshes."""
+"""Many runs on one table (W6): run time by run number, the table's queries against a fresh table, and refreshes.
+
+A machine changes its pace within the half hour that many runs take. So the last runs take turns with those of a table
+that is as young as the first one was: both meet the same pace, and only the table's age is left between them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from benchmarks.contenders import ALL, TUNED, Contender, submit
 from benchmarks.measure import measured
 from benchmarks.pictures import Chart, Line, lines
 from benchmarks.place import Failed, Place
-from benchmarks.samples import Row, Sample, around, contenders, last_over_mean, of, ratio
+from benchmarks.samples import Row, Sample, contenders, last_over_mean, median, of, ratio
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work, result, tell
 from benchmarks.works.growth import grown, seeds
 from draindown import sparkconf
@@ -17,6 +21,8 @@ from draindown import sparkconf
 _FILES_BEFORE = 10
 _ROWS = 1_000
 _EARLY = 5  # the run that the last one is held against
+_NEAR = 2  # runs before and after it, and as many of the last ones
+_YOUNG = "run of a young table"
 _REFRESHES = 10
 _REFRESHED = 0.03  # of the table's rows, each time
 _FRESH = "fresh"
@@ -24,17 +30,29 @@ _FRESH = "fresh"
 
 def _measure(bench: Bench) -> list[Sample]:
     files = bench.feed([bench.rows()] * _FILES_BEFORE + [bench.rows(_ROWS)] * bench.asked.repeat)
+    deliveries = [files[:_FILES_BEFORE], *([file] for file in files[_FILES_BEFORE:])]
     places = {c.name: bench.place(f"longevity-{c.name}") for c in bench.contenders}
+    young = {c.name: bench.place(f"longevity-{c.name}-young") for c in bench.contenders}
+    first, last = (min(run, bench.asked.repeat) for run in (_EARLY - _NEAR, _EARLY + _NEAR))
+    for contender in bench.contenders:
+        for number in range(first):
+            _run(bench, contender, young[contender.name], deliveries[number], _YOUNG, number)
     samples = []
-    for number, delivered in enumerate([files[:_FILES_BEFORE], *([file] for file in files[_FILES_BEFORE:])]):
+    for number, delivered in enumerate(deliveries):
+        early = number - bench.asked.repeat + last
         for contender in bench.contenders:
-            places[contender.name].deliver(delivered)
-            kind = "run" if number else "first run"
-            samples.append(bench.run(contender, places[contender.name], kind, number))
+            if early >= first:
+                samples.append(_run(bench, contender, young[contender.name], deliveries[early], _YOUNG, early))
+            samples.append(_run(bench, contender, places[contender.name], delivered, "run", number))
     for contender in bench.contenders:
         bench.judged_last(contender, places[contender.name], samples)
         samples.append(_asked(bench, contender, places[contender.name], files))
     return samples + [sample for contender in bench.contenders for sample in _refreshed(bench, contender)]
+
+
+def _run(bench: Bench, contender: Contender, place: Place, delivered: Sequence[Path], kind: str, number: int) -> Sample:
+    place.deliver(delivered)
+    return bench.run(contender, place, kind if number else "first run", number)
 
 
 def _asked(bench: Bench, contender: Contender, grown_old: Place, files: Sequence[Path]) -> Sample:
@@ -68,7 +86,10 @@ def _refreshed(bench: Bench, contender: Contender) -> list[Sample]:
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
     return [
-        Finding("Run time by run number, medians of five neighbours; refreshes of 3 % of a table", _times(samples)),
+        Finding(
+            "The last five runs, in turn with runs 3 to 7 of a young table; refreshes of 3 % of a table",
+            _times(samples),
+        ),
         Finding("Questions to the table of many runs and to a fresh one with the same rows", _questions(samples)),
     ]
 
@@ -76,15 +97,15 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
 def _times(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for name in contenders(samples):
-        runs = of(samples, "run", name)
-        last = max((s.number for s in runs), default=0) - 2  # the middle of the last five
-        late, early = around(runs, last), around(runs, _EARLY)
+        young = of(samples, _YOUNG, name)
+        late = of(samples, "run", name)[-len(young) :] if young else []
         rows.append(
             {
                 "contender": name,
-                f"run {_EARLY}, s": early,
-                f"run {last}, s": late,
-                "late / early": ratio(late, early),
+                "young, s": median(young, "wall_s"),
+                "old, s": median(late, "wall_s"),
+                "old / young": ratio(median(late, "wall_s"), median(young, "wall_s")),
+                "old / young, CPU": ratio(median(late, "cpu_s"), median(young, "cpu_s")),
                 "refresh 10 / mean of 1 to 9": last_over_mean(of(samples, "refresh", name)),
             }
         )
@@ -102,7 +123,12 @@ def _questions(samples: Sequence[Sample]) -> list[Row]:
 
 
 def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
-    drawn = [Line(name, [(s.number, s.cost.wall_s) for s in of(samples, "run", name)]) for name in contenders(samples)]
+    kinds = {"": "run", ", young table": _YOUNG}
+    drawn = [
+        Line(f"{name}{which}", [(s.number, s.cost.wall_s) for s in of(samples, kind, name)])
+        for name in contenders(samples)
+        for which, kind in kinds.items()
+    ]
     return {
         "bench-longevity": lines(Chart("Runs of one small file into one table", "run", "wall time, seconds"), drawn)
     }

@@ -58,12 +58,6 @@ def test_the_last_runs_are_held_against_the_first_of_a_series_that_is_long_enoug
     assert samples.last_first(series[:9]) is None
 
 
-def test_a_run_is_looked_at_with_its_neighbours() -> None:
-    series = [_sample(float(number), number=number) for number in range(1, 51)]
-    assert samples.around(series, 5) == 5
-    assert samples.around([*series, _sample(1000, number=50)], 48) == 48.5
-
-
 def test_the_tenth_merge_is_held_against_the_mean_of_the_nine_before() -> None:
     assert samples.last_over_mean([*(_sample(wall) for wall in (1, 2, 3)), _sample(3)]) == 1.5
     assert samples.last_over_mean([_sample(1)]) is None
@@ -151,12 +145,13 @@ def test_what_a_batch_costs_in_a_large_table_is_held_against_both_plain_merges()
 
 def test_longevity_is_told_by_run_number_by_refresh_and_by_question() -> None:
     runs = [_sample(10 + number / 10, kind="run", number=number) for number in range(1, 51)]
+    young = [_sample(8, kind="run of a young table", number=number) for number in range(3, 8)]
     refreshes = [_sample(2, kind="refresh", number=number) for number in range(1, 10)] + [_sample(3, kind="refresh")]
     asked = replace(_sample(1, kind="end"), facts={"one key/fresh": 10, "one key/old": 15})
-    times, questions = longevity.WORK.findings([*runs, *refreshes, asked])
+    times, questions = longevity.WORK.findings([*runs, *young, *refreshes, asked])
     (row,) = times.rows
-    assert (row["run 5, s"], row["run 48, s"]) == (10.5, 14.8)
-    assert (row["late / early"], row["refresh 10 / mean of 1 to 9"]) == (1.41, 1.5)
+    assert (row["young, s"], row["old, s"]) == (8, 14.8)
+    assert (row["old / young"], row["refresh 10 / mean of 1 to 9"]) == (1.85, 1.5)
     assert [row["old / fresh"] for row in questions.rows] == [1.5]
 
 
