@@ -49,7 +49,8 @@ def _behind(layout: FlowLayout, path: str, app: str, counted: str) -> str | None
 
 
 def refuse(layout: FlowLayout) -> None:
-    """Refuse to work on tables that forgot something. Raises TerminalError `table-damaged`."""
+    """Refuse to work on tables that forgot something. Raises TerminalError `table-damaged`, `reset-unfinished`."""
+    _refuse_half_a_reset(layout)
     found = damaged(layout)
     if found:
         raise TerminalError(
@@ -61,6 +62,24 @@ def refuse(layout: FlowLayout) -> None:
                 f"or restore {' and '.join(found)} from a copy, as a whole",
             ],
         )
+
+
+def _refuse_half_a_reset(layout: FlowLayout) -> None:
+    """A reset puts tables aside before it names its generation: the one before would go on without what they knew."""
+    live = _live(layout)
+    gone = [] if live is None else missed(layout, live)
+    if gone:
+        raise TerminalError(
+            "reset-unfinished",
+            tried=f"go on with generation {live} of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"a reset that did not end put aside what it worked with: {', '.join(gone)}",
+            next=f"draindown reset {layout.pipeline} --flow {layout.flow}",
+        )
+
+
+def missed(layout: FlowLayout, generation: int) -> list[str]:
+    """The tables that a generation worked with and that a reset put aside for a later one."""
+    return [path for path in _tables(layout) if put_aside_last(layout, path) > generation]
 
 
 def put_aside(layout: FlowLayout, generation: int) -> list[str]:

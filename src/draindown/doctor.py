@@ -187,6 +187,9 @@ def _generation(desk: _Desk) -> None:
 
 
 def _logs(desk: _Desk) -> None:
+    if gone := damage.missed(desk.layout, desk.generation):
+        text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
+        desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
     for path, words in damage.damaged(desk.layout).items():
         desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.command("reset"))
 

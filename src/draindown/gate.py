@@ -107,8 +107,7 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
     Returns the pointer as it stands then: a slow check may end after one of a newer version.
     """
     make_home(layout)
-    # a check holds no lease: two of them may end at once
-    with FileLock(f"{layout.published}.lock", mode=0o600):
+    with _one_at_a_time(layout.published):  # a check holds no lease: two of them may end at once
         newest = published(layout)
         later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
         # beyond the table's own end a pointer names nothing: the table was put back from a copy
@@ -116,6 +115,10 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
             return newest
         write_json(layout.published, pointer.model_dump(mode="json"))
     return pointer
+
+
+def _one_at_a_time(path: str) -> FileLock:
+    return FileLock(f"{path}.lock", mode=0o600)
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
@@ -209,7 +212,9 @@ def waive(
     waiver = Waiver(
         expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
     )
-    _write_waivers(layout, {**waivers(layout), expectation: waiver})
+    make_home(layout)
+    with _one_at_a_time(layout.waivers):
+        _write_waivers(layout, {**waivers(layout), expectation: waiver})
     return waiver
 
 
@@ -234,9 +239,9 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
             found=f"waived are: {', '.join(sorted(current)) or 'none'}",
             next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
         )
-    removed = current.pop(expectation)
-    _write_waivers(layout, current)
-    return removed
+    with _one_at_a_time(layout.waivers):
+        _write_waivers(layout, {name: one for name, one in waivers(layout).items() if name != expectation})
+    return current[expectation]
 
 
 def _write_waivers(layout: FlowLayout, current: Mapping[str, Waiver]) -> None:

@@ -97,8 +97,8 @@ def resume(layout: FlowLayout) -> int:
     """The live generation, once it is proven that its next batch may follow the last; heals the ledger.
 
     Call it under the lease, before anything is taken in: that would make a lost intake anew. Raises TerminalError
-    `table-damaged`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
-    `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
+    `table-damaged`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
+    `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
     damage.refuse(layout)
     generation = checkpoint.generation(layout)
@@ -210,7 +210,7 @@ def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: st
     Call it under the lease. Idempotent. Raises TerminalError `not-parked`, before anything is changed.
     """
     wanted, number = list(dict.fromkeys(paths)), checkpoint.generation(layout)
-    unread = _unread(layout, number, wanted)
+    unread = not_read(layout, number, wanted)
     parked.discard(layout, [path for path in wanted if path not in unread], by=by, note=note, now=at)
     if not unread:
         return
@@ -232,8 +232,8 @@ def _left_out(file: known.KnownFile, detail: str, by: str, note: str) -> parked.
     )
 
 
-def _unread(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[str, known.KnownFile]:
-    """Those of `paths` that lie in cuts which the generation is not done with."""
+def not_read(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[str, known.KnownFile]:
+    """Those of `paths` that lie in cuts which the generation is not done with, by path."""
     newest = tables.transaction_version(layout.table, app_id(layout, generation, "rows"))
     # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
     first = max(Checkpoint(layout.checkpoint(generation)).consumed_before, 0 if newest is None else newest + 2)
@@ -284,6 +284,8 @@ def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -
     if plan.missing and not accept_missing:
         raise input_gone(plan)
     damage.put_aside(layout, plan.generation)
+    if plan.previous is not None and plan.previous < plan.generation and _readable(layout.table):
+        forget_unfinished(layout, plan.previous)
     if not plan.holds_previous:  # what took them is gone, and the new generation decides about them again
         released = quarantine.listed(layout, quarantine.Filter(state="released"))
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
@@ -295,6 +297,38 @@ def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -
     write_json(
         layout.generation,
         {"generation": plan.generation, "cards": cards(layout) | {str(plan.generation): asdict(fresh)}},
+    )
+
+
+def forget_unfinished(layout: FlowLayout, generation: int) -> None:
+    """Drop what a batch of a generation that ends refused and that was cut short: no later run repeats it."""
+    if not tables.exists(layout.quarantine):
+        return
+    mine = f"generation = {int(generation)}"
+    sql = f"select origin, array_agg(distinct run_id) as runs from t where {mine} group by origin"
+    for row in tables.query(layout.quarantine, sql).to_pylist():
+        origin = row["origin"]
+        if reads_files(origin):
+            done = last_batch(layout, generation, origin, row["runs"])
+            if done is None and damage.put_aside_last(layout, layout.ledger) > generation:
+                continue  # nothing is left that could tell
+            cut_short = f"{mine} and origin = {tables.literal(origin)} and batch > {-1 if done is None else done}"
+            tables.delete_any(layout.quarantine, cut_short)
+
+
+def reads_files(origin: str) -> bool:
+    """Whether rows of this origin were refused by a batch that read files: those are decided about anew."""
+    return origin == "source" or origin.startswith("replay:")
+
+
+def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
+    """The newest batch that is done, by the table or the ledger: a table put back from a copy forgot some.
+
+    Arguments as for `ledger_table.last_batch`.
+    """
+    told = tables.transaction_version(layout.table, app_id(layout, generation, "rows", origin))
+    return max(
+        (n for n in (told, ledger_table.last_batch(layout, generation, origin, runs)) if n is not None), default=None
     )
 
 
@@ -340,6 +374,9 @@ def undoable(layout: FlowLayout) -> int:
         raise TerminalError(
             "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
         )
+    if aside := damage.missed(layout, found.previous):
+        why = f"generation {found.previous} can't go on without {', '.join(aside)}, which was damaged and put aside"
+        raise TerminalError("nothing-to-undo", tried=tried, found=why, next=run)
     return found.previous
 
 

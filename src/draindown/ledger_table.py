@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -128,6 +128,20 @@ def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> B
             next=f"draindown audit {layout.pipeline}",
         )
     return BatchRow.from_dict(found[0])
+
+
+def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
+    """The newest batch of a generation and origin in the ledger; None if it has none.
+
+    The ledger calls all replays of input `replay`: `runs` are the ids of those that did the one that is meant.
+    """
+    if not tables.exists(layout.ledger):
+        return None
+    where = f"generation = {int(generation)} and origin = {tables.literal(origin.partition(':')[0])}"
+    if origin.startswith("replay:"):
+        where += f" and run_id in ({', '.join(map(tables.literal, ['', *runs]))})"
+    last = tables.query(layout.ledger, f"select max(batch) as last from t where {where}").to_pylist()[0]["last"]
+    return None if last is None else int(last)
 
 
 def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:

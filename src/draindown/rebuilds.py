@@ -422,7 +422,7 @@ def _swapped_at(layout: FlowLayout, generation: int) -> int:
 def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
     """Add the rows that were never refused before; those that were stay as they are."""
     staged = layout.beside(begun.generation)
-    _forget_unfinished(layout, begun)
+    generations.forget_unfinished(layout, begun.previous)
     if not tables.exists(staged.quarantine):
         return
     fresh = "select t.* from t"
@@ -432,25 +432,6 @@ def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
     tables.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
 
 
-def _forget_unfinished(layout: FlowLayout, begun: Rebuild) -> None:
-    """Drop what a batch of the previous generation refused that was cut short: no later run repeats it."""
-    if not tables.exists(layout.quarantine):
-        return
-    mine = f"generation = {begun.previous}"
-    for row in tables.query(layout.quarantine, f"select distinct origin from t where {mine}").to_pylist():
-        origin = row["origin"]
-        if _reads_files(origin):
-            done = tables.transaction_version(layout.table, app_id(layout, begun.previous, "rows", origin))
-            cut_short = f"{mine} and origin = {tables.literal(origin)} and batch > {-1 if done is None else done}"
-            if tables.query(layout.quarantine, f"select count(*) as n from t where {cut_short}").to_pylist()[0]["n"]:
-                tables.delete(layout.quarantine, cut_short)
-
-
-def _reads_files(origin: str) -> bool:
-    """Whether rows of this origin were refused by a batch that read files: only about those a rebuild decides anew."""
-    return origin == "source" or origin.startswith("replay:")
-
-
 def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     """Release what was refused before and is let through now; reopen what was released and has no row any longer."""
     if not tables.exists(layout.quarantine):
@@ -458,7 +439,7 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     staged = layout.beside(begun.generation)
     again = _ids(staged.quarantine) if tables.exists(staged.quarantine) else set()
     rows = tables.query(layout.quarantine, "select quarantine_id, file, origin from t").to_pylist()
-    before = {row["quarantine_id"]: row["file"] for row in rows if _reads_files(row["origin"])}
+    before = {row["quarantine_id"]: row["file"] for row in rows if generations.reads_files(row["origin"])}
     left_out = generations.without(staged, begun.generation)
     read = known.find(layout, set(before.values())).keys() - left_out
     passed = [one for one, file in before.items() if file in read and one not in again]

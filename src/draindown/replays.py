@@ -14,7 +14,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from draindown import checkpoint, damage, intake, known, ledger_table, pending, quarantine, tables, withdrawn
+from draindown import (
+    checkpoint,
+    damage,
+    generations,
+    intake,
+    known,
+    ledger_table,
+    pending,
+    quarantine,
+    tables,
+    withdrawn,
+)
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.files import kept, write_json
@@ -137,12 +148,13 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     """Put right what a crash left in the quarantine; returns how many rows were released.
 
     Records as released what a batch applied of rows that were refused before, also one that died before it could, and
-    removes rows of a withdrawal that never left the target. Call it under the lease, before the next such batch and
-    before anybody decides about rows. `reached` is told looked, cleaned and released. Raises TerminalError
-    `table-damaged`, `state-damaged`.
+    removes rows of a withdrawal that never left the target, and deletes that a replay remembered and never made. Call
+    it under the lease, before the next such batch and before anybody decides about rows. `reached` is told looked,
+    cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
     """
     damage.refuse(layout)
     withdrawn.clean(layout, reached=reached)
+    _forget_deletes(layout)
     reached("cleaned")
     waiting = pending.pending(layout)
     if waiting is None or not waiting.is_applied(layout):
@@ -154,6 +166,27 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
     pending.forget(layout, waiting)
     return settled
+
+
+def _forget_deletes(layout: FlowLayout) -> None:
+    """Remove tombstones of replays that died before their MERGE: nothing repeats those that nobody goes on with, and
+    older rows would be kept out by deletes that are in no ledger. One that is gone on with writes them again.
+    """
+    if not tables.exists(layout.tombstones):
+        return
+    live = checkpoint.generation(layout)
+    every = [(number, "quarantine") for number in range(1, live + 1)]
+    every += [(number, origin) for origin, number in begun(layout) if number is not None]
+    wrote = tables.transaction_versions(
+        layout.tombstones, [app_id(layout, number, "tombstones", origin) for number, origin in every]
+    )
+    for (number, origin), newest in zip(every, wrote, strict=True):
+        if newest is None or tables.transaction_version(layout.table, app_id(layout, number, "rows")) is None:
+            continue  # a table that was lost can't tell what it took
+        done = generations.last_batch(layout, number, origin)
+        if done is None or done < newest:
+            mine = f"generation = {number} and origin = {tables.literal(origin)}"
+            tables.delete_any(layout.tombstones, f"{mine} and batch > {-1 if done is None else done}")
 
 
 def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:

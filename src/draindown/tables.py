@@ -280,6 +280,12 @@ def delete(path: str, where: str) -> None:
         _open(path).delete(where)
 
 
+def delete_any(path: str, where: str) -> None:
+    """Delete the rows where `where` (SQL) is true, and commit nothing if there are none."""
+    if query(path, f"select 1 from t where {where} limit 1").num_rows:
+        delete(path, where)
+
+
 def files_missing(path: str, version: int) -> list[str]:
     """Data files of one version of a table that are not there. Raises what reading that version raises."""
     uris = DeltaTable(path, version=version).file_uris()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from draindown import checkpoint, tables
+from draindown import checkpoint, damage, tables
 from draindown.errors import TerminalError
 from draindown.layout import FlowLayout
 from draindown.steps import Reached
@@ -40,7 +40,7 @@ def unfinished(layout: FlowLayout) -> list[Name]:
     if not ever(layout):
         return []
     begun = _names(layout.quarantine)
-    return sorted(name for name in begun - _names(layout.ledger) if not _is_committed(layout, name))
+    return sorted(name for name in begun - _names(layout.ledger) if not _may_be_committed(layout, name))
 
 
 def rows_of(name: Name) -> str:
@@ -67,9 +67,12 @@ def next_batch(layout: FlowLayout, generation: int) -> int:
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
-def _is_committed(layout: FlowLayout, name: Name) -> bool:
+def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
+    """Whether the target took the batch, or nothing is left that could say so: both tables were lost."""
     newest = tables.transaction_version(layout.table, app_id(layout, name[0], "rows", ORIGIN))
-    return newest is not None and newest >= name[1]
+    if newest is None:
+        return damage.put_aside_last(layout, layout.ledger) > name[0]
+    return newest >= name[1]
 
 
 def _names(path: str) -> set[Name]:

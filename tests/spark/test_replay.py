@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from delta.tables import DeltaTable
@@ -20,11 +21,11 @@ from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.report import StepReport
 from draindown.request import Again
-from draindown.spark import replay_input
+from draindown.spark import replay_input, target
 from draindown.spark.drain import drain
 from draindown.spark.replay_rows import replay as replay_rows
 from draindown.spec import LeaseSpec
-from tests.landing import Injected, Landing
+from tests.landing import KEYED, Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
 APPEND: dict[str, Any] = {}
@@ -229,3 +230,44 @@ def test_a_range_means_when_files_were_first_seen(spark: SparkSession, tmp_path:
     for asked, name in ((early, "001.json"), (late, "002.json")):
         found = replays.find(landing.request(replay=asked))
         assert [Path(file["path"]).name for part in found.parts for file in part.files] == [name]
+
+
+def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    """It reads them again: where no key tells that they are there, they would be appended twice."""
+    strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
+    strict.deliver(json.dumps({"id": "good", "seq": 1, "a": 1}), json.dumps({"id": "bad", "seq": 1, "a": -1}))
+    with pytest.raises(Injected):
+        strict.drain(spark, fault="quarantined")
+    loose = Landing(tmp_path, target=APPEND)
+    ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
+    assert len(ids) == 1
+    with pytest.raises(TerminalError) as caught:
+        replay_rows(loose.request("rows", quarantine_ids=ids), spark)
+    assert caught.value.code == "rows-not-read" and "001.json" in caught.value.found
+    loose.drain(spark)
+    assert sorted(row["id"] for row in loose.rows("id")) == ["bad", "good"]
+    healthy(loose)
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_delete_that_a_replay_remembered_and_never_made_keeps_nothing_out(
+    spark: SparkSession, tmp_path: Path, given_up: bool
+) -> None:
+    keeping = {name: value for name, value in KEYED.items() if name != "apply_as_deletes"}
+    strict = Landing(tmp_path, target=keeping, rules={"no_deletes": "op is null or op <> 'd'"})
+    strict.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}), json.dumps({"id": "x", "seq": 1, "a": 1}))
+    strict.drain(spark)
+    loose = Landing(tmp_path)
+    ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
+    assert len(ids) == 1
+    with mock.patch.object(target, "append", side_effect=Injected("append")), pytest.raises(Injected):
+        replay_rows(loose.request("rows", quarantine_ids=ids), spark)
+    assert [row["id"] for row in loose.tombstones()] == ["k"]
+    if not given_up:
+        replay_rows(loose.request("again", quarantine_ids=ids), spark)
+    loose.deliver(json.dumps({"id": "k", "seq": 7, "a": 1}), name="002.json")
+    report = loose.drain(spark)
+    assert report.drain is not None and report.drain.totals["superseded"] == (not given_up)
+    assert {row["id"] for row in loose.rows("id")} == ({"k", "x"} if given_up else {"x"})
+    assert [row["id"] for row in loose.tombstones()] == ([] if given_up else ["k"])
+    healthy(loose)

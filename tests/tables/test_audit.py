@@ -28,6 +28,7 @@ from draindown.lease import Lease
 from draindown.ledger import BatchRow
 from draindown.quarantine import RESOLUTIONS
 from draindown.spec import LeaseSpec, PipelineSpec
+from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -111,7 +112,7 @@ class World:
         flat = [ledger_table._flat(row) for row in rows]
         for path, schema, content in (
             (layout.intake, known.SCHEMA, self.intake),
-            (layout.quarantine, _REFUSED, self.refused),
+            (layout.quarantine, REFUSED, self.refused),
             (layout.resolutions, RESOLUTIONS, decided),
             (layout.ledger, ledger_table.SCHEMA, flat),
         ):
@@ -128,14 +129,6 @@ class World:
 
     def kinds(self) -> set[str]:
         return {residue.kind for residue in self.audit().residues}
-
-
-_REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")]
-    + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
-    + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
-    + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
-)
 
 
 def _rows(rows: list[tuple[str, Any]]) -> pa.Table:

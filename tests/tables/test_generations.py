@@ -8,18 +8,20 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, generations, known, parked, replays, tables
+from draindown import backlog, checkpoint, generations, known, parked, replays, tables, withdrawn
+from draindown.doctor import examine
 from draindown.errors import TerminalError
 from draindown.files import write_json
 from draindown.generations import app_id
 from draindown.layout import FlowLayout
 from draindown.request import Again, Request
-from tests.flowfiles import AT, commit, drained, foreign, request, restore, take_in
+from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
@@ -206,6 +208,88 @@ def test_reset_and_undo(tmp_path: Path) -> None:
     commit(asked, 0, generation=3)
     assert code_of(lambda: generations.undo(asked.layout, by="me")) == "generation-has-batches"
     assert reset(asked).generation == 4
+
+
+def _torn(asked: Request) -> str:
+    """The newest commit of the tombstones, as a power cut leaves it; returns the table's path."""
+    path = asked.layout.tombstones
+    for _ in range(2):
+        tables.append(path, pa.table({"generation": [1]}))
+    _empty(max(Path(path, "_delta_log").glob("*.json")))
+    return path
+
+
+def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    path = _torn(asked)
+    assert reset(asked).damaged == (path,)
+    with pytest.raises(TerminalError) as caught:
+        generations.undo(asked.layout, by="me")
+    assert (caught.value.code, path in caught.value.found) == ("nothing-to-undo", True)
+    assert generations.resume(asked.layout) == 2
+
+
+def test_a_reset_that_died_half_way_is_done_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = drained(tmp_path)
+    path = _torn(asked)
+    with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
+        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
+        reset(asked)
+    assert (checkpoint.generation(asked.layout), tables.exists(path)) == (1, False)
+    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
+        assert list(caught.value.next) == ["draindown reset p --flow f"]
+    assert [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"] == ["reset-unfinished"]
+    assert reset(asked).generation == 2
+    assert generations.resume(asked.layout) == 2
+
+
+def _refused(asked: Request, batch: int, origin: str = "source", run_id: str = "r") -> None:
+    row = {"quarantine_id": f"{origin} {batch}", "generation": 1, "batch": batch, "origin": origin, "run_id": run_id}
+    app = (app_id(asked.layout, 1, "quarantine", origin), batch)
+    tables.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
+
+
+def _kept(asked: Request) -> set[str]:
+    found = tables.query(asked.layout.quarantine, "select quarantine_id as id from t").to_pylist()
+    return {row["id"] for row in found}
+
+
+def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    for batch in (0, 1, 2):
+        _refused(asked, batch)
+    _refused(asked, 5, origin="gate")
+    reset(asked)
+    assert _kept(asked) == {"source 0", "source 1", "gate 5"}
+
+
+@pytest.mark.parametrize("lost", [shutil.rmtree, lambda path: (Path(path) / f"_delta_log/{2:020}.json").unlink()])
+def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
+    tmp_path: Path, lost: Callable[[str], object]
+) -> None:
+    asked = drained(tmp_path)
+    for batch in (0, 1, 2):
+        _refused(asked, batch)
+    _refused(asked, 1, origin="replay:x", run_id="never did one")
+    lost(asked.layout.table)
+    generations.forget_unfinished(asked.layout, 1)
+    assert _kept(asked) == {"source 0", "source 1"}
+
+
+def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _refused(asked, 0, origin="gate")
+    assert withdrawn.unfinished(asked.layout) == [(1, 0)]
+    for path in (asked.layout.table, asked.layout.ledger):
+        _empty(max(Path(path, "_delta_log").glob("*.json")))
+    assert len(reset(asked).damaged) == 2
+    assert withdrawn.unfinished(asked.layout) == []
+    assert _kept(asked) == {"gate 0"}
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:

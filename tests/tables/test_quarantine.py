@@ -15,14 +15,9 @@ from draindown.layout import FlowLayout
 from draindown.output import as_csv
 from draindown.quarantine import Filter
 from draindown.wording import printable
+from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-SCHEMA = pa.schema(
-    [(n, pa.string()) for n in ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")]
-    + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
-    + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
-    + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
-)
 
 
 def refused(identity: str, **more: Any) -> dict[str, Any]:
@@ -48,7 +43,7 @@ ROWS = [
 @pytest.fixture
 def layout(tmp_path: Path) -> FlowLayout:
     found = FlowLayout(str(tmp_path), "p", "f", "f")
-    tables.append(found.quarantine, pa.Table.from_pylist(ROWS, SCHEMA))
+    tables.append(found.quarantine, pa.Table.from_pylist(ROWS, REFUSED))
     return found
 
 

@@ -114,7 +114,9 @@ def _plan_text(plan: ResetPlan) -> str:
         *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
         f"  gone         {count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}",
         f"  the table    {_meaning(plan)}",
-        f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
+        "  final        no --undo: what is put aside is missing before it"
+        if plan.damaged
+        else f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
     ]
     return "\n".join(lines)
 

@@ -21,7 +21,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown import checkpoint, drift, known, ledger, ledger_table, quarantine, rebuilds, report, tables, withdrawn
+from draindown import (
+    checkpoint,
+    drift,
+    generations,
+    known,
+    ledger,
+    ledger_table,
+    quarantine,
+    rebuilds,
+    report,
+    tables,
+    withdrawn,
+)
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.pending import Pending, note
@@ -41,8 +53,8 @@ MOST = 100_000
 def replay(request: Request, spark: SparkSession) -> StepReport:
     """Run `request.quarantine_ids` through today's contract and apply what it lets through. Idempotent.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable` and what a
-    drain raises.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable`,
+    `rows-not-read` and what a drain raises.
     """
     started, layout = now(), request.layout
     with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
@@ -52,6 +64,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         generation = checkpoint.generation(layout)
         rows = _chosen(request)
         refused = [row for row in rows if row["origin"] != withdrawn.ORIGIN]
+        _refuse_unread(request, generation, refused)
         taken_out = [row for row in rows if row["origin"] == withdrawn.ORIGIN]
         restored = _restored(request, spark, taken_out) if taken_out else None
         done, reached = [], lease.guard()
@@ -95,6 +108,24 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
+
+
+def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows of a batch that is yet to be done, where no key tells that they are there: it would append them too.
+
+    Raises TerminalError `rows-not-read`.
+    """
+    if request.flow_spec.is_keyed:
+        return
+    unread = generations.not_read(request.layout, generation, {row["file"] for row in rows})
+    if unread:
+        raise TerminalError(
+            "rows-not-read",
+            tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
+            found=f"the batch that reads their files is not done: {generations.shown(sorted(unread))}; "
+            "it would append them a second time",
+            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",
+        )
 
 
 def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
