@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -36,7 +36,9 @@ _SHOWN_FAILURES = 10
 class Published(BaseModel):
     """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it.
 
-    `distinct`: ids of the questions of uniqueness under which no row of it shares its values with another.
+    `committed_ms`: when that version was committed, by the table's log, so that another commit that came to bear its
+    number, in a table that was put back from a copy, is not taken for it. `distinct`: ids of questions of uniqueness
+    under which no row of it shares its values with another.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -47,6 +49,7 @@ class Published(BaseModel):
     at: datetime
     run_id: str
     rows: int
+    committed_ms: int | None = None
     distinct: tuple[str, ...] = ()
 
 
@@ -75,6 +78,7 @@ class Unpublished:
     Attributes:
         version: the target's newest version; what a check reads.
         table_id: Delta's id of the table; another id is another table, whatever its version number.
+        committed_ms: when that version was committed, by the log.
         published: the pointer, None where it doesn't concern this table.
         since: rows with a later `_changed_at` are unpublished; None: all are.
         pending: whether a commit since then may have changed rows.
@@ -83,10 +87,16 @@ class Unpublished:
 
     version: int
     table_id: str
+    committed_ms: int | None = None
     published: Published | None = None
     since: datetime | None = None
     pending: bool = True
     deleted: int = 0
+
+    def moved(self) -> Published:
+        """The pointer, moved over commits that changed no row. Only where there is one."""
+        assert self.published is not None
+        return self.published.model_copy(update={"version": self.version, "committed_ms": self.committed_ms})
 
 
 class Refused(GateFailed):
@@ -126,13 +136,17 @@ def unpublished(layout: FlowLayout) -> Unpublished | None:
     if not DeltaTable.is_deltatable(layout.table):
         return None
     table = DeltaTable(layout.table)
-    found = Unpublished(table.version(), str(table.metadata().id))
-    pointer = published(layout)
-    if pointer is None or pointer.table_id != found.table_id or pointer.version > found.version:
+    version, pointer = table.version(), published(layout)
+    between = max(0, version - pointer.version) if pointer else 0
+    commits = table.history(between + 1)
+    found = Unpublished(version, str(table.metadata().id), next((c.get("timestamp") for c in commits), None))
+    if pointer is None or pointer.table_id != found.table_id or pointer.version > version:
         return found
-    between = found.version - pointer.version
-    commits = table.history(between) if between else []
-    return _since(found, pointer, commits, complete=len(commits) == between)
+    own = [commit for commit in commits if commit["version"] == pointer.version]
+    if pointer.committed_ms is not None and any(commit.get("timestamp") != pointer.committed_ms for commit in own):
+        return found
+    later = [commit for commit in commits if commit["version"] > pointer.version]
+    return _since(found, pointer, later, complete=len(later) == between)
 
 
 def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, Any]], *, complete: bool) -> Unpublished:
@@ -140,9 +154,8 @@ def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, A
     rows = [ledger.from_commit(commit) for commit in changes]
     # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
     known = complete and None not in rows
-    return Unpublished(
-        found.version,
-        found.table_id,
+    return replace(
+        found,
         published=pointer,
         since=pointer.changed_at if known else None,
         pending=bool(changes) or not complete,
@@ -160,7 +173,7 @@ def carry(layout: FlowLayout) -> Published | None:
         return None
     if state.pending or state.version == state.published.version:
         return state.published
-    return publish(layout, state.published.model_copy(update={"version": state.version}))
+    return publish(layout, state.moved())
 
 
 def oldest_needed_removal(layout: FlowLayout) -> datetime | None:

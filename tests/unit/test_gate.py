@@ -68,6 +68,23 @@ def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayo
     assert (state.pending, state.since) == (True, AT)
 
 
+def test_another_commit_of_the_published_number_is_not_published(layout: FlowLayout) -> None:
+    """A table that was put back from a copy counts on from there: its next commit bears a number that passed before."""
+    for batch in (0, 1):
+        write(layout, batch=batch)
+    state = gate.unpublished(layout)
+    assert state is not None
+    gate.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": state.committed_ms}))
+    again = gate.unpublished(layout)
+    assert again is not None and again.published is not None and not again.pending
+    Path(layout.table, "_delta_log", f"{1:020}.json").unlink()
+    for batch in (2, 3):
+        write(layout, batch=batch)
+        put_back = gate.unpublished(layout)
+        assert put_back is not None
+        assert (put_back.published, put_back.since, put_back.pending) == (None, None, True)
+
+
 def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
     write(layout, batch=0)
     gate.publish(layout, pointer(layout, 0))

@@ -105,7 +105,7 @@ def _carried(request: Request, state: Unpublished) -> CheckPart:
     """Nothing to judge: the commits since the published version changed no row, so the pointer follows them."""
     before = after = state.published.version if state.published else None
     if state.published is not None and before != state.version:
-        after = gate.publish(request.layout, state.published.model_copy(update={"version": state.version})).version
+        after = gate.publish(request.layout, state.moved()).version
     return CheckPart(version=state.version, published_before=before, published_after=after)
 
 
@@ -113,6 +113,7 @@ def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expe
     return Published(
         version=state.version,
         table_id=state.table_id,
+        committed_ms=state.committed_ms,
         changed_at=rows.changed_at,
         at=now(),
         run_id=request.run_id,
