@@ -28,9 +28,9 @@ setup: ## Packages and jars, pinned and verified; nothing to do the second time
 demo: setup ## Drain a year of real flights through the Airflow DAG and show the result
 	@$(PY) scripts/demo.py
 
-PROJECT ?= .
+PROJECT = .
 up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../shop, those of a project of yours
-	@DRAINDOWN_ROOT="$$(realpath "$(PROJECT)")" $(PY) scripts/airflow_local.py up
+	@root="$$(realpath -- "$(PROJECT)")" && DRAINDOWN_ROOT="$$root" $(PY) scripts/airflow_local.py up
 
 down: ## Stop it
 	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi

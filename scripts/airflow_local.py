@@ -84,14 +84,40 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def up() -> None:
     """Start Airflow unless it runs, wait until it answers, and say where it is."""
     settings = env()
-    url = settings["AIRFLOW__API__BASE_URL"]
+    url, dags = settings["AIRFLOW__API__BASE_URL"], settings["AIRFLOW__CORE__DAGS_FOLDER"]
+    _refuse_no_project(Path(dags))
     if _running() is None:
         _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]))
         _start(settings)
-        _served().write_text(settings["AIRFLOW__CORE__DAGS_FOLDER"])
+        _served().write_text(dags)
+    _refuse_another_project(dags)
     _await_health(url)
     print(f"Airflow runs at {url}  (user {USER}, password in {_passwords(home())})")
-    print(f"Its DAGs are those of {_served().read_text()}    stop with: make down")
+    print(f"Its DAGs are those of {dags}    stop with: make down")
+    if "DRAINDOWN_LAKE" not in settings and (lake := os.environ.get("DRAINDOWN_LAKE")):
+        print(f"DRAINDOWN_LAKE is set: pipelines that name it write to {lake}")
+
+
+def _refuse_no_project(dags: Path) -> None:
+    if not (dags / "pipelines").is_dir():
+        raise TerminalError(
+            "no-pipelines",
+            tried=f"start Airflow with the DAGs of {dags}",
+            found=f"there is no {dags / 'pipelines'}",
+            next="make up PROJECT=../shop   # the directory that `draindown init` wrote to",
+        )
+
+
+def _refuse_another_project(dags: str) -> None:
+    served = _served().read_text() if _served().exists() else dags
+    if served != dags:
+        raise TerminalError(
+            "another-project-served",
+            tried=f"show the DAGs of {dags}",
+            found=f"Airflow runs already, with those of {served}",
+            changed="nothing",
+            next=["make down", "then this again"],
+        )
 
 
 def down() -> None:

@@ -28,11 +28,18 @@ def card(reports: Sequence[StepReport]) -> str:
         flows.setdefault((report.pipeline, report.flow, report.run_id), []).append(report)
     if not flows:
         return "no reports: nothing ran, or every step died before it could write one"
-    return "\n\n".join("\n".join(_clipped(_block(steps))) for steps in flows.values())
+    return "\n\n".join("\n".join(_clipped(_block(_of_plan(steps)))) for steps in flows.values())
+
+
+def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
+    """Without what earlier attempts left: of a run that was cleared, and planned again."""
+    planned = next((s.started_at for s in steps if s.plan), None)
+    return [s for s in steps if planned is None or s.plan or s.finished_at >= planned]
 
 
 def verdict(steps: Sequence[StepReport]) -> str:
     """The verdict over one flow's steps, in one line."""
+    steps = _of_plan(steps)
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
     failed = next((s for s in steps if s.outcome == "failed"), None)

@@ -7,6 +7,7 @@ table: a retry finds it there and tells the same.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
@@ -175,7 +176,8 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
     twin = next((name for name in flow.columns if name.lower() == one.name.lower()), None)
     if twin is not None or not is_column_name(one.name):
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: rename it at the source"
-    add = f"add `{one.name}: {one.type}` to columns of flow {layout.flow}"
+    named = shlex.quote(f"{one.name}: {one.type}")  # a sender's text: no shell may run it
+    add = f"add {named} to columns of flow {layout.flow}"
     if not flow.is_keyed:
         return f"{add}; rows so far keep it in _rescued"
     again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"

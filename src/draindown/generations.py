@@ -341,7 +341,7 @@ def input_gone(plan: ResetPlan) -> TerminalError:
         next=[
             "put them back as they were (size and content), then try again",
             f"draindown reset {plan.pipeline} --flow {plan.flow} --accept-missing --yes   "
-            + ("(their rows stay as they are in the table)" if plan.holds_previous else "(their rows will be missing)"),
+            + ("# their rows stay as they are in the table" if plan.holds_previous else "# their rows will be missing"),
         ],
     )
 

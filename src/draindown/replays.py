@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -212,7 +213,7 @@ def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
 def wording(asked: Again) -> str:
     """What was asked for, as a person types it."""
     if asked.files:
-        return " ".join(f"--file {name}" for name in asked.files)
+        return " ".join(f"--file {shlex.quote(name)}" for name in asked.files)
     return f"--from {_iso(asked.since)} --to {_iso(asked.until)}"
 
 

@@ -103,7 +103,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     at = FIRST[form]
     assert f"2 records, like int; first in {gate}:{at}" in new["gate"].detail
     assert f"1 record, like double; renamed? a is gone there; first in {lacking}:{at}" in new["b"].detail
-    assert "add `gate: int` to columns" in new["gate"].next
+    assert "add 'gate: int' to columns" in new["gate"].next
     (missing,) = told(report, "missing-column")
     assert missing.subject == "a" and str(lacking) in missing.detail
     here.land("4", encoded(form, [{"id": "k6", "seq": 1, "op": "u", "gate": 1, "b": "2"}]))

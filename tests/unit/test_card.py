@@ -134,6 +134,15 @@ def test_a_drain_without_a_report_is_not_called_ok() -> None:
     assert said.startswith("UNFINISHED  flights/flights  drain left no report") and "nothing to do" not in said
 
 
+def test_what_an_earlier_attempt_of_a_cleared_run_left_is_not_told() -> None:
+    before = drained()
+    after = before.finished_at + timedelta(seconds=1)
+    planned = step("plan", plan=WANTED).model_copy(update={"started_at": after, "finished_at": after})
+    assert verdict([planned, before]).startswith("UNFINISHED") and card([planned, before]).startswith("UNFINISHED")
+    again = before.model_copy(update={"started_at": after, "finished_at": after})
+    assert verdict([planned, again]).startswith("OK")
+
+
 def test_a_check_without_a_report_is_named() -> None:
     assert "-> 998,001 applied; not checked  in" in verdict([step("plan", plan=WANTED), drained()])
     idle = step("plan", plan=WANTED.model_copy(update={"drain": False, "compact": False}))

@@ -341,6 +341,18 @@ def test_quarantine_discard_never_takes_a_part_for_all(
     assert (quarantine.counts(layout).open, len(parked.open_files(layout))) == (2, 1)
 
 
+@pytest.mark.parametrize("verb", ["discard", "replay", "list"])
+@pytest.mark.parametrize("words", [["--reason", ""], ["--run", ""], ["--id", ""], ["--id", "a", "--id", ""]])
+def test_a_choice_that_is_empty_chooses_nothing(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, words: list[str]
+) -> None:
+    """`--reason "$REASON"`, where nobody set it."""
+    _refuse(spec)
+    code, out, err = typed(capsys, "quarantine", verb, "orders", *words, *(["--yes"] if verb != "list" else []))
+    assert (code, out) == (2, "") and "it is empty" in err and words[0] in err
+    assert quarantine.counts(spec.layout("orders")).open == 2
+
+
 @pytest.mark.parametrize(("verb", "left"), [("retry", "retried"), ("discard", "discarded")])
 def test_parked_files(spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, left: str) -> None:
     layout = spec.layout("orders")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from draindown.errors import TerminalError
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
@@ -147,6 +149,35 @@ def test_airflow_on_this_machine_takes_the_dags_of_a_project(tmp_path: Path, mon
     theirs = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")})
     assert theirs["AIRFLOW__CORE__DAGS_FOLDER"] == str(tmp_path / "shop" / "dags")
     assert not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()  # the demo's are not for them
+
+
+def test_airflow_on_this_machine_shows_one_project_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    monkeypatch.setenv("DRAINDOWN_AIRFLOW_HOME", str(tmp_path / "airflow"))
+    monkeypatch.setattr(airflow_local, "_await_health", lambda url: None)
+    monkeypatch.setattr(airflow_local, "_running", lambda: 1)
+
+    def up(project: str) -> str | None:
+        monkeypatch.setenv("DRAINDOWN_ROOT", str(tmp_path / project))
+        try:
+            airflow_local.up()
+        except TerminalError as error:
+            return error.code
+        return None
+
+    assert up("shop") == "no-pipelines"
+    for project in ("shop", "other"):
+        (tmp_path / project / "dags" / "pipelines").mkdir(parents=True)
+    assert up("shop") is None  # it was started before anyone wrote down for whom
+    (tmp_path / "airflow" / "dags-folder").write_text(str(tmp_path / "shop" / "dags"))
+    monkeypatch.setenv("DRAINDOWN_LAKE", "/some/lake")
+    assert up("shop") is None
+    assert "write to /some/lake" in capsys.readouterr().out
+    assert up("other") == "another-project-served"
 
 
 def test_airflow_is_as_patient_after_a_restart_as_without_containers(

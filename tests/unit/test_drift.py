@@ -73,7 +73,7 @@ def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
     drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
     told = {one.subject: one.next for one in drift.findings(layout, flow(), "r")}
     again = f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"
-    assert told["x"] == f"add `x: int` to columns of flow f, run, then fill older rows: {again}"
+    assert told["x"] == f"add 'x: int' to columns of flow f, run, then fill older rows: {again}"
     assert "beside a" in told["A"]
     assert "by this name" in told["_own"] and "by this name" in told["a b"]
     (appended,) = (one for one in drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")

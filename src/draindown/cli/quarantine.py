@@ -31,9 +31,20 @@ if TYPE_CHECKING:
 
 quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
 
-Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.")]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.")]
-RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.")]
+
+def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
+    """A variable that is not set must not choose every row there is."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter("it is empty; leave it out to choose all")
+    return value
+
+
+Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.", callback=_not_empty)]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.", callback=_not_empty),
+]
+RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.", callback=_not_empty)]
 Files = Annotated[bool, typer.Option("--files", help="Parked files instead of rows.")]
 Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")]
 

@@ -231,7 +231,7 @@ def _has_columns(batch: Batch, frame: DataFrame) -> None:
             "column-missing",
             tried=f"find the target's columns in what {batch.writer.flow.transform or 'the contract'} gives",
             found=f"no {', '.join(missing)} among {', '.join(c for c in frame.columns if c not in KEPT)}",
-            next=f"draindown validate {batch.writer.layout.pipeline}",
+            next=f"draindown run {batch.writer.layout.pipeline}   # once it gives them",
         )
 
 

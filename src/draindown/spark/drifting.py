@@ -156,7 +156,7 @@ def _name(one: Seen) -> str:
 
 
 def _typed(one: Seen) -> str:
-    return f"`{printable(one.name, 60)}: {likely(one.values)}`"
+    return shlex.quote(f"{printable(one.name, 60)}: {likely(one.values)}")  # a sender's text: no shell may run it
 
 
 def _file(one: Seen) -> str:

@@ -92,8 +92,8 @@ def _foreseen(error: Exception, request: Request) -> Exception:
         found=f"the heap was too small: {_first_line(error)}",
         changed="whole batches only; the ledger lists them",
         next=[
-            f"export DRAINDOWN_DRIVER_MEMORY={2 * sparkconf.heap_bytes(heap) // 1024**2}m, "
-            f"then: draindown run {request.spec.pipeline}",
+            f"DRAINDOWN_DRIVER_MEMORY={2 * sparkconf.heap_bytes(heap) // 1024**2}m "
+            f"draindown run {request.spec.pipeline}",
             "look at what the transform makes of one row, if more memory does not help",
         ],
     )

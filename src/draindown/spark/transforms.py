@@ -63,7 +63,7 @@ def _missing(dotted: str, found: str) -> TerminalError:
         "transform-missing",
         tried=f"load transform {dotted} from jobs/transforms/",
         found=found,
-        next="draindown validate",
+        next="put it there, then run the pipeline again: validate runs no transform",
     )
 
 
@@ -99,7 +99,7 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
                 "transform-unstable",
                 tried=f"apply transform {name}",
                 found=f"it gives another answer on a replay: {', '.join(unstable) or 'a non-deterministic function'}",
-                next="let the row alone decide, then: draindown validate",
+                next="let the row alone decide, then run the pipeline again",
             )
 
 
@@ -113,7 +113,7 @@ def _hold_to_names(columns: list[str], name: str) -> None:
             "transform-bad-names",
             tried=f"apply transform {name}",
             found="; ".join(found),
-            next="rename or drop them in the transform, then: draindown validate",
+            next="rename or drop them in the transform, then run the pipeline again",
         )
 
 
@@ -131,7 +131,7 @@ def _not_columns(name: str, found: str) -> TerminalError:
         "transform-not-columns",
         tried=f"apply transform {name}",
         found=found,
-        next="put filters into `rules`, joins into a flow of their own, then: draindown validate",
+        next="put filters into `rules`, joins into a flow of their own, then run the pipeline again",
     )
 
 
