@@ -80,7 +80,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         .withColumn(CHANGED_AT, F.lit(now()))
     )
     fated = late.withColumn("_delete", F.lit(False)).withColumn(FATE, F.lit("insert")).coalesce(1)
-    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}")
+    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}", inserts_only=False)
 
 
 def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:
