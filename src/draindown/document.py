@@ -23,7 +23,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,30}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,4})?")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,400}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,4})?")
 _REFERENCE = re.compile(
     r"\$(?:(?P<dollar>\$)"
     r"|\{(?P<secret>secret:[A-Za-z_][A-Za-z0-9_]*)\}"
