@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fraction", type=float, default=1.0, help="share of the rows, to try it out (default 1)")
     parser.add_argument("--repeat", type=int, help="rounds; for small and longevity the number of runs")
     parser.add_argument(
-        "--sizes", type=_sizes, help="growth, longevity, upkeep: rows of the table; history: days; others: files"
+        "--sizes",
+        type=_sizes,
+        help="with commas between; growth, longevity, upkeep: rows of the table; history: days; others: files",
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders by the start of their names")
     parser.add_argument("--scratch", type=Path, default=ROOT / ".work" / "bench", help="where tables and files go")

@@ -93,6 +93,18 @@ def test_a_result_is_the_object_at_the_end(tmp_path: Path, noise: str, indent: i
         result(place)
 
 
+def test_many_tiny_files_are_held_against_the_job_by_hand_with_few() -> None:
+    found = [
+        Sample("hand-written", "1,000 files", Cost(900.0, 1600.0, 1, 0)),
+        Sample("draindown, drain", "1,000 files", Cost(40.0, 50.0, 1, 0)),
+        Sample("draindown, drain", "10,000 files", Cost(90.0, 160.0, 1, 0)),
+    ]
+    (finding,) = backlog.TINY.findings(found)
+    assert finding.title == "Over the hand-written job's 1,000 files"
+    assert finding.rows == [{"files": "10,000 files", "contender": "draindown, drain", "wall": 0.1, "CPU": 0.1}]
+    assert not backlog.TINY.findings(found[1:])[0].rows
+
+
 def test_cost_per_row_is_held_against_the_smaller_backlog() -> None:
     sizes = ((10, 40.0), (100, 20.0), (1000, 25.0))
     found = [replace(_sample(1, kind=f"{n} files"), facts={"us_per_row": us, "cpu_us_per_row": us}) for n, us in sizes]
