@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +138,34 @@ def test_too_little_memory_is_red_and_more_is_right(tmp_path: Path, spark: Spark
         _hold(trial, landing, expected)
         trials.append(trial)
     conclude(*trials)
+
+
+_FATAL = """
+def tidy(df):
+    struck = pathlib.Path(__file__).with_name("struck")
+    if not struck.exists():
+        struck.touch()
+        os.kill(df.sparkSession._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+    return df
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_command_whose_jvm_is_killed_says_so_and_the_next_is_right(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, transform="fatal.tidy")
+    landing.transform("fatal", "import os\nimport pathlib\nimport signal\n\n" + _FATAL)
+    landing.write_pipeline()
+    landing.deliver(json.dumps({"id": "a", "seq": 1}))
+    command = (sys.executable, "-m", "draindown.cli", "--root", str(tmp_path), "run", "p", "--json")
+    died = subprocess.run(command, capture_output=True, text=True)
+    assert (tmp_path / "jobs" / "transforms" / "struck").exists()
+    told = json.loads(died.stdout)
+    error = told["reports"][-1]["error"]
+    assert (died.returncode, told["exit"], error["code"]) == (Exit.CRASH, Exit.CRASH, "crash")
+    assert error["found"].startswith("the JVM was ended by SIGKILL, as the kernel does where memory is short; ")
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert [row["id"] for row in landing.rows()] == ["a"]
 
 
 @pytest.mark.campaign

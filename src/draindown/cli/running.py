@@ -130,8 +130,10 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
     try:
         yield start
     finally:
-        for spark in started:
-            spark.stop()
+        if started:
+            from draindown.spark.session import stop
+
+            stop(*started)
 
 
 def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:

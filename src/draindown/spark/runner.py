@@ -83,7 +83,7 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
 
 def _foreseen(error: Exception, request: Request) -> Exception:
     """The error to report: the one raised, or where the heap was too small one that says so."""
-    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _exhausted(error)):
+    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _ended(error) == _HEAP_EXHAUSTED):
         return error
     heap = sparkconf.heap()
     return TerminalError(
@@ -99,15 +99,15 @@ def _foreseen(error: Exception, request: Request) -> Exception:
     )
 
 
-def _exhausted(error: Exception) -> bool:
-    """Whether the JVM, if one was started here, ended because its heap was full."""
+def _ended(error: Exception) -> int | None:
+    """How the JVM ended, if one was started here and did."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
-        return False
+        return None
     if isinstance(error, (ConnectionError, Py4JNetworkError)):  # it answers no more; its exit takes a moment longer
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_ENDING_SECONDS)
-    return process.poll() == _HEAP_EXHAUSTED
+    return process.poll()
 
 
 def failed(request: Request, error: Exception, started: datetime) -> StepReport:
@@ -137,10 +137,19 @@ def _crash(error: Exception, request: Request) -> dict[str, object]:
     return DraindownError(
         "crash",
         tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}",
-        found=_first_line(error),
+        found=_killed(_ended(error)) + _first_line(error),
         changed="whole batches only; the ledger lists them",
         next=["retry: it resumes where it ended", f"draindown audit {request.spec.pipeline}"],
     ).as_dict()
+
+
+def _killed(code: int | None) -> str:
+    """Which signal ended the JVM, in words, if one did."""
+    if code is None or code >= 0:
+        return ""
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    why = ", as the kernel does where memory is short" if -code == signal.SIGKILL else ""
+    return f"the JVM was ended by {name}{why}; "
 
 
 def _first_line(error: Exception) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from draindown import sparkconf
@@ -56,6 +56,12 @@ def _too_new() -> TerminalError:
         changed="nothing",
         next="export JAVA_HOME=/path/to/java-17   # or 21; then the same command again",
     )
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop a session; nothing to do where its JVM died: who was at work has said so."""
+    with suppress(OSError, Py4JError):
+        spark.stop()
 
 
 def heap_bytes(spark: SparkSession) -> int:
