@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
             "source-missing",
             tried=f"list {source.files}",
             found=f"{base} is {'no directory' if os.path.lexists(base) else 'not there'}",
-            next=[f"mkdir -p {base}", "correct `files` in the pipeline's source"],
+            next=[f"mkdir -p {shlex.quote(str(base))}", "correct `files` in the pipeline's source"],
         )
     walk = _Walk(now.timestamp(), source.settle, base)
     for parts in choices:

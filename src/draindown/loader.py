@@ -6,6 +6,7 @@ import hashlib
 import os
 import posixpath
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def _read(path: Path) -> str:
             "unreadable-pipeline",
             tried=f"read pipeline file {path}",
             found=str(error),
-            next=f"ls -l {path}",
+            next=f"ls -l {shlex.quote(str(path))}",
         ) from None
     if len(data) > MAX_BYTES:
         raise _invalid(path, [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")])
@@ -140,7 +141,7 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
         "invalid-pipeline",
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
-        next=[*(f"export {name}=..." for name in variables), f"draindown validate {path}"],
+        next=[*(f"export {name}=..." for name in variables), f"draindown validate {shlex.quote(str(path))}"],
     )
 
 
@@ -179,7 +180,7 @@ def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalErro
         "pipeline-not-found",
         tried=f"find pipeline {argument!r} as a file and in {directory}",
         found=f"no such pipeline; {there}{near(argument, known)}",
-        next=[f"draindown validate {known[0]}"] if known else ["draindown init"],
+        next=[f"draindown validate {shlex.quote(known[0])}"] if known else ["draindown init"],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 from draindown.errors import TerminalError
@@ -104,7 +105,7 @@ def init(directory: Path, name: str) -> list[Path]:
             "already-there",
             tried=f"write pipeline {name} into {directory}",
             found=f"it would overwrite {', '.join(there)}",
-            next=[f"draindown init {directory} --name another_name", f"draindown validate {name}"],
+            next=[f"draindown init {shlex.quote(str(directory))} --name another_name", f"draindown validate {name}"],
         )
     if not _uses_draindown(directory / "dags"):
         files[Path("dags", "draindown_dags.py")] = _FACTORY

@@ -163,7 +163,7 @@ def _refuse_bad_place(order: Order) -> None:
     """A scratch directory that holds something, or lies in the lake or a source or around them, is not ours."""
     scratch = order.scratch.resolve()
     sources = [directory_of(order.spec.flow(flow).source, order.root) for flow in order.flows]
-    taken = [place.resolve() for place in (Path(order.spec.lake.removeprefix("file://")), *sources)]
+    taken = [place.resolve() for place in (Path(order.spec.lake), *sources)]
     crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
     if not crossed and not (scratch.exists() and any(scratch.iterdir())):
         return
