@@ -82,10 +82,13 @@ def missed(layout: FlowLayout, generation: int) -> list[str]:
     return [path for path in _tables(layout) if put_aside_last(layout, path) > generation]
 
 
-def put_aside(layout: FlowLayout, generation: int) -> list[str]:
-    """Move damaged tables out of the way of a new generation, as a whole; returns where they are now."""
-    moved = []
-    for path in damaged(layout):
+def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> list[str]:
+    """Move damaged tables out of the way of a new generation, as a whole; returns where they are now.
+
+    `target`: that one too, whether damaged or not.
+    """
+    moved, whole = [], [layout.table] if target and tables.exists(layout.table) else []
+    for path in dict.fromkeys([*damaged(layout), *whole]):
         aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)
         Path(path).rename(aside)

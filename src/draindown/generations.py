@@ -7,19 +7,17 @@ has never seen, so that Delta can't take its batches for batches that are done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from draindown import checkpoint, damage, intake, known, ledger_table, parked, quarantine, tables, withdrawn
+from draindown import checkpoint, damage, known, ledger_table, parked, tables, withdrawn
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
-from draindown.report import now
-from draindown.request import Request
 from draindown.transactions import app_id as app_id
 from draindown.wording import count, printable
 
@@ -53,32 +51,6 @@ class Taken:
     mtime_ns: int
     sha256: str
     cut: int
-
-
-@dataclass(frozen=True)
-class ResetPlan:
-    """What a reset would do. `previous` is None where the live generation can't be told; sizes on disk.
-
-    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations;
-    `damaged`: tables that can't be read and will be put aside.
-    """
-
-    pipeline: str
-    flow: str
-    keyed: bool
-    previous: int | None
-    generation: int
-    cuts: int
-    files: int
-    bytes: int
-    missing: tuple[str, ...]
-    target: str
-    holds_previous: bool
-    damaged: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
-        return asdict(self)
 
 
 def card(layout: FlowLayout, generation: int) -> Card | None:
@@ -240,66 +212,6 @@ def not_read(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[
     return {path: file for path, file in known.find(layout, paths).items() if file.cut >= first}
 
 
-def plan_reset(request: Request) -> ResetPlan:
-    """What the next generation would read again, and what of it is gone. Changes nothing.
-
-    Raises TerminalError `nothing-to-reset`, `reset-would-double`.
-    """
-    layout, keyed = request.layout, request.flow_spec.is_keyed
-    live = live_if_told(layout)
-    rows = _rows_of(layout)
-    if rows is None and checkpoint.newest_directory(layout) == 0 and not known.last_cut(layout):
-        raise TerminalError(
-            "nothing-to-reset",
-            tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
-            found="it never drained anything",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
-        )
-    if rows and not keyed:
-        raise _would_double(layout, rows)
-    taken = taken_in(layout)
-    fresh = live is not None and _is_fresh(layout, live)
-    return ResetPlan(
-        pipeline=layout.pipeline,
-        flow=layout.flow,
-        keyed=keyed,
-        previous=live,
-        generation=live if fresh and live is not None else next_number(layout, live),
-        cuts=len({file.cut for file in taken}),
-        files=len(taken),
-        bytes=sum(file.size for file in taken),
-        missing=tuple(file.path for file in taken if intake.pinned([file])),
-        target="absent" if rows is None else "filled" if rows else "empty",
-        holds_previous=any(_knows(layout, number) for number in range(1, (live or next_number(layout, live)) + 1)),
-        damaged=tuple(damage.damaged(layout)),
-    )
-
-
-def reset(request: Request, plan: ResetPlan, *, by: str, accept_missing: bool) -> None:
-    """Make `plan.generation` the live one. Call it under the lease; idempotent, whole or not at all.
-
-    Raises TerminalError `reset-input-gone` unless `accept_missing` or all input is there.
-    """
-    layout = request.layout
-    if plan.missing and not accept_missing:
-        raise input_gone(plan)
-    damage.put_aside(layout, plan.generation)
-    if plan.previous is not None and plan.previous < plan.generation and _readable(layout.table):
-        forget_unfinished(layout, plan.previous)
-    if not plan.holds_previous:  # what took them is gone, and the new generation decides about them again
-        released = quarantine.listed(layout, quarantine.Filter(state="released"))
-        # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
-        ids = [row["quarantine_id"] for row in released if row["origin"] != withdrawn.ORIGIN]
-        quarantine.reopen(layout, ids, by=by, note=_reopened(plan.generation))
-    own = card(layout, plan.generation)
-    previous = own.previous if own else plan.previous
-    fresh = Card(plan.generation, previous, now().isoformat(timespec="seconds"), by, plan.missing)
-    write_json(
-        layout.generation,
-        {"generation": plan.generation, "cards": cards(layout) | {str(plan.generation): asdict(fresh)}},
-    )
-
-
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:
     """Drop what a batch of a generation that ends refused and that was cut short: no later run repeats it."""
     if not tables.exists(layout.quarantine):
@@ -332,52 +244,11 @@ def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[
     )
 
 
-def input_gone(plan: ResetPlan) -> TerminalError:
-    """The error for a reset whose input is not all there any more."""
-    return TerminalError(
-        "reset-input-gone",
-        tried=f"read all {count(plan.files, 'file')} of flow {plan.flow} again",
-        found=f"{count(len(plan.missing), 'file')} gone or changed at the source: {shown(plan.missing)}",
-        next=[
-            "put them back as they were (size and content), then try again",
-            f"draindown reset {plan.pipeline} --flow {plan.flow} --accept-missing --yes   "
-            + ("# their rows stay as they are in the table" if plan.holds_previous else "# their rows will be missing"),
-        ],
-    )
-
-
-def undo(layout: FlowLayout, *, by: str) -> int:
-    """Go back to the generation before the live one, whose checkpoint is still there; returns its number.
-
-    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`.
-    """
-    live = checkpoint.generation(layout)
-    previous = undoable(layout)
-    for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
-        tables.delete(path, f"generation = {live}")
-    quarantine.release_again(layout, by=by, note=_reopened(live))
-    write_json(layout.generation, {"generation": previous, "cards": cards(layout)})
-    return previous
-
-
-def undoable(layout: FlowLayout) -> int:
-    """The generation that an undo would go back to. Raises like `undo`."""
-    live = checkpoint.generation(layout)
-    found = card(layout, live)
-    tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
-    run = f"draindown run {layout.pipeline} --flow {layout.flow}"
-    if found is None or found.previous is None:
-        why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
-        raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
-    # the ledger too: a table that was lost knows no batch any more, and what was withdrawn from it must stay out
-    if _knows(layout, live) or _last_in_ledger(layout) >= live:
-        raise TerminalError(
-            "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
-        )
-    if aside := damage.missed(layout, found.previous):
-        why = f"generation {found.previous} can't go on without {', '.join(aside)}, which was damaged and put aside"
-        raise TerminalError("nothing-to-undo", tried=tried, found=why, next=run)
-    return found.previous
+def gone(missing: Sequence[str], forgotten: int) -> str:
+    """In words, what of the input can't be read again."""
+    lost = [f"{count(len(missing), 'file')} gone or changed at the source: {shown(missing)}"] * bool(missing)
+    lost += [f"no longer in the intake: {count(forgotten, 'file')} that a run has read"] * bool(forgotten)
+    return "; ".join(lost)
 
 
 def shown(paths: Iterable[str]) -> str:
@@ -385,10 +256,6 @@ def shown(paths: Iterable[str]) -> str:
     every = list(paths)
     more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
     return ", ".join(printable(path) for path in every[:_SHOWN]) + more
-
-
-def _reopened(generation: int) -> str:
-    return f"generation {generation}: the table that took these rows is gone"
 
 
 def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
@@ -411,58 +278,36 @@ def live_if_told(layout: FlowLayout) -> int | None:
 
 def next_number(layout: FlowLayout, live: int | None) -> int:
     """A generation that nothing has ever been written under."""
-    begun = [live or 0, checkpoint.newest_directory(layout), _last_in_ledger(layout), *map(int, cards(layout))]
+    begun = [live or 0, checkpoint.newest_directory(layout), newest_in_ledger(layout), *map(int, cards(layout))]
     number = max(begun) + 1
-    while _knows(layout, number):
+    while knows(layout, number):
         number += 1
     return number
 
 
-def _last_in_ledger(layout: FlowLayout) -> int:
-    if not _readable(layout.ledger):
+def newest_in_ledger(layout: FlowLayout) -> int:
+    """The newest generation that the ledger has a batch of; 0 where it has none, or can't be read."""
+    if not readable(layout.ledger):
         return 0
     return int(tables.query(layout.ledger, "select max(generation) as n from t").to_pylist()[0]["n"] or 0)
 
 
-def _is_fresh(layout: FlowLayout, live: int) -> bool:
-    begun = Checkpoint(layout.checkpoint(live)).started or _knows(layout, live)
-    return live > 1 and card(layout, live) is not None and not begun
-
-
-def _knows(layout: FlowLayout, generation: int) -> bool:
+def knows(layout: FlowLayout, generation: int) -> bool:
     """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
-    if not _readable(layout.table):
+    if not readable(layout.table):
         return False
     apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", withdrawn.ORIGIN))
     return any(tables.transaction_version(layout.table, app) is not None for app in apps)
 
 
-def _rows_of(layout: FlowLayout) -> int | None:
-    if not _readable(layout.table):
-        return None
-    return int(tables.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
-
-
 def taken_in(layout: FlowLayout) -> list[Taken]:
     """Every file that the intake has, in the order of its cuts."""
-    if not _readable(layout.intake) or not known.last_cut(layout):
+    if not readable(layout.intake) or not known.last_cut(layout):
         return []
     rows = tables.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
     return [Taken(**row) for row in rows]
 
 
-def _readable(path: str) -> bool:
+def readable(path: str) -> bool:
+    """Whether a table is there, whole."""
     return tables.damage(path) is None and tables.exists(path)
-
-
-def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
-    return TerminalError(
-        "reset-would-double",
-        tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"it appends, and {layout.table} holds {count(rows, 'row')}: reading the input again would append "
-        "each row a second time",
-        next=[
-            "restore the checkpoint from a copy, as a whole",
-            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # reads all input into a fresh table",
-        ],
-    )

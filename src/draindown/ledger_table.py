@@ -149,6 +149,14 @@ def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
     return [row for row in recent(layout, 10_000) if row.run_id == run_id]
 
 
+def files_read(layout: FlowLayout) -> int:
+    """Files that the generation which read most of them has read."""
+    if not tables.exists(layout.ledger):
+        return 0
+    per_generation = "select sum(files) as n from t where origin = 'source' group by generation"
+    return int(tables.query(layout.ledger, f"select max(n) as n from ({per_generation})").to_pylist()[0]["n"] or 0)
+
+
 def _flat(row: BatchRow) -> dict[str, Any]:
     flat = row.as_dict()
     for name in TIMES:

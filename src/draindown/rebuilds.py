@@ -24,7 +24,7 @@ from draindown import checkpoint, generations, intake, known, ledger, ledger_tab
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
 from draindown.files import read_json, write_json
-from draindown.generations import Card, Taken, app_id, card, shown
+from draindown.generations import Card, Taken, app_id, card
 from draindown.layout import FlowLayout
 from draindown.ledger import Swap
 from draindown.report import now
@@ -142,7 +142,7 @@ def plan(request: Request) -> RebuildPlan:
     """
     layout = request.layout
     live, begun = checkpoint.generation(layout), unfinished(layout)
-    taken, before = generations.taken_in(layout), _read_before(layout)
+    taken, before = generations.taken_in(layout), ledger_table.files_read(layout)
     if not taken and not before:
         raise TerminalError(
             "nothing-to-rebuild",
@@ -171,14 +171,6 @@ def plan(request: Request) -> RebuildPlan:
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(_changes(request)) if state != "swapped" else (),
     )
-
-
-def _read_before(layout: FlowLayout) -> int:
-    """Files that the generation which read most of them has read."""
-    if not tables.exists(layout.ledger):
-        return 0
-    per_generation = "select sum(files) as n from t where origin = 'source' group by generation"
-    return int(tables.query(layout.ledger, f"select max(n) as n from ({per_generation})").to_pylist()[0]["n"] or 0)
 
 
 def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
@@ -253,12 +245,10 @@ def _changes(request: Request) -> list[str]:
 
 def input_gone(found: RebuildPlan) -> TerminalError:
     """The error for a rebuild whose input is not all there any more."""
-    what = [f"{count(len(found.missing), 'file')} gone or changed at the source: {shown(found.missing)}"]
-    forgotten = f"{count(found.forgotten, 'file')} that were read once are not in the intake"
     return TerminalError(
         "rebuild-input-gone",
         tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
-        found="; ".join(what * bool(found.missing) + [forgotten] * bool(found.forgotten)),
+        found=generations.gone(found.missing, found.forgotten),
         next=[
             "put them back as they were (size and content), then try again",
             f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "

@@ -14,7 +14,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, generations, quarantine, replays
+from draindown import checkpoint, quarantine, replays, resets
 from draindown.audit import audit
 from draindown.doctor import examine
 from draindown.errors import TerminalError
@@ -68,11 +68,11 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
     return replay_input.replay(request, spark, progress=lambda line: None, reached=reached)
 
 
-def reset(landing: Landing, *, accept_missing: bool = False) -> generations.ResetPlan:
+def reset(landing: Landing, *, accept_missing: bool = False, table_aside: bool = False) -> resets.ResetPlan:
     request = landing.request("reset")
     with Lease(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
-        plan = generations.plan_reset(request)
-        generations.reset(request, plan, by="me", accept_missing=accept_missing)
+        plan = resets.plan(request, table_aside=table_aside)
+        resets.begin(request, plan, by="me", accept_missing=accept_missing)
     return plan
 
 
@@ -169,7 +169,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     with pytest.raises(Injected):
         loose.drain(spark, fault="quarantined")
     with Lease(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert generations.undo(loose.layout, by="me") == 1
+        assert resets.undo(loose.layout, by="me") == 1
     assert (checkpoint.generation(loose.layout), refusals(loose)) == (1, refused)
     healthy(loose)
 
@@ -182,7 +182,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     assert [row["files"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
     healthy(loose)
     with pytest.raises(TerminalError) as caught:
-        generations.undoable(loose.layout)
+        resets.undoable(loose.layout)
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
     assert replays.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
@@ -198,7 +198,7 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     replay_rows(loose.request("rows", quarantine_ids=ids), spark)
     more = content(loose)
     assert more.total() == right.total() + 2
-    for ask in (lambda: generations.plan_reset(loose.request()), lambda: replays.find(loose.request(replay=ALWAYS))):
+    for ask in (lambda: resets.plan(loose.request()), lambda: replays.find(loose.request(replay=ALWAYS))):
         with pytest.raises(TerminalError) as caught:
             ask()
         assert caught.value.code in ("reset-would-double", "replay-would-double")
@@ -214,6 +214,22 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     drain(loose.request("loose"), spark, progress=lambda line: None)
     assert (content(loose), quarantine.counts(loose.layout).released) == (more, 2)
     found = audit(loose.spec, "f", root=loose.home)
+    assert found.clean, str(found)
+
+
+def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(tmp_path, target=APPEND)
+    for number in range(2):
+        landing.deliver(json.dumps({"id": str(number), "seq": 1}), "torn {")
+        landing.drain(spark)
+    right = content(landing)
+    newest = max(Path(landing.layout.quarantine, "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+    reset(landing, table_aside=True)
+    landing.drain(spark)
+    assert content(landing) == right
+    assert quarantine.counts(landing.layout).open == 2
+    found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
 
 

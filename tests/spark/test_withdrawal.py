@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, gate, generations, ledger_table, quarantine, tables, withdrawn
+from draindown import checkpoint, gate, ledger_table, quarantine, resets, tables, withdrawn
 from draindown.audit import audit
 from draindown.cli import main, running
 from draindown.doctor import examine
@@ -131,8 +131,8 @@ class Gated(Landing):
 
     def reset(self) -> None:
         with Lease(self.layout, LeaseSpec(), owner="me", run_id="reset"):
-            plan = generations.plan_reset(self.request())
-            generations.reset(self.request(), plan, by="me", accept_missing=False)
+            plan = resets.plan(self.request())
+            resets.begin(self.request(), plan, by="me", accept_missing=False)
 
 
 def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def _generations_come_and_go(
 ) -> None:
     flow.reset()
     with Lease(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert generations.undo(flow.layout, by="me") == 1
+        assert resets.undo(flow.layout, by="me") == 1
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right()
     flow.reset()

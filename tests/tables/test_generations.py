@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, generations, known, parked, replays, tables, withdrawn
+from draindown import backlog, checkpoint, generations, known, ledger_table, parked, replays, resets, tables, withdrawn
 from draindown.doctor import examine
 from draindown.errors import TerminalError
 from draindown.files import write_json
@@ -27,9 +27,9 @@ from tests.flowfiles import checkpoint as write_checkpoint
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
 
 
-def reset(asked: Request, *, accept_missing: bool = False) -> generations.ResetPlan:
-    plan = generations.plan_reset(asked)
-    generations.reset(asked, plan, by="me", accept_missing=accept_missing)
+def reset(asked: Request, *, accept_missing: bool = False, table_aside: bool = False) -> resets.ResetPlan:
+    plan = resets.plan(asked, table_aside=table_aside)
+    resets.begin(asked, plan, by="me", accept_missing=accept_missing)
     return plan
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     newest = parked.latest(asked.layout)[str(lost)]
     assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
     assert (take_in(asked, heap_bytes=1024**3, now=AT).parked, generations.resume(asked.layout)) == (0, 1)
-    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
     assert code_of(lambda: give_up(asked.layout, [str(lost), read], by="me", note="", at=AT)) == "not-parked"
     commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
@@ -200,13 +200,13 @@ def test_reset_and_undo(tmp_path: Path) -> None:
     assert checkpoint.generation(asked.layout) == 2
     assert backlog.backlog(asked, AT).files == 2
     assert reset(asked).generation == 2
-    assert generations.undo(asked.layout, by="me") == 1
+    assert resets.undo(asked.layout, by="me") == 1
     assert checkpoint.generation(asked.layout) == 1
     assert reset(asked).generation == 3  # never the same again
     write_checkpoint(asked, 3, offsets=1, commits=0)
-    assert generations.undoable(asked.layout) == 1
+    assert resets.undoable(asked.layout) == 1
     commit(asked, 0, generation=3)
-    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "generation-has-batches"
     assert reset(asked).generation == 4
 
 
@@ -224,7 +224,7 @@ def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: 
     path = _torn(asked)
     assert reset(asked).damaged == (path,)
     with pytest.raises(TerminalError) as caught:
-        generations.undo(asked.layout, by="me")
+        resets.undo(asked.layout, by="me")
     assert (caught.value.code, path in caught.value.found) == ("nothing-to-undo", True)
     assert generations.resume(asked.layout) == 2
 
@@ -235,7 +235,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     asked = drained(tmp_path)
     path = _torn(asked)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
+        full.setattr(resets, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
     assert (checkpoint.generation(asked.layout), tables.exists(path)) == (1, False)
     for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
@@ -293,7 +293,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
-    assert code_of(lambda: generations.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: resets.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"generation": "x"}', None])
@@ -308,13 +308,13 @@ def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: s
     plan = reset(asked)
     assert (plan.previous, plan.generation) == (None, 3)
     assert checkpoint.generation(asked.layout) == 3
-    assert code_of(lambda: generations.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
 
 
 def test_a_new_generation_is_one_the_table_never_saw(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     commit(asked, 0, generation=2, recorded=False)  # all but the table forgot it
-    assert generations.plan_reset(asked).generation == 3
+    assert resets.plan(asked).generation == 3
 
 
 def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> None:
@@ -334,13 +334,53 @@ def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> No
 
 def test_an_append_table_with_rows_is_not_reset(tmp_path: Path) -> None:
     asked = drained(tmp_path, keyed=False)
-    assert code_of(lambda: generations.plan_reset(asked)) == "reset-would-double"
+    assert code_of(lambda: resets.plan(asked)) == "reset-would-double"
     shutil.rmtree(asked.layout.table)
-    assert generations.plan_reset(asked).target == "absent"
+    assert resets.plan(asked).target == "absent"
+
+
+def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_it(tmp_path: Path) -> None:
+    asked = drained(tmp_path, keyed=False)
+    path = _torn(asked)
+    for refused in (reset, lambda asked: replays.settle(asked.layout, by="me")):
+        with pytest.raises(TerminalError) as caught:
+            refused(asked)
+        assert [line for line in caught.value.next if line.startswith("draindown reset p --flow f ")]
+    with pytest.raises(TerminalError) as caught:
+        reset(asked)
+    assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside ")
+    plan = reset(asked, table_aside=True)
+    assert (plan.damaged, plan.target, plan.holds_previous) == ((path,), "absent", False)
+    assert generations.resume(asked.layout) == 2
+
+
+def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
+    asked = drained(tmp_path, keyed=False)
+    commit(asked, 2, recorded=False)  # a crash came before the ledger
+    plan = reset(asked, table_aside=True)
+    assert (plan.damaged, plan.target, plan.holds_previous) == ((), "absent", False)
+    assert not tables.exists(asked.layout.table)
+    (aside,) = Path(asked.layout.aside(2)).glob("*/*")
+    assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
+    assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
+    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert generations.resume(asked.layout) == 2
+
+
+def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    shutil.rmtree(asked.layout.intake)
+    assert resets.plan(asked).forgotten == 0  # their rows stay
+    with pytest.raises(TerminalError) as caught:
+        reset(asked, table_aside=True)
+    assert (caught.value.code, "2 files that a run has read" in caught.value.found) == ("reset-input-gone", True)
+    assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside --accept-missing --yes ")
+    assert tables.exists(asked.layout.table)
+    assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
 
 def test_a_flow_that_never_ran_has_nothing_to_reset(tmp_path: Path) -> None:
-    assert code_of(lambda: generations.plan_reset(request(tmp_path))) == "nothing-to-reset"
+    assert code_of(lambda: resets.plan(request(tmp_path))) == "nothing-to-reset"
 
 
 def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, gate, generations, known, ledger_table, quarantine, rebuilds, tables
+from draindown import backlog, checkpoint, gate, generations, known, ledger_table, quarantine, rebuilds, resets, tables
 from draindown.audit import audit
 from draindown.cli import main
 from draindown.doctor import examine
@@ -116,7 +116,7 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     flow = asked.flow_spec.model_copy(update={"rules": {"sane": "n > 0"}})
     other = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
     assert code_of(lambda: rebuilds.plan(other)) == "rebuild-other-contract"
-    generations.reset(asked, generations.plan_reset(asked), by="me", accept_missing=False)
+    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
     assert checkpoint.generation(asked.layout) == 3
     assert code_of(lambda: begin(asked)) == "rebuild-overtaken"
     assert "rebuild-overtaken" in codes(asked, "wrong")
@@ -245,7 +245,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     left = {str(path.relative_to(staged.layout.staging)) for path in Path(staged.layout.staging).rglob("*")}
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
-    assert code_of(lambda: generations.undo(layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: resets.undo(layout, by="me")) == "generation-has-batches"
 
 
 def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:

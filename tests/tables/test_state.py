@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from draindown import evidence, gate, generations, pending, rebuilds, replays
+from draindown import evidence, gate, generations, pending, rebuilds, replays, resets
 from draindown.cli import main
 from draindown.doctor import examine
 from draindown.errors import TerminalError
@@ -159,7 +159,7 @@ def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_
     assert rebuilds.unfinished(asked.layout) is None  # what is left of it is its log
     begun = begin(asked)
     assert begun.generation == 3
-    generations.reset(asked, generations.plan_reset(asked), by="me", accept_missing=False)
+    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
     write_checkpoint(asked, 4, offsets=1, commits=1)
     tear(asked.layout.rebuild)
     found = rebuilds.unfinished(asked.layout)

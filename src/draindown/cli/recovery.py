@@ -25,10 +25,10 @@ from draindown.output import Output
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from draindown.generations import ResetPlan
     from draindown.rebuilds import RebuildPlan
     from draindown.replays import Replay
     from draindown.request import Request
+    from draindown.resets import ResetPlan
 
 _AcceptMissing = Annotated[
     bool, typer.Option("--accept-missing", help="Begin although some input is gone or changed; it is left out.")
@@ -58,50 +58,56 @@ def reset(
     pipeline: PipelineName,
     flow: OneFlow = None,
     accept_missing: _AcceptMissing = False,
+    table_aside: Annotated[
+        bool,
+        typer.Option("--table-aside", help="Put the table aside too: it is gone until the next run fills it anew."),
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Go back, while the new generation has no batch yet.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
-    from draindown import generations, rebuilds
+    from draindown import rebuilds, resets
     from draindown.lease import Lease
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
     if undo:
+        if table_aside:
+            raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
         _undo(request, yes, out)
         return
-    plan = generations.plan_reset(request)
+    plan = resets.plan(request, table_aside=table_aside)
     out.note(_plan_text(plan))
-    if plan.missing and not accept_missing:
-        raise generations.input_gone(plan)
+    if (plan.missing or plan.forgotten) and not accept_missing:
+        raise resets.input_gone(plan)
     refuse_without(yes)
     with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
         rebuilds.finish(request.layout, by=person(), reached=lease.guard())
-        plan = generations.plan_reset(request)
+        plan = resets.plan(request, table_aside=table_aside)
         lease.check()
-        generations.reset(request, plan, by=person(), accept_missing=accept_missing)
+        resets.begin(request, plan, by=person(), accept_missing=accept_missing)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
 
 
 def _undo(request: Request, yes: bool, out: Output) -> None:
-    from draindown import checkpoint, generations, rebuilds
+    from draindown import checkpoint, rebuilds, resets
     from draindown.lease import Lease
 
-    live, previous = checkpoint.generation(request.layout), generations.undoable(request.layout)
+    live, previous = checkpoint.generation(request.layout), resets.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
     with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
         rebuilds.finish(request.layout, by=person(), reached=lease.guard())
         lease.check()
-        previous = generations.undo(request.layout, by=person())
+        previous = resets.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
 
 
 def _plan_text(plan: ResetPlan) -> str:
-    from draindown.generations import shown
+    from draindown.generations import gone
     from draindown.wording import count, size
 
     before = "can't be told" if plan.previous is None else plan.previous
@@ -112,10 +118,12 @@ def _plan_text(plan: ResetPlan) -> str:
         if plan.cuts
         else "  read again   whatever is at the source: the intake is empty or gone",
         *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
-        f"  gone         {count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}",
+        *["  put aside    the table, as asked: its readers find none until the next run has filled it anew"]
+        * plan.table_aside,
+        f"  gone         {gone(plan.missing, plan.forgotten) or 'nothing'}",
         f"  the table    {_meaning(plan)}",
         "  final        no --undo: what is put aside is missing before it"
-        if plan.damaged
+        if plan.damaged or plan.table_aside
         else f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
     ]
     return "\n".join(lines)
@@ -207,21 +215,19 @@ def _abort(request: Request, yes: bool, out: Output) -> None:
 
 
 def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
-    from draindown.generations import shown
+    from draindown.generations import gone
     from draindown.wording import count, size
 
     head = f"rebuild {plan.pipeline}/{plan.flow}: generation {plan.previous} -> {plan.generation}"
     if plan.state == "swapped":
         return f"{head}\n  it is in the table's place; a crash came before what follows, which is done now"
     what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
-    forgotten = f"; {count(plan.forgotten, 'file')} once read and not in the intake" if plan.forgotten else ""
-    gone = f"{count(len(plan.missing), 'file')}{': ' + shown(plan.missing) if plan.missing else ''}"
     target, table = request.flow_spec.target, size(plan.table_bytes)
     rows = f"one per {', '.join(target.keys)}, by {', '.join(target.sequence_by)}" if plan.keyed else "all are appended"
     lines = [
         f"{head}{' (begun before, goes on)' if plan.state == 'begun' else ''}",
         f"  read again   {what}",
-        f"  gone         {gone}{forgotten}",
+        f"  gone         {gone(plan.missing, plan.forgotten) or 'nothing'}",
         f"  rows         {rows}; the fresh table has what the input gives, nothing else",
         f"  changes      {'; '.join(plan.changes) or 'none in columns or partitions'}",
         f"  disk         twice the table more ({table} now), once until VACUUM; {size(plan.free_bytes)} are free",
