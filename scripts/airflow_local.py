@@ -87,7 +87,7 @@ def up() -> None:
     url, dags = settings["AIRFLOW__API__BASE_URL"], settings["AIRFLOW__CORE__DAGS_FOLDER"]
     _refuse_no_project(Path(dags))
     if _running() is None:
-        _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]))
+        _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]), settings["DRAINDOWN_ROOT"])
         _start(settings)
         _served().write_text(dags)
     _refuse_another_project(dags)
@@ -164,7 +164,8 @@ def serve() -> None:
         while all(part.poll() is None for part in parts.values()):
             time.sleep(0.5)
         ended = {name: part.returncode for name, part in parts.items() if part.returncode is not None}
-        raise TerminalError("airflow-ended", tried="run Airflow", found=f"ended by itself: {ended}", next="make up")
+        again = _make_up(os.environ.get("DRAINDOWN_ROOT", str(ROOT)))
+        raise TerminalError("airflow-ended", tried="run Airflow", found=f"ended by itself: {ended}", next=again)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -201,7 +202,7 @@ def healthy(url: str) -> bool:
     return all((parts.get(name) or {}).get("status") == "healthy" for name in ("metadatabase", "scheduler"))
 
 
-def _refuse_busy_port(port: int) -> None:
+def _refuse_busy_port(port: int, project: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -211,8 +212,13 @@ def _refuse_busy_port(port: int) -> None:
                 "port-busy",
                 tried=f"start Airflow on port {port}",
                 found=f"{error.strerror}: another program listens there",
-                next=f"{PORT_VARIABLE}={port + 1} make up",
+                next=f"{PORT_VARIABLE}={port + 1} {_make_up(project)}",
             ) from error
+
+
+def _make_up(project: str) -> str:
+    """What a person types to have Airflow show this project."""
+    return "make up" + ("" if project == str(ROOT) else f" PROJECT={shlex.quote(project)}")
 
 
 def _running() -> int | None:

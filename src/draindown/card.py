@@ -14,6 +14,7 @@ from draindown.wording import age, columns, count, printable, size
 
 WIDTH = 100
 _LABEL = 9
+_STEPS = ("plan", "drain", "check", "compact")
 _MOST_FINDINGS = 2
 _MOST_EXPECTATIONS = 3
 _MOST_COMMANDS = 2
@@ -32,9 +33,13 @@ def card(reports: Sequence[StepReport]) -> str:
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
-    """Without what earlier attempts left: of a run that was cleared, and planned again."""
-    planned = next((s.started_at for s in steps if s.plan), None)
-    return [s for s in steps if planned is None or s.plan or s.finished_at >= planned]
+    """Without what earlier attempts left, of a run that was cleared: what ended before a step began that it follows."""
+    order = {step: at for at, step in enumerate(_STEPS)}
+    return [
+        s
+        for s in steps
+        if not any(order[before.step] < order[s.step] and before.started_at > s.finished_at for before in steps)
+    ]
 
 
 def verdict(steps: Sequence[StepReport]) -> str:

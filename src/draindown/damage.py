@@ -5,6 +5,7 @@ An empty commit reads as one that did nothing: intake, tombstones and quarantine
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from draindown import checkpoint, tables
@@ -73,13 +74,26 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
             "reset-unfinished",
             tried=f"go on with generation {live} of flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"a reset that did not end put aside what it worked with: {', '.join(gone)}",
-            next=f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            next=[
+                f"draindown reset {layout.pipeline} --flow {layout.flow}",
+                f"or restore {' and '.join(gone)} from a copy, as a whole",
+            ],
         )
 
 
 def missed(layout: FlowLayout, generation: int) -> list[str]:
-    """The tables that a generation worked with and that a reset put aside for a later one."""
-    return [path for path in _tables(layout) if put_aside_last(layout, path) > generation]
+    """The tables that a generation worked with, that a reset put aside for a later one, and that nobody put back."""
+    aside = {path: put_aside_last(layout, path) for path in _tables(layout)}
+    return [path for path, began in aside.items() if began > generation and not _is_back(layout, began, path)]
+
+
+def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
+    """Whether a copy of the table that was put aside is in its place again: by its id, as far as that can be told."""
+    if tables.damage(path) or not tables.exists(path):
+        return False
+    with suppress(Exception):  # deltalake raises what it likes for a torn log; its oldest version may tell even so
+        return tables.table_id(path) == tables.table_id(str(_aside(layout, generation, path)), version=0)
+    return False
 
 
 def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> list[str]:

@@ -187,7 +187,8 @@ def _generation(desk: _Desk) -> None:
 
 
 def _logs(desk: _Desk) -> None:
-    if gone := damage.missed(desk.layout, desk.generation):
+    told = generations.live_if_told(desk.layout)
+    if gone := damage.missed(desk.layout, told) if told is not None else []:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
     for path, words in damage.damaged(desk.layout).items():
@@ -391,6 +392,9 @@ def _published(desk: _Desk) -> None:
     elif pointer.version > state.version:
         text = f"version {pointer.version} is published, the table ends at version {state.version}"
         desk.wrong("published-ahead", "published", text, desk.command("reset"))
+    elif state.published is None:
+        text = f"version {pointer.version} was published, the table has another commit of that number, not judged: "
+        desk.wrong("published-other-commit", "published", text + "it was put back from a copy", run)
     else:
         if state.pending:
             text = f"version {pointer.version} is published, version {state.version} is not judged or was refused"
@@ -406,7 +410,7 @@ def _published_files(desk: _Desk, version: int, run: str) -> None:
         missing, text = ["the log"], f"published version {version} can't be read: {str(error)[:200]}"
     if missing:
         desk.wrong(
-            "published-files-gone", "published", text, f"{run}   (a check that passes publishes the newest version)"
+            "published-files-gone", "published", text, f"{run}   # a check that passes publishes the newest version"
         )
 
 

@@ -61,6 +61,14 @@ def _rebuild(kind: type[DraindownError], fields: dict[str, object]) -> Draindown
     return kind(**fields)  # type: ignore[arg-type]
 
 
+def said(error: BaseException) -> str:
+    """What an error says of itself; nothing where not even that can be had, as of one in a JVM that is gone."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever asking raises: the error itself is what matters
+        return ""
+
+
 class GateFailed(DraindownError):
     """The gate judged the unpublished rows and refused them; no retry helps until they change."""
 

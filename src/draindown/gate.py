@@ -120,11 +120,24 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
     with _one_at_a_time(layout.published):  # a check holds no lease: two of them may end at once
         newest = published(layout)
         later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
-        # beyond the table's own end a pointer names nothing: the table was put back from a copy
-        if newest is not None and later and DeltaTable(layout.table).version() >= newest.version:
+        if newest is not None and later and _names_a_commit(layout, newest):
             return newest
         write_json(layout.published, pointer.model_dump(mode="json"))
     return pointer
+
+
+def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
+    """Whether the table still has the version that was published: one put back from a copy ends before it, or has
+    another commit of that number.
+    """
+    table = DeltaTable(layout.table)
+    after = table.version() - pointer.version
+    return after >= 0 and not _is_another(pointer, table.history(after + 1))
+
+
+def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
+    own = [commit.get("timestamp") for commit in commits if commit["version"] == pointer.version]
+    return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
 
 
 def _one_at_a_time(path: str) -> FileLock:
@@ -142,8 +155,7 @@ def unpublished(layout: FlowLayout) -> Unpublished | None:
     found = Unpublished(version, str(table.metadata().id), next((c.get("timestamp") for c in commits), None))
     if pointer is None or pointer.table_id != found.table_id or pointer.version > version:
         return found
-    own = [commit for commit in commits if commit["version"] == pointer.version]
-    if pointer.committed_ms is not None and any(commit.get("timestamp") != pointer.committed_ms for commit in own):
+    if _is_another(pointer, commits):
         return found
     later = [commit for commit in commits if commit["version"] > pointer.version]
     return _since(found, pointer, later, complete=len(later) == between)

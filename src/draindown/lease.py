@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 
 from draindown import fence
 from draindown.epochs import Epochs, Heart
-from draindown.errors import DraindownError, TransientError
+from draindown.errors import DraindownError, TransientError, said
 from draindown.files import read_json, write_json
 from draindown.layout import FlowLayout
 from draindown.report import make_home
@@ -342,7 +342,7 @@ def _state(path: str) -> os.stat_result | None:
 
 def _overtaken(error: BaseException | None) -> str | None:
     """Where the table's log says what the lease does not know yet: someone else wrote in this flow's name."""
-    if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {error}" for mark in _OVERTAKEN):
+    if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {said(error)}" for mark in _OVERTAKEN):
         return "another driver wrote to the table in this flow's name first"
     return None
 

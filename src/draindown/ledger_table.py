@@ -144,6 +144,15 @@ def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[
     return None if last is None else int(last)
 
 
+def has(layout: FlowLayout, generation: int, origin: str, batch: int) -> bool:
+    """Whether a batch is in the ledger. Replays of input, which it calls all `replay`, share their numbers."""
+    if not tables.exists(layout.ledger):
+        return False
+    kind = tables.literal(origin.partition(":")[0])
+    where = f"generation = {int(generation)} and origin = {kind} and batch = {int(batch)}"
+    return bool(tables.query(layout.ledger, f"select 1 from t where {where} limit 1").num_rows)
+
+
 def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
     """The ledger rows of one run, oldest first."""
     return [row for row in recent(layout, 10_000) if row.run_id == run_id]

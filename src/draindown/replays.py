@@ -18,13 +18,13 @@ from typing import Any
 from draindown import (
     checkpoint,
     damage,
-    generations,
     intake,
     known,
     ledger_table,
     pending,
     quarantine,
     tables,
+    tombstones,
     withdrawn,
 )
 from draindown.checkpoint import Checkpoint
@@ -121,11 +121,15 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
     """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
+    return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
+
+
+def _names(layout: FlowLayout) -> list[str]:
+    """The ids of all replays that were ever begun."""
     home = Path(layout.replays)
     # one that was moved aside as damaged may have a driver yet
     files = [*home.glob("*.json"), *home.glob("*.json.damaged")] if home.is_dir() else []
-    names = sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
-    return [(f"replay:{name}", _generation_of(layout, name)) for name in names]
+    return sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
 
 
 def _generation_of(layout: FlowLayout, identity: str) -> int | None:
@@ -146,17 +150,24 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
 
 
 def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
-    """Put right what a crash left in the quarantine; returns how many rows were released.
+    """Put right what a crash left beside the target; returns how many rows were released.
 
-    Records as released what a batch applied of rows that were refused before, also one that died before it could, and
-    removes rows of a withdrawal that never left the target, and deletes that a replay remembered and never made. Call
-    it under the lease, before the next such batch and before anybody decides about rows. `reached` is told looked,
-    cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
+    Removes rows of a withdrawal that never left the target, and deletes that were remembered and never made; releases
+    what `release_applied` does. Call it under the lease, before a run and before anybody decides about rows. `reached`
+    is told looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
     """
     damage.refuse(layout)
     withdrawn.clean(layout, reached=reached)
-    _forget_deletes(layout)
+    tombstones.forget(layout, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
+    return release_applied(layout, by=by, reached=reached)
+
+
+def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+    """Record as released what the newest batch that read refused rows again applied of them; returns how many.
+
+    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
+    """
     waiting = pending.pending(layout)
     if waiting is None or not waiting.is_applied(layout):
         return 0
@@ -167,27 +178,6 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
     pending.forget(layout, waiting)
     return settled
-
-
-def _forget_deletes(layout: FlowLayout) -> None:
-    """Remove tombstones of replays that died before their MERGE: nothing repeats those that nobody goes on with, and
-    older rows would be kept out by deletes that are in no ledger. One that is gone on with writes them again.
-    """
-    if not tables.exists(layout.tombstones):
-        return
-    live = checkpoint.generation(layout)
-    every = [(number, "quarantine") for number in range(1, live + 1)]
-    every += [(number, origin) for origin, number in begun(layout) if number is not None]
-    wrote = tables.transaction_versions(
-        layout.tombstones, [app_id(layout, number, "tombstones", origin) for number, origin in every]
-    )
-    for (number, origin), newest in zip(every, wrote, strict=True):
-        if newest is None or tables.transaction_version(layout.table, app_id(layout, number, "rows")) is None:
-            continue  # a table that was lost can't tell what it took
-        done = generations.last_batch(layout, number, origin)
-        if done is None or done < newest:
-            mine = f"generation = {number} and origin = {tables.literal(origin)}"
-            tables.delete_any(layout.tombstones, f"{mine} and batch > {-1 if done is None else done}")
 
 
 def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:

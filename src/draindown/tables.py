@@ -61,9 +61,9 @@ def version(path: str) -> int:
     return _open(path).version()
 
 
-def table_id(path: str) -> str:
+def table_id(path: str, version: int | None = None) -> str:
     """The id the table got when it was made: another table at the same path has another."""
-    return str(_open(path).metadata().id)
+    return str(_open(path, version).metadata().id)
 
 
 def partition_columns(path: str) -> list[str]:
@@ -140,8 +140,8 @@ def transaction_version(path: str, app: str) -> int | None:
 
 def transaction_versions(path: str, apps: Iterable[str]) -> list[int | None]:
     """The same of several apps, in their order. The log is read once."""
-    table = _open(path)
-    return [_transaction(table, app) for app in apps]
+    table = _open(path) if exists(path) else None
+    return [None if table is None else _transaction(table, app) for app in apps]
 
 
 def _transaction(table: DeltaTable, app: str) -> int | None:

@@ -69,10 +69,12 @@ def next_batch(layout: FlowLayout, generation: int) -> int:
 
 def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
     """Whether the target took the batch, or nothing is left that could say so: both tables were lost."""
-    newest = tables.transaction_version(layout.table, app_id(layout, name[0], "rows", ORIGIN))
-    if newest is None:
+    of_gate, of_source = tables.transaction_versions(
+        layout.table, [app_id(layout, name[0], "rows", origin) for origin in (ORIGIN, "source")]
+    )
+    if of_gate is None and of_source is None:
         return damage.put_aside_last(layout, layout.ledger) > name[0]
-    return newest >= name[1]
+    return of_gate is not None and of_gate >= name[1]
 
 
 def _names(path: str) -> set[Name]:

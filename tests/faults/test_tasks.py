@@ -113,6 +113,34 @@ def test_exhausted_heap_is_named(tmp_path: Path) -> None:
     assert "DRAINDOWN_DRIVER_MEMORY=4096m" in report.error["next"][0]
 
 
+def test_a_full_heap_is_named_although_tidying_up_failed_after_it(tmp_path: Path) -> None:
+    def work(stop: object) -> StepReport:
+        try:
+            raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
+        finally:
+            raise ValueError("could not unpersist")
+
+    report, code = attempt(Landing(tmp_path).request(), work)
+    assert report.error
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "out-of-memory")
+
+
+class _Mute(Exception):
+    """As py4j's are once the JVM is gone that would say what happened."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def test_an_error_that_can_say_nothing_leaves_a_report(tmp_path: Path) -> None:
+    def work(stop: object) -> StepReport:
+        raise _Mute
+
+    report, code = attempt(Landing(tmp_path).request(), work)
+    assert report.error
+    assert (code, report.error["code"], report.error["found"]) == (Exit.CRASH, "crash", "_Mute: ")
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_too_little_memory_is_red_and_more_is_right(tmp_path: Path, spark: SparkSession) -> None:

@@ -237,16 +237,17 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_p
     landing.deliver(_line("a", 1))
     landing.drain(spark)
     landing.deliver(_line("b", 1), _line("c", 1))
-    merge = target.merge
+    merge, inserting = target.merge, []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
+        inserting.append(more["inserts_only"])
         rows = spark.read.format("delta").load(writer.layout.table).withColumn("id", F.lit("b"))
         rows.write.format("delta").mode("append").save(writer.layout.table)
         merge(writer, fated, *rest, **more)
 
     with mock.patch.object(target, "merge", merged), pytest.raises(TerminalError) as caught:
         landing.drain(spark)
-    assert caught.value.code == "ledger-does-not-add-up"
+    assert (caught.value.code, inserting) == ("ledger-does-not-add-up", [True])
     assert sorted(row["id"] for row in landing.rows("id")) == ["a", "b", "c"]
 
 

@@ -265,6 +265,21 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
     healthy(loose)
 
 
+def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
+    wrong = Landing(tmp_path)
+    wrong.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}))
+    with pytest.raises(Injected):
+        wrong.drain(spark, fault="remembered")
+    assert [row["id"] for row in wrong.tombstones()] == ["k"]
+    keeping = {name: value for name, value in KEYED.items() if name != "apply_as_deletes"}
+    right = Landing(tmp_path, target=keeping)
+    reset(right)
+    right.drain(spark)
+    assert [row["id"] for row in right.rows("id")] == ["k"]
+    assert right.tombstones() == []
+    healthy(right)
+
+
 @pytest.mark.parametrize("given_up", [True, False])
 def test_a_delete_that_a_replay_remembered_and_never_made_keeps_nothing_out(
     spark: SparkSession, tmp_path: Path, given_up: bool

@@ -32,10 +32,10 @@ def codes(health: Health, level: str | None = None) -> set[str]:
     return {symptom.code for symptom in health.symptoms if level in (None, symptom.level)}
 
 
-def publish(asked: Request, version: int, *, table_id: str | None = None) -> None:
+def publish(asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None) -> None:
     path = asked.layout.table
     facts = {"version": version, "table_id": table_id or tables.table_id(path), "rows": 1, "changed_at": AT}
-    gate.publish(asked.layout, gate.Published(**facts, at=AT, run_id="r"))
+    gate.publish(asked.layout, gate.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
 
 
 def log(table: str, version: int) -> Path:
@@ -100,6 +100,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
     "no quarantine": (_refused_without_quarantine, "quarantine-missing"),
     "published beyond": (lambda a: publish(a, 9), "published-ahead"),
     "published another": (lambda a: publish(a, 1, table_id="other"), "published-other-table"),
+    "published then": (lambda a: publish(a, 1, committed_ms=1), "published-other-commit"),
     "published vacuumed": (_vacuum_published, "published-files-gone"),
 }
 

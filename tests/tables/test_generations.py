@@ -242,10 +242,54 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
         with pytest.raises(TerminalError) as caught:
             act()
         assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
-        assert list(caught.value.next) == ["draindown reset p --flow f"]
+        assert caught.value.next[0] == "draindown reset p --flow f"
     assert [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"] == ["reset-unfinished"]
     assert reset(asked).generation == 2
     assert generations.resume(asked.layout) == 2
+
+
+def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No reset would end where the table appends and holds rows again."""
+    asked, copy = drained(tmp_path, keyed=False), tmp_path / "copy"
+    shutil.copytree(asked.layout.table, copy)
+    _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
+    with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
+        full.setattr(resets, "write_json", mock.Mock(side_effect=OSError("no space")))
+        reset(asked)
+    assert code_of(lambda: generations.resume(asked.layout)) == "reset-unfinished"
+    shutil.copytree(copy, asked.layout.table)
+    assert generations.resume(asked.layout) == 1
+    assert not [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"]
+
+
+def test_another_table_in_the_place_of_one_put_aside_does_not_count(tmp_path: Path) -> None:
+    """As where the file that names the generation was put back from before the reset."""
+    asked = drained(tmp_path)
+    path = _torn(asked)
+    reset(asked)
+    tables.append(path, pa.table({"generation": [2]}))
+    assert generations.resume(asked.layout) == 2
+    write_json(asked.layout.generation, {"generation": 1, "cards": {}})
+    assert code_of(lambda: generations.resume(asked.layout)) == "reset-unfinished"
+
+
+def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _torn(asked)
+    reset(asked)
+    write_checkpoint(asked, 2, offsets=0, commits=0)
+    write_json(asked.layout.generation, {})
+    assert {one.code for one in examine(asked.layout).symptoms if one.level == "wrong"} == {"generation-damaged"}
+
+
+def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _refused(asked, 0, origin="gate")
+    _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
+    assert reset(asked).damaged == (asked.layout.ledger,)
+    assert withdrawn.unfinished(asked.layout) == [(1, 0)]
 
 
 def _refused(asked: Request, batch: int, origin: str = "source", run_id: str = "r") -> None:

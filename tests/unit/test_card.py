@@ -143,6 +143,16 @@ def test_what_an_earlier_attempt_of_a_cleared_run_left_is_not_told() -> None:
     assert verdict([planned, again]).startswith("OK")
 
 
+def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
+    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": []}
+    judged = checked(failing(), published=None).model_copy(update={"outcome": "failed", "error": error})
+    planned = step("plan", plan=WANTED)
+    assert verdict([planned, drained(), judged]).startswith("FAILED")
+    later = judged.finished_at + timedelta(seconds=1)
+    again = drained().model_copy(update={"started_at": later, "finished_at": later})
+    assert verdict([planned, again, judged]).startswith("OK")
+
+
 def test_a_check_without_a_report_is_named() -> None:
     assert "-> 998,001 applied; not checked  in" in verdict([step("plan", plan=WANTED), drained()])
     idle = step("plan", plan=WANTED.model_copy(update={"drain": False, "compact": False}))

@@ -85,6 +85,19 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
         assert (put_back.published, put_back.since, put_back.pending) == (None, None, True)
 
 
+def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(layout: FlowLayout) -> None:
+    for batch in (0, 1):
+        write(layout, batch=batch)
+    gate.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": 1}))
+    judged = pointer(layout, 0)
+    write(layout, batch=2)
+    assert gate.publish(layout, judged) == judged == gate.published(layout)
+    state = gate.unpublished(layout)
+    assert state is not None
+    later = pointer(layout, 2).model_copy(update={"committed_ms": state.committed_ms})
+    assert gate.publish(layout, later) == later == gate.publish(layout, judged)
+
+
 def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
     write(layout, batch=0)
     gate.publish(layout, pointer(layout, 0))

@@ -19,7 +19,7 @@ from draindown.intake import Intake
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
-from draindown.replays import settle
+from draindown.replays import release_applied, settle
 from draindown.report import Backlog, DrainPart, Finding, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import requarantine, session, target, transforms
@@ -101,7 +101,7 @@ class _Drain:
         if load := gauge.load(raw_bytes, heap):
             sizing.remember(self.request.layout, load)
         if requarantine.concerns(writer):
-            settle(self.request.layout, by=self.request.owner, reached=self.reached)
+            release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
         if self.skipping.batch == number:
             self.findings += self.skipping.findings(row)
@@ -258,7 +258,7 @@ def _python_errors(state: _Drain) -> Iterator[None]:
         if isinstance(state.failure, _Stopped):
             return
         if state.failure is not None:  # what Java says of it begins with its own words, and quotes a stack
-            raise state.failure from None
+            raise state.failure from (state.failure.__cause__ or state.failure.__context__)
         raise
 
 

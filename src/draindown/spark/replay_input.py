@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from draindown import drift, generations, ledger, ledger_table, rebuilds, replays, report
 from draindown.lease import Lease
 from draindown.ledger import BatchRow
-from draindown.replays import Part, Replay, settle
+from draindown.replays import Part, Replay, release_applied, settle
 from draindown.report import DrainPart, Outcome, StepReport, now
 from draindown.request import Request
 from draindown.spark import transforms
@@ -90,7 +90,7 @@ def _run(
         was_read=lambda: replays.refuse_gone(layout, [part]),
     )
     row = process(spark, batch)
-    settle(layout, by=request.owner, reached=reached)
+    release_applied(layout, by=request.owner, reached=reached)
     progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
     return row
 

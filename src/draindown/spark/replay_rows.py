@@ -37,7 +37,7 @@ from draindown import (
 from draindown.errors import TerminalError
 from draindown.lease import Lease
 from draindown.pending import Pending, note
-from draindown.replays import settle
+from draindown.replays import release_applied, settle
 from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import rowjson, transforms
@@ -71,11 +71,11 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         if refused:
             batch = replace(_batch(request, generation, refused, started), reached=reached)
             done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
-            settle(layout, by=request.owner, reached=reached)
+            release_applied(layout, by=request.owner, reached=reached)
         if restored is not None:
             batch = replace(_batch(request, generation, taken_out, started), reached=reached)
             done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
-            settle(layout, by=request.owner, reached=reached)
+            release_applied(layout, by=request.owner, reached=reached)
     part = DrainPart(
         generation=generation,
         replay="refused rows, as chosen",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import NoReturn
 
@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from draindown import drift, ledger, ledger_table, report, sparkconf
-from draindown.errors import DraindownError, TerminalError
+from draindown.errors import DraindownError, TerminalError, said
 from draindown.exits import Exit, exit_for
 from draindown.gate import Refused
 from draindown.report import DrainPart, StepReport, now
@@ -63,8 +63,8 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
     except Exception as raised:
         error = _foreseen(raised, request)
         result, code = failed(request, error, started), exit_for(error)
-        said = str(error) if isinstance(error, DraindownError) else traceback.format_exc()
-        print(printable_lines(said), file=sys.stderr)  # it may quote a record
+        text = str(error) if isinstance(error, DraindownError) else traceback.format_exc()
+        print(printable_lines(text), file=sys.stderr)  # it may quote a record
     finally:
         restore()
     return result, _left(request, result, code)
@@ -83,7 +83,9 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
 
 def _foreseen(error: Exception, request: Request) -> Exception:
     """The error to report: the one raised, or where the heap was too small one that says so."""
-    if isinstance(error, DraindownError) or not ("OutOfMemoryError" in str(error) or _ended(error) == _HEAP_EXHAUSTED):
+    if isinstance(error, DraindownError):
+        return error
+    if not any("OutOfMemoryError" in said(one) for one in _chain(error)) and _ended(error) != _HEAP_EXHAUSTED:
         return error
     heap = sparkconf.heap()
     return TerminalError(
@@ -92,11 +94,21 @@ def _foreseen(error: Exception, request: Request) -> Exception:
         found=f"the heap was too small: {_first_line(error)}",
         changed="whole batches only; the ledger lists them",
         next=[
-            f"DRAINDOWN_DRIVER_MEMORY={2 * sparkconf.heap_bytes(heap) // 1024**2}m "
-            f"draindown run {request.spec.pipeline}",
+            f"export DRAINDOWN_DRIVER_MEMORY={2 * sparkconf.heap_bytes(heap) // 1024**2}m   # then the same again",
             "look at what the transform makes of one row, if more memory does not help",
         ],
     )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and those it came of: what tidies up after the first one may fail too, and be raised in its place."""
+    seen, at = set[int](), [error]
+    while at:
+        one = at.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            at += [before for before in (one.__cause__, one.__context__) if before is not None]
 
 
 def _ended(error: Exception) -> int | None:
@@ -153,10 +165,10 @@ def _killed(code: int | None) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error)
+    text = said(error)
     if isinstance(error, Py4JJavaError):  # which call it was, and then the exception, after a colon
-        said = said.partition("\n: ")[2] or said
-    return f"{type(error).__name__}: {said.strip().splitlines()[0][:500] if said.strip() else ''}"
+        text = text.partition("\n: ")[2] or text
+    return f"{type(error).__name__}: {text.strip().splitlines()[0][:500] if text.strip() else ''}"
 
 
 def _on_signals(stop: Stop) -> Callable[[], None]:

@@ -1,0 +1,131 @@
+"""Deletes that were remembered and never made are forgotten, unless something says that they were, or may have been."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from draindown import ledger_table, resets, tables, tombstones
+from draindown.generations import app_id
+from draindown.ledger import BatchRow
+from draindown.request import Request
+from tests.flowfiles import AT, checkpoint, commit, drained
+
+REPLAY = "replay:abc"
+_SCHEMA = pa.schema(
+    [("id", pa.string()), ("generation", pa.int32()), ("batch", pa.int64()), ("origin", pa.string())],
+)
+
+
+def remember(asked: Request, batch: int, *, origin: str = "source", generation: int = 1) -> None:
+    """What a batch that died before its MERGE leaves; its key says whose it is."""
+    row = {"id": f"{generation} {origin} {batch}", "generation": generation, "batch": batch, "origin": origin}
+    app = (app_id(asked.layout, generation, "tombstones", origin), batch)
+    tables.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
+
+
+def made(asked: Request, batch: int, origin: str) -> None:
+    """A batch of another origin than the source's, in the target."""
+    known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", origin), batch)])
+    write_deltalake(asked.layout.table, tables.query(asked.layout.table, "select * from t limit 0"), mode="append",
+                    commit_properties=known)  # fmt: skip
+
+
+def recorded(asked: Request, batch: int) -> None:
+    """A batch of a replay in the ledger."""
+    row = BatchRow("p", "f", 1, batch, "r", origin="replay", cut=1)
+    ledger_table.record(asked.layout, [replace(row, changed_at=AT, started_at=AT, finished_at=AT, table_version=9)])
+
+
+def reset(asked: Request) -> None:
+    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
+
+
+def kept(asked: Request) -> set[str]:
+    tombstones.forget(asked.layout, [REPLAY])
+    return {row["id"] for row in tables.query(asked.layout.tombstones, "select id from t").to_pylist()}
+
+
+def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 1)
+    remember(asked, 2)
+    assert kept(asked) == {"1 source 1", "1 source 2"}
+
+
+def test_a_batch_that_a_reset_left_behind_is_forgotten(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 1)
+    remember(asked, 2)
+    reset(asked)
+    assert kept(asked) == {"1 source 1"}
+    assert kept(asked) == {"1 source 1"}
+
+
+def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    shutil.rmtree(asked.layout.table)
+    shutil.rmtree(asked.layout.ledger)
+    shutil.rmtree(asked.layout.checkpoint(1))
+    checkpoint(asked, 1, offsets=1, commits=0)
+    write_deltalake(asked.layout.table, pa.table({"id": ["x"]}).slice(0, 0))  # made, and nothing merged into it
+    remember(asked, 0)
+    reset(asked)
+    assert kept(asked) == set()
+
+
+@pytest.mark.parametrize("origin", ["quarantine", REPLAY])
+def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, origin: str) -> None:
+    asked = drained(tmp_path)
+    for batch in (3, 4):
+        remember(asked, batch, origin=origin)
+        made(asked, 3, origin)
+    assert kept(asked) == {f"1 {origin} 3"}
+
+
+def _restore_copy(asked: Request) -> None:
+    (Path(asked.layout.table) / f"_delta_log/{3:020}.json").unlink()
+
+
+def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 3, origin=REPLAY)
+    made(asked, 3, REPLAY)
+    recorded(asked, 3)
+    _restore_copy(asked)
+    assert tables.transaction_version(asked.layout.table, app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert kept(asked) == {f"1 {REPLAY} 3"}
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda asked: shutil.rmtree(asked.layout.table),
+        lambda asked: (Path(asked.layout.table) / f"_delta_log/{2:020}.json").unlink(),
+    ],
+    ids=["gone", "older"],
+)
+def test_a_table_that_may_be_put_back_keeps_its_tombstones(tmp_path: Path, lose: Callable[[Request], None]) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 4, origin=REPLAY)
+    lose(asked)
+    assert kept(asked) == {f"1 {REPLAY} 4"}
+
+
+@pytest.mark.parametrize("told_by", ["ledger", "checkpoint"])
+def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(tmp_path: Path, told_by: str) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 1)
+    remember(asked, 2, origin="quarantine")
+    shutil.rmtree(asked.layout.table)
+    reset(asked)
+    shutil.rmtree(asked.layout.ledger if told_by == "checkpoint" else asked.layout.checkpoint(1))
+    commit(asked, 0, generation=2, recorded=False)
+    checkpoint(asked, 2, offsets=1, commits=1)
+    assert kept(asked) == {"1 source 1", "1 quarantine 2"}
