@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, Finding, PlanPart, StepReport
+from draindown.request import STEPS
 from draindown.wording import age, columns, count, printable, size
 
 WIDTH = 100
 _LABEL = 9
-_STEPS = ("plan", "drain", "check", "compact")
 _MOST_FINDINGS = 2
 _MOST_EXPECTATIONS = 3
 _MOST_COMMANDS = 2
@@ -34,7 +34,7 @@ def card(reports: Sequence[StepReport]) -> str:
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
     """Without what earlier attempts left, of a run that was cleared: what ended before a step began that it follows."""
-    order = {step: at for at, step in enumerate(_STEPS)}
+    order = {step: at for at, step in enumerate(STEPS)}
     return [
         s
         for s in steps

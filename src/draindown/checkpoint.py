@@ -172,6 +172,14 @@ def _restore(path: str) -> list[str]:
     ]
 
 
+def generation_if_told(layout: FlowLayout) -> int | None:
+    """The live generation, or None where the file that names it is damaged."""
+    try:
+        return generation(layout)
+    except TerminalError:
+        return None
+
+
 def generation(layout: FlowLayout) -> int:
     """The live generation; 1 before any. Raises TerminalError `generation-damaged` if the file that names it is."""
     try:

@@ -17,19 +17,12 @@ from draindown.transactions import app_id
 def damaged(layout: FlowLayout) -> dict[str, str]:
     """The flow's tables that can't be read whole: path, and in words what is wrong."""
     found = {path: words for path in _tables(layout) if (words := tables.damage(path))}
-    generation = _live(layout)
+    generation = checkpoint.generation_if_told(layout)
     if generation is not None and layout.ledger not in found and tables.exists(layout.ledger):
         for path, purpose, counted in _side_tables(layout, generation):
             words = None if path in found else _behind(layout, path, app_id(layout, generation, purpose), counted)
             found |= {path: f"{words} of generation {generation}"} if words else {}
     return found
-
-
-def _live(layout: FlowLayout) -> int | None:
-    try:
-        return checkpoint.generation(layout)
-    except TerminalError:
-        return None
 
 
 def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, str, str]]:
@@ -67,7 +60,7 @@ def refuse(layout: FlowLayout) -> None:
 
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
     """A reset puts tables aside before it names its generation: the one before would go on without what they knew."""
-    live = _live(layout)
+    live = checkpoint.generation_if_told(layout)
     gone = [] if live is None else missed(layout, live)
     if gone:
         raise TerminalError(

@@ -187,7 +187,7 @@ def _generation(desk: _Desk) -> None:
 
 
 def _logs(desk: _Desk) -> None:
-    told = generations.live_if_told(desk.layout)
+    told = checkpoint.generation_if_told(desk.layout)
     if gone := damage.missed(desk.layout, told) if told is not None else []:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))

@@ -268,14 +268,6 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def live_if_told(layout: FlowLayout) -> int | None:
-    """The live generation, or None where the file that names it is damaged."""
-    try:
-        return checkpoint.generation(layout)
-    except TerminalError:
-        return None
-
-
 def next_number(layout: FlowLayout, live: int | None) -> int:
     """A generation that nothing has ever been written under."""
     begun = [live or 0, checkpoint.newest_directory(layout), newest_in_ledger(layout), *map(int, cards(layout))]

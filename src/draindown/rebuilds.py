@@ -99,7 +99,7 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
         staged = layout.beside(number)
         if str(number) in over or not Path(staged.staging).is_dir():
             continue
-        begun = Rebuild(number, generations.live_if_told(layout) or 0, "?", "?", contract="")
+        begun = Rebuild(number, checkpoint.generation_if_told(layout) or 0, "?", "?", contract="")
         with suppress(TypeError, AttributeError):
             own = card(staged, number)
             if own is not None and own.previous is not None:

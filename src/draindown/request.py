@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,6 +14,8 @@ from draindown.layout import FlowLayout
 from draindown.spec import FlowSpec, PipelineSpec
 
 Step = Literal["plan", "drain", "check", "compact"]
+STEPS: tuple[Step, ...] = get_args(Step)
+"""In the order of a run."""
 MAX_BYTES = 100 * 1024  # one argv string may hold 128 KiB on Linux
 _MAX_DECODED = 8 * 1024 * 1024
 

@@ -55,7 +55,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     `reset-would-double`.
     """
     layout, keyed = request.layout, request.flow_spec.is_keyed
-    live = generations.live_if_told(layout)
+    live = checkpoint.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
     if rows is None and checkpoint.newest_directory(layout) == 0 and not known.last_cut(layout):
         raise TerminalError(
@@ -198,6 +198,6 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
 def _anew(layout: FlowLayout) -> str:
     """The command that reads all input into a fresh table. A rebuild needs all that is kept about the live one."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
-    if damage.damaged(layout) or damage.missed(layout, generations.live_if_told(layout) or 0):
+    if damage.damaged(layout) or damage.missed(layout, checkpoint.generation_if_told(layout) or 0):
         return f"draindown reset {flow} --table-aside   # the table too is put aside, and filled anew by the next run"
     return f"draindown rebuild {flow}   # reads all input into a fresh table"

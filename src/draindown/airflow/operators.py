@@ -17,7 +17,7 @@ from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, stop
 from draindown.errors import DraindownError, TerminalError
 from draindown.report import PlanPart, StepReport
-from draindown.request import Request, Step
+from draindown.request import STEPS, Request, Step
 from draindown.sparkconf import settings, spark_python, spark_submit
 from draindown.spec import PipelineSpec
 from draindown.wording import printable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
 ALONE = "local[*]"
-STEPS: tuple[Step, ...] = ("plan", "drain", "check", "compact")
 
 
 class PlanOperator(BaseOperator):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from draindown.report import Finding, PlanPart, StepReport
     from draindown.spec import PipelineSpec
 
-STEPS = ("plan", "drain", "check", "compact")
-
 
 def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
@@ -131,6 +129,7 @@ def _all_pipelines(here: Setting) -> list[str]:
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
     from draindown.card import backlog_words
+    from draindown.request import STEPS
     from draindown.wording import age, count, printable
 
     time = f", about {age(part.seconds)}" if part.seconds is not None else ", no history to tell the time from"
@@ -199,9 +198,10 @@ def _every_tenth(out: Output) -> Any:
 
 def _steps_of(layout: FlowLayout, run: str) -> list[StepReport]:
     from draindown import report as reports
+    from draindown.request import STEPS
 
     wanted = next(iter(reports.runs(layout, 1)), None) if run == "last" else run
-    found = [reports.read(layout, wanted, step) for step in STEPS] if wanted else []  # type: ignore[arg-type]
+    found = [reports.read(layout, wanted, step) for step in STEPS] if wanted else []
     return [step for step in found if step is not None]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -18,7 +17,7 @@ from draindown.gate import published
 from draindown.layout import FlowLayout
 from draindown.loader import BrokenPipeline, load_all
 from draindown.project import rooted
-from draindown.request import Step
+from draindown.request import STEPS
 from draindown.spec import PipelineSpec
 
 _TEMPLATES = Environment(
@@ -108,7 +107,7 @@ def _waiting(layout: FlowLayout) -> str:
 
 
 def _run(layout: FlowLayout, run_id: str) -> RunView:
-    steps = [found for step in get_args(Step) if (found := report.read(layout, run_id, step))]
+    steps = [found for step in STEPS if (found := report.read(layout, run_id, step))]
     batches = [row for step in steps if step.drain for row in step.drain.batches]
     own_id = steps[0].run_id if steps else run_id
     return RunView(own_id, verdict(steps) if steps else "no reports", card(steps), batches)
