@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from draindown.errors import TerminalError
@@ -204,6 +205,15 @@ def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:
         int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted")
     )
     return inserted, updated, deleted
+
+
+def newest_sequence(texts: Iterable[str]) -> str | None:
+    """The greatest `max_sequence` of some batches: by value where all are numbers, else as text, as times sort."""
+    known = list(texts)
+    try:
+        return max(known, key=Decimal, default=None)
+    except InvalidOperation:
+        return max(known)
 
 
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -62,7 +62,7 @@ class Counts:
     refused: int = 0
     released: int = 0
     discarded: int = 0
-    by_reason: Mapping[str, int] | None = None
+    by_reason: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def open(self) -> int:
@@ -72,7 +72,7 @@ class Counts:
     def as_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready."""
         sums = {"refused": self.refused, "released": self.released, "discarded": self.discarded, "open": self.open}
-        return sums | {"by_reason": dict(self.by_reason or {})}
+        return sums | {"by_reason": dict(self.by_reason)}
 
 
 def counts(layout: FlowLayout) -> Counts:
@@ -115,7 +115,7 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
     """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, origin, `value`, the bytes.
 
-    `value` is None where the record was longer than quarantine keeps.
+    `value` is None where quarantine doesn't have the whole record: it was too long, or could not be written down.
     """
     # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
     wanted = set(ids) - _decisions(layout).keys()
@@ -125,8 +125,10 @@ def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _record(row: Mapping[str, Any]) -> bytes | None:
-    held: bytes = row["raw"].encode() if row["raw_bytes"] is None else row["raw_bytes"]
-    return held if len(held) == row["raw_length"] else None
+    held: bytes | None = row["raw_bytes"]
+    if held is None and row["raw"] is not None:
+        held = row["raw"].encode()
+    return held if held is not None and len(held) == row["raw_length"] else None
 
 
 def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:

@@ -270,6 +270,30 @@ def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
     assert tables.version(here.layout.table) == before
 
 
+def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
+    here = landing(flow())
+    here.land("1", encoded("json", [row("k1", 1)]))
+    assert here.drain()[1] == Exit.DONE
+    nested = "array<struct<`order`: int, `größe.m`: map<string, struct<`from-to`: string>>>>"
+    respecified(here, columns={**COLUMNS, "select": "int", "größe": nested})
+    value = [{"order": 1, "größe.m": {"x": {"from-to": "y"}}}]
+    here.land("2", encoded("json", [row("k2", 1, select=7, größe=value)]))
+    report, code = here.drain()
+    assert code == Exit.DONE, report.error
+    (held,) = here.rows("select * from t where id = 'k2'")
+    assert held["select"] == 7 and held["größe"] == [{"order": 1, "größe.m": [("x", {"from-to": "y"})]}]
+
+
+def test_a_key_outside_of_ascii_makes_a_table(landing: Make) -> None:
+    target = {"keys": ["schlüssel"], "sequence_by": ["seq"]}
+    here = landing(flow(columns={"schlüssel": "string not null", "seq": "int not null"}, target=target))
+    for seq in (1, 2):
+        here.land(str(seq), encoded("json", [{"schlüssel": "a", "seq": seq}]))
+        report, code = here.drain()
+        assert code == Exit.DONE, report.error
+    assert [r["seq"] for r in here.rows()] == [2]
+
+
 def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -> None:
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from draindown.spark import fates
 
@@ -70,6 +71,20 @@ def test_newest_row_of_each_key_and_how_many_lost(spark: SparkSession) -> None:
     expected = _expected(rows)
     assert told == Counter(expected)  # each once
     assert {row[-2] for row in expected} >= {0, 1, 2} and {row[-1] for row in expected} >= {0, 1, 2}
+
+
+def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None:
+    at = datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
+    rows = [("k", 1, {"t": at + timedelta(microseconds=more)}, False) for more in (2, 0, 1)]
+    frame = spark.createDataFrame(rows, "k string, seq int, m map<string,timestamp>, _delete boolean")
+    won = fates.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
+    assert [tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *fates.LOSERS).collect()] == [(3, 0, 2)]
+
+    target = frame.where(F.unix_micros("m.t") % 10 == 1).drop("_delete")
+    fated = fates.compare(won, target, None, ["k"], ["seq"])
+    assert [row[fates.FATE] for row in fates.settle_ties(fated, target, ["k"], ["k", "seq", "m"]).collect()] == [
+        "update"
+    ]
 
 
 def test_rows_are_sorted_once(spark: SparkSession) -> None:

@@ -14,7 +14,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from draindown import quarantine
+from draindown.errors import TerminalError
 from draindown.spark import pruning, skipping
+from draindown.spark.replay_rows import replay as replay_rows
 from draindown.spark.session import configured
 from tests.landing import Landing
 
@@ -194,6 +197,11 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(tmp_pa
         rows = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select id, seq from t")
         assert pa.RecordBatchReader.from_stream(rows).read_all().to_pylist() == [{"id": "é", "seq": 2}]
         assert [row["reasons"] for row in landing.ledger()] == [json.dumps({"type:id": refused // 2})] * 2
+
+    ids = tuple(quarantine.identified(plain.layout, quarantine.Filter()))
+    with pytest.raises(TerminalError) as caught:
+        replay_rows(plain.request("rows", quarantine_ids=ids), spark)
+    assert caught.value.code == "rows-not-whole" and caught.value.found.startswith("of 4 of them")
 
 
 @pytest.mark.campaign

@@ -265,6 +265,42 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
     healthy(loose)
 
 
+def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(
+        tmp_path, columns={"id": "string", "at": "timestamp"}, target={}, rules={"past": "at <= arrived_at"}
+    )
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    landing.deliver(json.dumps({"id": "early", "at": soon.isoformat()}))
+    landing.drain(spark)
+    while datetime.now(UTC) <= soon:
+        landing.drain(spark)  # idle
+    landing.deliver(json.dumps({"id": "late", "at": "2100-01-01T00:00:00Z"}))
+    landing.drain(spark)
+    first, last = sorted(row["first_seen"] for row in landing.quarantine())
+    assert first < soon < last, "else all rows are judged alike"
+
+    ids = tuple(quarantine.identified(landing.layout, quarantine.Filter()))
+    replay_rows(landing.request("rows", quarantine_ids=ids), spark)
+    assert landing.rows("id") == [] and len(quarantine.identified(landing.layout, quarantine.Filter())) == 2
+
+
+def test_the_newest_sequence_of_a_batch_is_that_by_value(spark: SparkSession, tmp_path: Path) -> None:
+    for kind, values, newest in (
+        ("int", [9, 10, -11], "10"),
+        ("decimal(10,2)", ["9.5", "10.25"], "10.25"),
+        ("timestamp", ["2026-10-25T01:30:00Z", "2026-10-25T00:59:00Z"], "2026-10-25 01:30:00"),
+    ):
+        landing = Landing(
+            tmp_path / kind[:3],
+            columns={"id": "string not null", "seq": f"{kind} not null"},
+            target={"keys": ["id"], "sequence_by": ["seq"]},
+        )
+        for at, value in enumerate(values):
+            landing.deliver(json.dumps({"id": str(at), "seq": value}))
+        landing.drain(spark)
+        assert [row["max_sequence"] for row in landing.ledger()] == [newest]
+
+
 def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
     wrong = Landing(tmp_path)
     wrong.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}))

@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
+from draindown import ledger
 from draindown import report as reports
 from draindown.airflow.identity import left_out, project_root, request_for
 from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
@@ -207,7 +208,7 @@ def summary(report: StepReport) -> dict[str, Any]:
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1)}
     if report.drain:
         newest = [b["max_sequence"] for b in report.drain.batches if b.get("max_sequence")]
-        numbers |= report.drain.totals | {"max_sequence": max(newest, default=None)}
+        numbers |= report.drain.totals | {"max_sequence": ledger.newest_sequence(newest)}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}

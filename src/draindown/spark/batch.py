@@ -16,7 +16,7 @@ from math import ceil
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, TimestampType
 
 from draindown import drift, ledger, ledger_table
 from draindown.drift import Known
@@ -283,7 +283,7 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     good = F.col(WHY).isNull() & ~F.col("_blank")
     extra = measures(frame, exact, goal.keys, good)
     if goal.sequence_by:
-        extra.append(F.max(F.when(good, F.col(quoted(goal.sequence_by[0])))).cast("string").alias("_s"))
+        extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
     groups = (
         frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
@@ -291,7 +291,16 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         .collect()
     )
     newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
-    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys), max(newest, default=None))
+    last = max(newest, key=lambda found: found["value"])["text"] if newest else None
+    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys), last)
+
+
+def _sequence(frame: DataFrame, name: str) -> Column:
+    """Value and text of a row's sequence: as texts, 9 is more than 10."""
+    column = F.col(quoted(name))
+    # Python would show a moment by this machine's clocks, which go back once a year
+    value = F.unix_micros(column) if isinstance(frame.schema[name].dataType, TimestampType) else column
+    return F.struct(value.alias("value"), column.cast("string").alias("text"))
 
 
 def _lines_agree(batch: Batch, counted: Counted) -> None:

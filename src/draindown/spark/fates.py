@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType
 
 from draindown.spark.evaluation import quoted
+from draindown.spark.rowjson import TIMES
 
 FATE = "_fate"
 """insert, update, delete, remember (a delete of a key the table doesn't hold), superseded or duplicate."""
@@ -157,7 +158,7 @@ def _content(frame: DataFrame, columns: Sequence[str]) -> Column:
 
 def _comparable(kind: DataType, name: str) -> Column:
     column = F.col(quoted(name))
-    return F.to_json(column) if _holds_map(kind) else column
+    return F.to_json(column, dict(TIMES)) if _holds_map(kind) else column
 
 
 def _holds_map(kind: DataType) -> bool:

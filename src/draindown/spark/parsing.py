@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from draindown.spark.casting import can_clash, is_there, one_moment, text_of, typed
 from draindown.spark.evaluation import quoted, try_eval
 from draindown.spark.reading import PLACE, union
-from draindown.spark.records import Records
+from draindown.spark.records import ARRIVED, Records
 from draindown.spec import FlowSpec
 
 WHY = "_why"
@@ -31,7 +31,8 @@ _DETAIL = 200
 def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
     """Contract columns (typed, NULL where refused) plus KEPT, one row per record or blank line.
 
-    `arrived_at` is when the batch's files were first seen: rules may use it, so that a replay judges alike.
+    `arrived_at` is when the batch's files were first seen: rules may use it, so that a replay judges alike. Records
+    that have an ARRIVED of their own are judged by that.
     """
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
 
@@ -47,7 +48,8 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
 def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow))
     if "arrived_at" not in flow.columns:
-        frame = frame.withColumn("arrived_at", F.lit(arrived_at))
+        own = F.timestamp_micros(ARRIVED) if ARRIVED in frame.columns else F.lit(arrived_at)
+        frame = frame.withColumn("arrived_at", own)
     refusals = list(_refusals(spark, flow, records))
     code = F.when(F.lit(False), F.lit(0))
     for number, refusal in enumerate(refusals, 1):

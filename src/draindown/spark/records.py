@@ -2,7 +2,7 @@
 
 A `Records` frame has `_blank` boolean, `_broken` string (why it is no record at all, or NULL), `_unknown` string (JSON
 of the fields the contract doesn't name, or NULL), `_drift` (`fields.MARKS`: news about fields and columns, or NULL),
-PLACE, and whatever `cell` and `raw` read from.
+PLACE, ARRIVED if the lines had it, and whatever `cell` and `raw` read from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from draindown.drift import Known
 from draindown.spark import fields
-from draindown.spark.casting import PAIR
+from draindown.spark.casting import PAIR, widened
 from draindown.spark.evaluation import literal, quoted, try_eval
 from draindown.spark.reading import (
     PLACE,
@@ -28,16 +28,16 @@ from draindown.spark.reading import (
     read_multiline,
     read_text,
 )
+from draindown.spark.rowjson import TIMES
 from draindown.spec import FlowSpec
+
+ARRIVED = "_arrived"
+"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _EXTRA_CELLS = 64
 _WHITE = " \\t\\r\\n\\u000B\\f"
-_ROW_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
 _NOTHING = "cast(null as string)"
 
 
@@ -72,7 +72,7 @@ def read(
 
 
 def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, known: Known = _NOTHING_KNOWN) -> Records:
-    """Records of a frame with `value` and PLACE. `header` is the CSV header the lines came under."""
+    """Records of a frame with `value`, PLACE and maybe ARRIVED. `header` is the CSV header the lines came under."""
     match flow.source.format:
         case "json":
             return _json(lines, flow, known)
@@ -105,7 +105,8 @@ def _base(lines: DataFrame, flow: FlowSpec) -> DataFrame:
 
 def _finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    return frame.select("_raw", "_blank", broken.alias("_broken"), unknown.alias("_unknown"), marks, *PLACE, *keep)
+    place = [*PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    return frame.select("_raw", "_blank", broken.alias("_broken"), unknown.alias("_unknown"), marks, *place, *keep)
 
 
 def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
@@ -126,7 +127,7 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     )
     exact = [name for name, column in flow.columns.items() if "decimal" in column.type]
     if exact:  # as text, a JSON number passes through a double
-        schema = ", ".join(f"{quoted(name)} {flow.columns[name].type}" for name in exact)
+        schema = ", ".join(f"{quoted(name)} {widened(flow.columns[name].type)}" for name in exact)
         frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
 
     def cell(name: str) -> Column:

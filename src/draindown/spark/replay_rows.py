@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote
@@ -42,6 +42,7 @@ from draindown.report import DrainPart, StepReport, now
 from draindown.request import Request
 from draindown.spark import rowjson, transforms
 from draindown.spark.batch import Batch, process, restore, stamp_after
+from draindown.spark.records import ARRIVED
 from draindown.spark.relation import BYTES, NUMBER, TEXT, relation
 from draindown.spark.target import CHANGED_AT, Writer
 from draindown.wording import count
@@ -103,8 +104,8 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
         raise TerminalError(
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
-            found=f"{len(cut)} of them are longer than quarantine keeps, "
-            f"the first at {cut[0]['file']}:{cut[0]['position']}",
+            found=f"of {len(cut)} of them quarantine doesn't have the whole record (too long, or not to be written "
+            "down as text), the first at {cut[0]['file']}:{cut[0]['position']}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
@@ -186,6 +187,10 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
     )
 
 
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def _lines(
     spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[DataFrame, str | None]]:
@@ -194,7 +199,8 @@ def _lines(
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
     frames = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
-        data = [(row["value"], "file:" + quote(row["file"]), 0, at) for at, row in group]
-        frame = relation(spark, {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, data)
-        frames.append((frame.selectExpr("cast(value as string) as value", "_file", "_block", "_id"), header))
+        data = [(row["value"], "file:" + quote(row["file"]), 0, at, _micros(row["first_seen"])) for at, row in group]
+        kinds = {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
+        frame = relation(spark, kinds, data)
+        frames.append((frame.withColumn("value", F.col("value").cast("string")), header))
     return frames

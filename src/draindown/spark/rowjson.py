@@ -15,10 +15,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from draindown.spark.evaluation import quoted
 
-_FORM: Mapping[str, str] = {
-    # without formats of its own Spark writes milliseconds, and reads whatever it takes for a time
+TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options for JSON with all of a time: without formats of its own Spark writes milliseconds, and reads anything."""
+
+_FORM: Mapping[str, str] = {
+    **TIMES,
     "dateFormat": "yyyy-MM-dd",
     "timeZone": "UTC",
     "maxStringLen": str(2**31 - 1),
@@ -46,8 +50,8 @@ def comes_back(json: Column, schema: StructType) -> Column:
     """Whether `json`, made by `encode` of this row's columns, gives each of them back as it is."""
     back = decode(json, schema)
     same = [
-        _comparable(F.col(quoted(field.name)), field.dataType).eqNullSafe(
-            _comparable(back.getField(field.name), field.dataType)
+        comparable(F.col(quoted(field.name)), field.dataType).eqNullSafe(
+            comparable(back.getField(field.name), field.dataType)
         )
         for field in schema
     ]
@@ -76,18 +80,18 @@ def _has_odd_map(kind: DataType) -> bool:
             return False
 
 
-def _comparable(value: Column, kind: DataType) -> Column:
+def comparable(value: Column, kind: DataType) -> Column:
     """The value, its maps as arrays of their entries: Spark compares no maps."""
     match kind:
         case MapType(valueType=held):
             return F.transform(
                 F.map_entries(value),
-                lambda entry: F.struct(entry.getField("key"), _comparable(entry.getField("value"), held)),
+                lambda entry: F.struct(entry.getField("key"), comparable(entry.getField("value"), held)),
             )
         case ArrayType(elementType=element):
-            return F.transform(value, lambda one: _comparable(one, element))
+            return F.transform(value, lambda one: comparable(one, element))
         case StructType():
-            fields = [_comparable(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind)]
+            fields = [comparable(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind)]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             return value

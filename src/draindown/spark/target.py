@@ -13,7 +13,7 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from draindown import tables
 from draindown.errors import TerminalError
@@ -119,9 +119,22 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
         return
     held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}
     _refuse_mismatch(writer, held, schema)
-    missing = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in schema if f.name not in held]
+    missing = [f"{quoted(f.name)} {_sql(f.dataType)}" for f in schema if f.name not in held]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _sql(kind: DataType) -> str:
+    """The type as SQL takes it, whatever its fields are called."""
+    match kind:
+        case ArrayType():
+            return f"array<{_sql(kind.elementType)}>"
+        case MapType():
+            return f"map<{_sql(kind.keyType)}, {_sql(kind.valueType)}>"
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {_sql(field.dataType)}' for field in kind)}>"
+        case _:
+            return kind.simpleString()
 
 
 def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: StructType) -> None:
@@ -170,7 +183,12 @@ def _bounded(schema: StructType, flow: FlowSpec) -> str:
     # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
     odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
     statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
-    return ",".join(dict.fromkeys(statistics)) if all(c.isidentifier() for c in statistics) else ""
+    return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
+
+
+def _is_bare(name: str) -> bool:
+    """Whether SQL takes the name without quotes, which that property can't hold."""
+    return name.isascii() and name.isidentifier()
 
 
 def _nullable(schema: StructType) -> list[StructField]:
