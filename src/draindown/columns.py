@@ -33,6 +33,8 @@ _HINTS = {
     "json": "use string, or a struct",
 }
 _TOKEN = re.compile(r"\s*(?:([^\W]\w*)|`((?:[^`]|``)+)`|([<>(),:]))")
+_QUOTED = re.compile(r"`((?:[^`]|``)*)`")
+_UNSTORED = frozenset(" ,;{}()\n\t=")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _DEPTH = 32
@@ -64,6 +66,12 @@ class Column(BaseModel):
 
     def __str__(self) -> str:
         return self.type if self.nullable else f"{self.type} not null"
+
+    @property
+    def unstored(self) -> str | None:
+        """The first field within the type whose name no Delta table takes."""
+        names = (name.replace("``", "`") for name in _QUOTED.findall(self.type))
+        return next((name for name in names if set(name) & _UNSTORED), None)
 
     @property
     def is_nested(self) -> bool:

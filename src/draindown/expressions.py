@@ -34,6 +34,8 @@ _CLOCK_TEXT = re.compile(
     r"[rR]?(['\"])\s*(?P<word>now|today|yesterday|tomorrow)(\s+(\w+/[\w/+-]+|UTC|GMT|Z|[+-]\d[\d:]*))?\s*\1",
     re.IGNORECASE,
 )
+# And such texts as that time of the current day. (It takes T12 as well, which is more often the name of a gate.)
+_TIME_TEXT = re.compile(r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1")
 _ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
 MAX_LENGTH = 10_000
 
@@ -91,10 +93,15 @@ def _check_form(tokens: list[re.Match[str]]) -> None:
 
 
 def _check_text(token: re.Match[str]) -> None:
-    found = _CLOCK_TEXT.fullmatch(token.group()) if token.lastgroup == "string" else None
-    if found:
+    if token.lastgroup != "string":
+        return
+    text = token.group()
+    if found := _CLOCK_TEXT.fullmatch(text):
         plain = f"for plain text write rlike '^{found['word']}$'"
-        raise ValueError(f"{token.group()} reads the clock where a time is expected: {_ROW_ALONE}; {plain}")
+        raise ValueError(f"{text} reads the clock where a time is expected: {_ROW_ALONE}; {plain}")
+    if _TIME_TEXT.fullmatch(text):
+        plain = "write its day too, or for plain text rlike '^12:30$'"
+        raise ValueError(f"{text} is a time of the current day where a time is expected: {_ROW_ALONE}; {plain}")
 
 
 def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:

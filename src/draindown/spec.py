@@ -77,7 +77,8 @@ class FilesSource(_Model):
     @field_validator("delimiter")
     @classmethod
     def _usable_delimiter(cls, value: str) -> str:
-        if value in '"\r\n\x00':
+        # Spark reads a backslash as the start of another character; no cell could hold the others
+        if value in '"\r\n\x00\\' or value.isalnum():
             raise ValueError(f"{value!r} can't separate cells")
         return value
 
@@ -273,6 +274,10 @@ class FlowSpec(_Model):
                     yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
 
     def _name_problems(self) -> Iterable[Problem]:
+        for name, column in self.columns.items():
+            if column.unstored is not None and not self.transform:
+                what = "no table can hold: Delta takes no blanks and ,;{}()= in names; use a transform"
+                yield ("columns", name), f"has a field {column.unstored!r}, which {what}"
         for part in ("keys", "sequence_by", "partition_by"):
             for at, name in enumerate(getattr(self.target, part)):
                 message = self._name_problem(part, name)

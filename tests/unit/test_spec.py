@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from datetime import datetime
 from typing import Any
 
 import pytest
+from croniter import CroniterBadDateError, croniter
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -187,6 +189,8 @@ def test_any_text_is_a_type_or_a_value_error(text: str) -> None:
         "timestamp '2020-01-01' < updated_at",
         "selected and overdue",
         "a - -b > 0",
+        "at > '2024-07-01 12:30:00' and gate = 'T12' and ratio = '16:9:1:1'",
+        "slot rlike '^12:30$' or slot = '12:30 to 13:00'",
     ],
 )
 def test_expressions_about_the_row(text: str) -> None:
@@ -215,6 +219,10 @@ def test_expressions_about_the_row(text: str) -> None:
         ("at < cast('yesterday Europe/Berlin' as timestamp)", "clock"),
         ("at < identifier('now')()", "hides a name"),
         ('at < date"today"', "clock"),
+        ("at < '12:30'", "time of the current day.*rlike"),
+        ("at < r' T1:2 '", "time of the current day"),
+        ('at < "12:30:04.5+02:00"', "time of the current day"),
+        ("at < timestamp '12:30:4 CET'", "time of the current day"),
         ("id in (select id from t)", "beyond the row"),
         ("row_number() over (order by id) = 1", "beyond the row"),
         ("reflect('java.lang.System', 'exit', 1) is null", "runs code"),
@@ -265,11 +273,30 @@ def test_schedules(text: str) -> None:
         ("* * * foo *", "month: it must be 1 to 12"),
         ("* * * * */0", "step"),
         ("a; * * * *", "is no minute"),
+        ("0 3 30 2 *", "never comes: no month that it names has day 30"),
     ],
 )
 def test_no_schedules(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         check_schedule(text)
+
+
+_DAYS = ["*", "L", "29", "30", "31", "30,31", "31,L", "28-31", "29-30", "31-2", "*/2", "*/31", "30/1", "31/1"]
+_MONTHS = ["*", "2", "feb", "4", "2,4", "feb,jun", "*/2", "2/12", "4-6", "11-2", "1-12/3", "11/5", "2-6/2"]
+
+
+@pytest.mark.parametrize("weekday", ["*", "1", "0-6", "*/2", "mon"])
+@pytest.mark.parametrize("month", _MONTHS)
+@pytest.mark.parametrize("day", _DAYS)
+def test_a_schedule_that_never_comes_is_refused(day: str, month: str, weekday: str) -> None:
+    line = f"0 3 {day} {month} {weekday}"
+    try:
+        croniter(line, datetime(2026, 1, 1)).get_next()  # what Airflow asks; of such a line it keeps no DAG
+    except CroniterBadDateError:
+        with pytest.raises(ValueError, match="never comes"):
+            check_schedule(line)
+    else:
+        assert check_schedule(line) == line
 
 
 # sources
@@ -330,13 +357,26 @@ def test_csv_keys_count_for_csv_only(key: str, value: object) -> None:
     assert list(problems(caught.value)) == [key]
 
 
-@pytest.mark.parametrize("delimiter", ["", "ab", '"', "\n"])
+@pytest.mark.parametrize("delimiter", ["", "ab", '"', "\n", "\\", "a", "7"])
 def test_no_delimiters(delimiter: str) -> None:
     with pytest.raises(ValidationError, match=r"delimiter"):
         FilesSource(files="a", format="csv", delimiter=delimiter)
 
 
 # targets and flows
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("struct<`a b`: int>", "a b"), ("map<string,array<struct<x: int, `y``=`: int>>>", "y`=")]
+)
+def test_a_name_that_no_table_takes_needs_a_transform(kind: str, named: str) -> None:
+    plain = {"id": "string not null", "at": "timestamp not null"}
+    columns = plain | {"n": kind}
+    with pytest.raises(ValidationError) as caught:
+        flow(columns=columns)
+    assert repr(named) in problems(caught.value)["columns.n"]
+    assert flow(columns=columns, transform="own.flat").columns["n"].unstored == named
+    assert flow(columns=plain | {"n": "struct<`a.b-c``d`: int, `e-f`: int>"}).columns["n"].unstored is None
 
 
 @pytest.mark.parametrize(
