@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from draindown.layout import FlowLayout
 from draindown.ledger import from_commit
 from draindown.listing import Listing, SourceFile, list_source
 from draindown.report import Backlog, Finding, Outcome, PlanPart, StepReport
-from draindown.request import Request
+from draindown.request import Request, Step
 from draindown.sizing import bound_now
 from draindown.wording import count
 
@@ -87,8 +87,11 @@ def backlog(request: Request, now: datetime, listing: Listing | None = None) -> 
     return look(request, now, listing).backlog(now)
 
 
-def planned(request: Request) -> StepReport:
-    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports."""
+def planned(request: Request, left_out: Collection[Step] = ()) -> StepReport:
+    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports.
+
+    `left_out`: steps that nobody asked for, however necessary.
+    """
     started = report.now()
     try:
         part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
@@ -96,6 +99,7 @@ def planned(request: Request) -> StepReport:
         with suppress(OSError):  # what keeps a plan from being made may keep the report from being written
             report.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
         raise
+    part = part.model_copy(update={"left_out": tuple(left_out)})
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
     report.write(request.layout, done)

@@ -50,32 +50,39 @@ def verdict(steps: Sequence[StepReport]) -> str:
     failed = next((s for s in steps if s.outcome == "failed"), None)
     if failed:
         what = _failure(failed, drain)
-    elif "drain" in _unreported(steps):
-        what = "drain left no report: it is at work, never began, or its driver died"
+    elif silent := _silent(steps):
+        what = f"{silent} left no report: it is at work, never began, or its driver died"
     else:
         what = _success(steps, drain)
     name, took = printable(f"{first.pipeline}/{first.flow}"), age(sum(s.seconds for s in steps))
     return f"{_mark(steps)}  {name}  {what}  in {took}"
 
 
-def _unreported(steps: Sequence[StepReport]) -> list[str]:
-    """What the plan found necessary and no step reported: not asked for, at work, or dead."""
+def _silent(steps: Sequence[StepReport]) -> str:
+    """The first step that the plan found necessary, that somebody asked for, and that left no report."""
+    plan = next((s.plan for s in steps if s.plan), None)
     told = {s.step for s in steps}
-    wanted = next(({"drain": p.drain, "check": p.check, "compact": p.compact} for s in steps if (p := s.plan)), {})
-    return [step for step, needed in wanted.items() if needed and step not in told]
+    # of a compaction that is due the drain decides anew
+    awaited = [step for step in ("drain", "check") if plan and getattr(plan, step) and step not in plan.left_out]
+    return next((step for step in awaited if step not in told), "")
+
+
+def _is_unchecked(steps: Sequence[StepReport]) -> bool:
+    """Whether nobody asked for a check that was necessary."""
+    return any(s.plan and s.plan.check and "check" in s.plan.left_out for s in steps)
 
 
 def _mark(steps: Sequence[StepReport]) -> str:
     outcomes = {s.outcome for s in steps}
     if "failed" in outcomes:
         return "FAILED"
-    if "drain" in _unreported(steps):
+    if _silent(steps):
         return "UNFINISHED"
     return "STOPPED EARLY" if "bounded" in outcomes else "IDLE" if outcomes <= {"idle"} else "OK"
 
 
 def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
-    left = "; not checked" if "check" in _unreported(steps) else ""
+    left = "; not checked" if _is_unchecked(steps) else ""
     if drain and drain.batches:
         return _drained(drain) + left
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else "no new input"

@@ -104,7 +104,8 @@ class CompactPart(_Frozen):
 class PlanPart(_Frozen):
     """What a run would do now. Forecasts: `batches`, `unpacked` (bytes), and `seconds`, None without history.
 
-    Where `replay` says what would be read again, `backlog` is what is left of that.
+    `left_out`: steps that nobody asked for, however necessary. Where `replay` says what would be read again, `backlog`
+    is what is left of that.
     """
 
     backlog: Backlog
@@ -115,6 +116,7 @@ class PlanPart(_Frozen):
     drain: bool = False
     check: bool = False
     compact: bool = False
+    left_out: tuple[Step, ...] = ()
     reasons: dict[str, str] = Field(default_factory=dict)
 
     @property

@@ -129,9 +129,14 @@ def test_an_idle_run_says_so_in_its_first_line() -> None:
 WANTED = PlanPart(backlog=Backlog(files=1), drain=True, check=True, compact=True)
 
 
-def test_a_drain_without_a_report_is_not_called_ok() -> None:
+def test_a_step_without_a_report_is_not_called_ok() -> None:
     said = verdict([step("plan", plan=WANTED)])
     assert said.startswith("UNFINISHED  flights/flights  drain left no report") and "nothing to do" not in said
+    said = verdict([step("plan", plan=WANTED), drained(), compacted()])
+    assert said.startswith("UNFINISHED  flights/flights  check left no report")
+    idle = WANTED.model_copy(update={"drain": False, "compact": False})
+    assert verdict([step("plan", plan=idle)]).startswith("UNFINISHED  flights/flights  check left no report")
+    assert verdict([step("plan", plan=WANTED), drained(), checked()]).startswith("OK  flights/flights  drained")
 
 
 def test_what_an_earlier_attempt_of_a_cleared_run_left_is_not_told() -> None:
@@ -140,7 +145,7 @@ def test_what_an_earlier_attempt_of_a_cleared_run_left_is_not_told() -> None:
     planned = step("plan", plan=WANTED).model_copy(update={"started_at": after, "finished_at": after})
     assert verdict([planned, before]).startswith("UNFINISHED") and card([planned, before]).startswith("UNFINISHED")
     again = before.model_copy(update={"started_at": after, "finished_at": after})
-    assert verdict([planned, again]).startswith("OK")
+    assert verdict([planned, again]).startswith("UNFINISHED  flights/flights  check left no report")
 
 
 def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
@@ -150,14 +155,17 @@ def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
     assert verdict([planned, drained(), judged]).startswith("FAILED")
     later = judged.finished_at + timedelta(seconds=1)
     again = drained().model_copy(update={"started_at": later, "finished_at": later})
-    assert verdict([planned, again, judged]).startswith("OK")
+    assert verdict([planned, again, judged]).startswith("UNFINISHED  flights/flights  check left no report")
 
 
-def test_a_check_without_a_report_is_named() -> None:
-    assert "-> 998,001 applied; not checked  in" in verdict([step("plan", plan=WANTED), drained()])
-    idle = step("plan", plan=WANTED.model_copy(update={"drain": False, "compact": False}))
+def test_a_check_that_was_left_out_is_named() -> None:
+    wanted = WANTED.model_copy(update={"left_out": ("check",)})
+    said = verdict([step("plan", plan=wanted), drained()])
+    assert said.startswith("OK") and "-> 998,001 applied; not checked  in" in said
+    idle = step("plan", plan=wanted.model_copy(update={"drain": False, "compact": False}))
     assert verdict([idle]).startswith("OK  flights/flights  no new input; not checked  in")
-    assert "not checked" not in verdict([step("plan", plan=WANTED), drained(), checked()])
+    unneeded = wanted.model_copy(update={"drain": False, "check": False, "compact": False})
+    assert "not checked" not in verdict([step("plan", outcome="idle", plan=unneeded)])
 
 
 def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -> None:

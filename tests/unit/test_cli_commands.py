@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from draindown import drift, gate, parked, quarantine, report, scaffold, tables
 from draindown.cli import looking, main, setting
@@ -190,6 +191,52 @@ def test_lag_lists_every_flow_and_exits_zero(project: Path, capsys: pytest.Captu
     assert json.loads(typed(capsys, "lag", "orders", "--json")[1])[0]["files"] == 1
 
 
+@pytest.fixture
+def second(project: Path) -> str:
+    """A second flow of the pipeline, whose files are gone; its name."""
+    path = project / "dags" / "pipelines" / "orders.yaml"
+    flows = yaml.safe_load(path.read_text())
+    broken = flows["flows"]["orders"] | {"source": {"files": "elsewhere/*.json", "format": "json"}}
+    path.write_text(yaml.safe_dump(flows | {"flows": flows["flows"] | {"second": broken}}))
+    return "second"
+
+
+def test_lag_of_other_flows_is_told_beside_one_that_is_broken(second: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = typed(capsys, "lag")
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert code == 0 and (rows[0][:2], rows[1]) == (["orders/orders", "1"], [f"orders/{second}", "?", "?", "?"])
+    assert err == f"orders/{second}  source-missing, see: draindown plan orders --flow {second}\n"
+    well, broken = json.loads(typed(capsys, "lag", "--json")[1])
+    assert (well["flow"], well["files"], broken["flow"], broken["files"]) == ("orders", 1, second, None)
+    assert broken["error"]["code"] == "source-missing"
+
+
+def test_a_run_does_the_flows_before_one_that_cannot_be_planned(
+    second: str, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "landing" / "orders" / "2026-01-01.json").unlink()
+    monkeypatch.setitem(sys.modules, "draindown.spark.session", None)
+    code, out, err = typed(capsys, "run", "orders")
+    assert code == 78 and out.startswith("IDLE  orders/orders")
+    assert f"FAILED  orders/{second}  plan: source-missing" in out and "next:" in out
+    code, out, _ = typed(capsys, "run", "orders", "--json")
+    found = json.loads(out)
+    assert code == found["exit"] == 78
+    assert [(one["flow"], one["outcome"]) for one in found["reports"]] == [("orders", "idle"), (second, "failed")]
+    code, out, err = typed(capsys, "run", "orders", "--flow", second)
+    assert code == 78 and out == "" and "source-missing" in err
+
+
+def test_what_a_run_left_out_is_in_its_plan(
+    project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "landing" / "orders" / "2026-01-01.json").unlink()
+    typed(capsys, "run", "orders", "--no-check", "--no-compact", "--json")
+    run = report.runs(spec.layout("orders"))[0]
+    found = report.read(spec.layout("orders"), run, "plan")
+    assert found is not None and found.plan is not None and found.plan.left_out == ("check", "compact")
+
+
 def test_an_idle_run_starts_no_jvm(
     project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +320,9 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
     _refuse(spec)
     code, out, _ = typed(capsys, "quarantine", "list", "orders")
     assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
-    assert "bb2" not in typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
+    some = typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
+    assert "bb2" not in some and "more with --limit" not in some and "more with --limit" not in out
+    assert "1 shown; more with --limit" in typed(capsys, "quarantine", "list", "orders", "--limit", "1")[1]
     assert "raw            =\\x1b[2J" in typed(capsys, "quarantine", "show", "orders", "aa")[1]
     assert ",'=\\x1b[2J," in typed(capsys, "quarantine", "list", "orders", "--csv")[1]
     assert "\x1b" not in typed(capsys, "quarantine", "list", "orders", "--json")[1]

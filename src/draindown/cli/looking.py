@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.errors import DraindownError
 from draindown.exits import Exit
 from draindown.output import Output, table
 
@@ -103,18 +104,27 @@ def lag(
     ctx: typer.Context,
     as_json: Json = False,
 ) -> None:
-    """Show what waits per flow: files, bytes, and how old the oldest is. Always exits 0."""
+    """Show what waits per flow: files, bytes, and how old the oldest is. What is broken is told; always exits 0."""
+    from draindown.report import Backlog
     from draindown.wording import age, count, size
 
-    here, rows, data = setting(ctx), [], []
+    here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
     for name in pipelines or _all_pipelines(here):
         spec = here.spec(name)
         for flow in spec.flows:
-            waiting = planned(here, spec, flow)[0].backlog
+            where = {"pipeline": spec.pipeline, "flow": flow}
+            try:
+                waiting = planned(here, spec, flow)[0].backlog
+            except DraindownError as error:  # the others may be well
+                unknown = dict.fromkeys(Backlog.model_fields)
+                rows.append([f"{spec.pipeline}/{flow}", *("?" for _ in unknown)])
+                data.append(where | unknown | {"error": error.as_dict()})
+                out.note(f"{spec.pipeline}/{flow}  {error.code}, see: draindown plan {spec.pipeline} --flow {flow}")
+                continue
             oldest = "-" if waiting.oldest_seconds is None else age(waiting.oldest_seconds)
             rows.append([f"{spec.pipeline}/{flow}", count(waiting.files), size(waiting.bytes), oldest])
-            data.append({"pipeline": spec.pipeline, "flow": flow, **waiting.model_dump(mode="json")})
-    Output(as_json).result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
+            data.append(where | waiting.model_dump(mode="json"))
+    out.result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
 
 
 def _all_pipelines(here: Setting) -> list[str]:

@@ -26,7 +26,7 @@ from draindown.output import Output, as_csv, table
 
 if TYPE_CHECKING:
     from draindown.layout import FlowLayout
-    from draindown.quarantine import Filter
+    from draindown.quarantine import Counts, Filter
     from draindown.spec import PipelineSpec
 
 quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
@@ -88,7 +88,9 @@ def list_(
     from draindown import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
-    found = {name: rows_of.listed(spec.layout(name), which, limit) for name in flows(spec, flow)}
+    # one more than asked for tells whether there are more
+    known = {name: rows_of.listed(spec.layout(name), which, limit + 1) for name in flows(spec, flow)}
+    found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
         header = ("flow", "state", *rows_of.COLUMNS)
         every = [{"flow": name, **row} for name, rows in found.items() for row in rows]
@@ -96,7 +98,9 @@ def list_(
         return
     sums = {name: rows_of.counts(spec.layout(name)) for name in found}
     data = {name: {"counts": sums[name].as_dict(), "rows": rows} for name, rows in found.items()}
-    text = "\n\n".join(_rows_text(spec.pipeline, name, sums[name], rows) for name, rows in found.items())
+    text = "\n\n".join(
+        _rows_text(spec.pipeline, name, sums[name], rows, len(known[name]) > limit) for name, rows in found.items()
+    )
     Output(as_json).result(data, text)
 
 
@@ -229,7 +233,7 @@ def _meant(which: Filter) -> str:
     return f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
 
 
-def _rows_text(pipeline: str, flow: str, sums: Any, rows: list[dict[str, Any]]) -> str:
+def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], more: bool) -> str:
     from draindown.wording import count, printable
 
     by_reason = ", ".join(f"{printable(reason, 80)} {count(number)}" for reason, number in sums.by_reason.items())
@@ -238,9 +242,9 @@ def _rows_text(pipeline: str, flow: str, sums: Any, rows: list[dict[str, Any]]) 
     lines = [head, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if rows:
         lines += table(("id", "reason", "field", "file", "line", "raw"), [_row(row) for row in rows], (4,)).splitlines()
-    if len(rows) < sums.open:
-        more = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
-        lines.append(f"{count(len(rows))} shown; {more}")
+    if more:
+        hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
+        lines.append(f"{count(len(rows))} shown; {hint}")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
-from draindown.exits import Exit
+from draindown.errors import DraindownError
+from draindown.exits import Exit, exit_for
 from draindown.output import Output, table
+from draindown.report import now, of
 from draindown.wording import count, printable
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def run(
     spec = here.spec(pipeline)
     this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
-    work = [(name, _plan(this, name)) for name in flows(spec, flow)]
+    work = _plans(this, flows(spec, flow), [step for step in asked if not asked[step]])
     wanted = [(name, [step for step in asked if asked[step] and getattr(part, step)]) for name, part in work]
     if any(todo for _, todo in wanted):
         with _spark(this, short=all(part.is_little for _, part in work)) as spark:
@@ -102,13 +104,25 @@ def _seconds(deadline: str | None) -> float | None:
         raise typer.BadParameter(str(error), param_hint="--deadline") from None
 
 
-def _plan(this: _Run, flow: str) -> PlanPart:
+def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
+    """The flows that come before one that can't be planned, each with its plan. Raises what the first one's raises."""
     from draindown.backlog import planned
 
-    report = planned(this.request(flow, "plan"))
-    assert report.plan is not None, "a plan that can't be made is an error"
-    this.reports.append(report)
-    return report.plan
+    found: list[tuple[str, PlanPart]] = []
+    for name in names:
+        request, started = this.request(name, "plan"), now()
+        try:
+            report = planned(request, left_out)
+        except DraindownError as error:
+            if not found:
+                raise
+            this.reports.append(of(request, started, "failed", error=error.as_dict()))
+            this.exit = exit_for(error)
+            break
+        assert report.plan is not None, "a plan that can't be made is an error"
+        this.reports.append(report)
+        found.append((name, report.plan))
+    return found
 
 
 _Spark = Callable[[], "SparkSession"]
