@@ -19,13 +19,13 @@ FILES_PER_CUT = 2000
 _SPARKS_HEAP = 1024**3
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
 _HEAP_SHARE = 8  # of unpacked bytes, where nothing is known: rows take two or three times as much
-_KEPT_SHARE = 4  # of the heap, for the rows of a batch and their fates; Spark leaves less than half for both
+_KEPT_SHARE = 4  # of the heap, for the rows of a batch and their fates; what Spark has no memory for lies on disk
 _LARGEST_SHARE = 4  # of unpacked bytes, however little they take: cuts are for good, and later files may be heavier
 _TELLING = 8 * 1024**2  # unpacked bytes: a smaller batch weighs mostly what every batch does
 _LONGEST = 600.0  # seconds of a batch before it need not grow: a kill loses that much, a stop waits that long
-_SPILLED_SHARE = 0.1  # of a batch's rows: a block or two always end on disk
+_SPILLED_SHARE = 0.9  # of a batch's rows: most of them on disk cost next to nothing
 _SAME_HEAP = 1.1  # heaps of one setting differ a little from machine to machine
-_GC_SHARE = 0.25  # of a batch's time: above it the heap is too full to work in
+_GC_SHARE = 0.5  # of a batch's time: above it the heap is too full to work in; a tight one that fits takes up to 0.28
 _KEPT = 8
 
 

@@ -44,6 +44,8 @@ _ONE_MACHINE = {
     # each stage broadcasts its task, each scan its configuration: in blocks of 4 MB, which outlive the young generation
     "spark.broadcast.blockSize": "256k",
     "spark.buffer.pageSize": "2m",
+    # what sorts, joins and kept rows may take of the heap before they go on to disk, at no cost that could be measured
+    "spark.memory.fraction": "0.25",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",

@@ -61,7 +61,7 @@ _SENT = 500_000
 """Records of a batch whose keys are held in memory once more, to be sent to a table that is much larger."""
 _MUCH_MORE = 4
 """Times the batch's records. So many rows of the target are not sorted to be compared: the keys are sent to them."""
-_HASHED_SHARE = 32
+_HASHED_SHARE = 64
 """Of the heap, for a batch that the MERGE may hash: what lies in a hash table takes more, and never spills."""
 _HASH_BOUND = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
 _PARTITION_SIZE = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
