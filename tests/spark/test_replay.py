@@ -289,6 +289,7 @@ def test_the_newest_sequence_of_a_batch_is_that_by_value(spark: SparkSession, tm
         ("int", [9, 10, -11], "10"),
         ("decimal(10,2)", ["9.5", "10.25"], "10.25"),
         ("timestamp", ["2026-10-25T01:30:00Z", "2026-10-25T00:59:00Z"], "2026-10-25 01:30:00"),
+        ("date", ["2026-10-25", "0900-01-01"], "2026-10-25"),
     ):
         landing = Landing(
             tmp_path / kind[:3],

@@ -16,7 +16,7 @@ from math import ceil
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, TimestampType
+from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from draindown import drift, ledger, ledger_table
 from draindown.drift import Known
@@ -297,10 +297,13 @@ def _count(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 def _sequence(frame: DataFrame, name: str) -> Column:
     """Value and text of a row's sequence: as texts, 9 is more than 10."""
-    column = F.col(quoted(name))
-    # Python would show a moment by this machine's clocks, which go back once a year
-    value = F.unix_micros(column) if isinstance(frame.schema[name].dataType, TimestampType) else column
-    return F.struct(value.alias("value"), column.cast("string").alias("text"))
+    column, kind = F.col(quoted(name)), frame.schema[name].dataType
+    text = column.cast("string")
+    # Python's times end with the year 9999, and follow this machine's clocks, which go back once a year
+    value = (
+        F.unix_micros(column) if isinstance(kind, TimestampType) else column if isinstance(kind, NumericType) else text
+    )
+    return F.struct(value.alias("value"), text.alias("text"))
 
 
 def _lines_agree(batch: Batch, counted: Counted) -> None:
