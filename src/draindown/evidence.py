@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from draindown import gate, report
+from draindown import gate, report, tables
 from draindown.files import read_json
 from draindown.layout import FlowLayout
 from draindown.lease import Lease
@@ -30,6 +31,12 @@ DELETED_RATIO = 0.2
 
 VACUUM_EVERY = timedelta(days=1)
 """Old files cost money, not time: looking for them more often only costs commits."""
+
+
+RETENTION = "delta.deletedFileRetentionDuration"
+"""Property of a table: how long files that left it stay."""
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 @dataclass(frozen=True)
@@ -148,8 +155,9 @@ def partitions(table: DeltaTable, target_file_size: int) -> list[Partition]:
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     deleted = _deleted_rows(table)
     groups: dict[tuple[tuple[str, Any], ...], Counter[str]] = {}
-    for row in adds.select(["path", "size_bytes", "num_records", *columns]).to_pylist():
-        values = tuple((name.removeprefix("partition."), row[name]) for name in columns)
+    values_of = {name.removeprefix("partition."): _values(adds[name]) for name in columns}
+    for at, row in enumerate(adds.select(["path", "size_bytes", "num_records"]).to_pylist()):
+        values = tuple((name, held[at]) for name, held in values_of.items())
         size = row["size_bytes"]
         groups.setdefault(values, Counter()).update(
             files=1,
@@ -159,6 +167,19 @@ def partitions(table: DeltaTable, target_file_size: int) -> list[Partition]:
             deleted=deleted.get(row["path"], 0),
         )
     return [Partition(values, **{k: n[k] for k in _COUNTS}) for values, n in groups.items()]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """A partition column's values; of times that Python's calendar doesn't have, the numbers that stand for them.
+
+    These are bytes: no literal of SQL is made of them.
+    """
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+        found = [None if number is None else str(number).encode() for number in column.cast(kind).to_pylist()]
+    return found
 
 
 _COUNTS = ("files", "small", "bytes", "rows", "deleted")
@@ -177,13 +198,30 @@ def _deleted_rows(table: DeltaTable) -> dict[str, int]:
     return found
 
 
-def _expired(layout: FlowLayout, tables: Iterable[tuple[str, str]], retain: int) -> Iterable[tuple[str, str]]:
+def _expired(layout: FlowLayout, present: Iterable[tuple[str, str]], retain: int) -> Iterable[tuple[str, str]]:
     last = vacuumed(layout)
-    for label, path in tables:
+    for label, path in present:
         at = (last.get(label) or {}).get("at")
         recently = at is not None and now() - datetime.fromisoformat(at) < VACUUM_EVERY
-        if not recently and DeltaTable(path).vacuum(max(RETAIN_FLOOR, retain) // 3600, dry_run=True):
+        if recently:
+            continue
+        # as Delta does, by the longer of both; in whole hours, of which the table's own time may have none
+        hours = -(-max(RETAIN_FLOOR, retain, retention_of(path)) // 3600)
+        if DeltaTable(path).vacuum(hours, dry_run=True, enforce_retention_duration=False):
             yield label, path
+
+
+def retention_of(path: str) -> int:
+    """Seconds for which files that left the table stay, by its properties."""
+    return duration(tables.properties(path).get(RETENTION), RETAIN_FLOOR)
+
+
+def duration(interval: str | None, default: int) -> int:
+    """Seconds of Delta's `interval 7 days`; what can't be read counts as 0, which the floor refuses."""
+    if interval is None:
+        return default
+    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
@@ -201,6 +239,9 @@ def kept_back(layout: FlowLayout, retain: int) -> str:
     """Why the target's old files must stay, or "": the published version still reads what was removed after it."""
     pointer = gate.published(layout)
     removal = gate.oldest_needed_removal(layout) if pointer else None
-    if pointer is None or removal is None or now() - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)):
+    if pointer is None or removal is None:
+        return ""
+    # what is kept today must last until it is looked at again, and through the rewrite before a removal
+    if now() - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY:
         return ""
     return f"old files stay: published version {pointer.version} needs them (changed since {removal:%Y-%m-%d})"

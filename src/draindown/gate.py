@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
-from draindown import ledger
+from draindown import ledger, tables
 from draindown.errors import GateFailed, TerminalError
 from draindown.expressions import check_code_free
 from draindown.files import kept, write_json
@@ -122,6 +122,8 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
         later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
         if newest is not None and later and _names_a_commit(layout, newest):
             return newest
+        if newest is not None and pointer.table_id != newest.table_id == tables.table_id(layout.table):
+            return newest  # what was judged is another table, which was put aside meanwhile
         write_json(layout.published, pointer.model_dump(mode="json"))
     return pointer
 

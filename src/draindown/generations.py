@@ -26,9 +26,12 @@ _SHOWN = 5
 _INTAKE = "path, size, mtime_ns, sha256, cut"
 
 
+_LEFT_OUT = "left-out"
+
+
 @dataclass(frozen=True)
 class Card:
-    """How a generation began. `without`: files of the intake that it leaves out, because they are gone or changed.
+    """How a generation began. `without`: files of the intake that it leaves out: gone, changed, or given up.
 
     The first has a card only once someone discarded a file that it had taken in and not read. `rebuilt`: it was read
     into a table of its own, which took the place of the one before.
@@ -200,7 +203,17 @@ def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: st
 
 def _left_out(file: known.KnownFile, detail: str, by: str, note: str) -> parked.Event:
     return parked.Event(
-        file.path, file.size, file.mtime_ns, "discarded", reason="left-out", detail=detail, by=by, note=note
+        file.path, file.size, file.mtime_ns, "discarded", reason=_LEFT_OUT, detail=detail, by=by, note=note
+    )
+
+
+def given_up(layout: FlowLayout) -> frozenset[str]:
+    """Files that a person kept out before a batch had read them: no later generation reads them either."""
+    left_out = {path for one in cards(layout).values() for path in one.get("without", ())}
+    return frozenset(
+        path
+        for path, event in parked.latest(layout).items()
+        if event.state == "discarded" and (event.reason == _LEFT_OUT or path in left_out)
     )
 
 

@@ -216,7 +216,7 @@ class _Walk:
         if path in self._seen:
             return
         self._seen.add(path)
-        reason = _bad_name(name)
+        reason = _bad_name(name) or _not_text(path)
         if reason:
             self.notes.add("ignored", path, reason, "rename it to have it read")
             return
@@ -255,10 +255,14 @@ def _bad_name(name: str) -> str:
         return "temporary: its name ends like that of an unfinished file"
     if _UNREADABLE_NAME.search(name):
         return "its name holds a colon or a control character, which Spark can't read"
+    return ""
+
+
+def _not_text(path: str) -> str:
     try:
-        name.encode()
+        path.encode()
     except UnicodeEncodeError:
-        return "its name is not UTF-8"
+        return "its name, or that of a directory on the way to it, is not UTF-8"
     return ""
 
 

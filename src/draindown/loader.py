@@ -79,6 +79,19 @@ def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[
     return _named(loaded)
 
 
+def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
+    """The pipeline of one file, which claims nothing that another file of the project claims too.
+
+    Raises TerminalError like `load`, and `conflicting-pipelines`.
+    """
+    spec, home = load(path, environ), root / DIRECTORY
+    if path.resolve().parent == home.resolve():
+        for found in load_all(home, environ):
+            if isinstance(found, BrokenPipeline) and found.path.resolve() == path.resolve():
+                raise found.error
+    return spec
+
+
 def find(argument: str, root: Path) -> Path:
     """The file a PIPELINE argument means: a path of a YAML file, or a name from dags/pipelines/ below `root`.
 

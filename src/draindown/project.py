@@ -22,9 +22,10 @@ def suite(root: Path, name: str) -> dict[str, Any]:
     path = root / "expectations" / f"{name}.json"
     try:
         found = json.loads(path.read_text())
-        if isinstance(found, dict):
-            return found
-        problem = "it holds no JSON object"
+        expected = found.get("expectations") if isinstance(found, dict) else None
+        if isinstance(expected, list) and all(isinstance(one, dict) for one in expected):
+            return dict(found)
+        problem = "it holds no JSON object whose `expectations` are a list of objects"
     except (OSError, ValueError) as error:
         problem = f"{type(error).__name__}: {error}"
     raise TerminalError(

@@ -117,7 +117,9 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
 
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
-    """Whether the live table is the rebuilt one already."""
+    """Whether the live table is the rebuilt one already. One that can't be read is not."""
+    if tables.damage(layout.table):
+        return False
     return tables.transaction_version(layout.table, app_id(layout, begun.generation, "rows")) is not None
 
 
@@ -154,7 +156,11 @@ def plan(request: Request) -> RebuildPlan:
     if begun is not None and state == "begun":
         _refuse_overtaken(layout, begun, live)
         _refuse_other_contract(request, begun)
-    left = taken if begun is None else _left(layout, begun, taken) if state == "begun" else []
+    if begun is None:
+        given_up = generations.given_up(layout)
+        left = [file for file in taken if file.path not in given_up]
+    else:
+        left = _left(layout, begun, taken) if state == "begun" else []
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -272,7 +278,9 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         write_json(layout.generation, {"generation": found.previous, "cards": generations.cards(layout)})
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
-    own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
+    own = card(staged, begun.generation) or Card(
+        begun.generation, begun.previous, at, by, without=tuple(generations.given_up(layout)), rebuilt=True
+    )
     own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
     write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
     return begun

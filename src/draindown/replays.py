@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -101,7 +102,8 @@ def find(request: Request) -> Replay:
     _refuse_append(request)
     _refuse_bad_range(request, asked)
     generation = checkpoint.generation(layout)
-    files = sorted(str((Path(request.root) / name).absolute()) for name in asked.files)
+    # without `..`, and links as they are
+    files = sorted(os.path.abspath(Path(request.root) / name) for name in asked.files)  # noqa: PTH100
     identity = _identity(layout, generation, asked, files)
     pinned = _pinned(layout, identity)
     if pinned is not None:

@@ -66,7 +66,8 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         )
     if rows and not keyed:
         raise _would_double(layout, rows)
-    taken = generations.taken_in(layout)
+    known_files, given_up = generations.taken_in(layout), generations.given_up(layout)
+    taken = [file for file in known_files if file.path not in given_up]
     fresh = live is not None and _is_fresh(layout, live)
     return ResetPlan(
         pipeline=layout.pipeline,
@@ -80,7 +81,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         missing=tuple(file.path for file in taken if intake.pinned([file])),
         forgotten=0
         if rows or not generations.readable(layout.ledger)
-        else max(0, ledger_table.files_read(layout) - len(taken)),
+        else max(0, ledger_table.files_read(layout) - len(known_files)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
         damaged=tuple(damage.damaged(layout)),
@@ -108,7 +109,8 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous
-    fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, found.missing)
+    without = tuple(sorted({*found.missing, *generations.given_up(layout)}))
+    fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
     write_json(
         layout.generation,
         {"generation": found.generation, "cards": generations.cards(layout) | {str(found.generation): asdict(fresh)}},

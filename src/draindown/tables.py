@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import (
@@ -288,8 +289,10 @@ def delete_any(path: str, where: str) -> None:
 
 def files_missing(path: str, version: int) -> list[str]:
     """Data files of one version of a table that are not there. Raises what reading that version raises."""
-    uris = DeltaTable(path, version=version).file_uris()
-    return [uri for uri in uris if not Path(_plain(uri)).is_file()]
+    # not `file_uris`: they encode the path of the table, and not that of the file in it once more
+    found = added_files(DeltaTable(path, version=version))["path"].to_pylist()
+    places = (Path(_plain(path)) / unquote(name) for name in found)
+    return [str(place) for place in places if not place.is_file()]
 
 
 def _plain(path: str) -> str:

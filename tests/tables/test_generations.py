@@ -182,6 +182,21 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     assert code_of(lambda: give_up(asked.layout, [str(lost)], by="me", note="", at=AT)) == "not-parked"
 
 
+def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    fresh = tmp_path / "in/9.json"
+    fresh.write_text('{"id": "9", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    generations.discard_files(asked.layout, [str(fresh)], by="me", note="", at=AT)
+    for expected in (2, 3):
+        found = reset(asked)
+        assert (found.missing, found.files) == ((), 2)
+        assert generations.without(asked.layout, expected) == {str(fresh)}
+        write_checkpoint(asked, expected, offsets=1, commits=1)  # else the same reset goes on
+    fresh.unlink()
+    assert resets.plan(asked).missing == ()
+
+
 def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     foreign(asked)

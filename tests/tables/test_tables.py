@@ -97,6 +97,16 @@ def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     assert tables.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
 
 
+@pytest.mark.parametrize("name", ["my lake", "josé", "a#b?c"])
+def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    write_deltalake(path, pa.table({"p": ["a b%", "ü"], "n": [1, 2]}), partition_by=["p"])
+    assert tables.files_missing(path, 0) == []
+    gone = next(Path(path).rglob("*.parquet"))
+    gone.unlink()
+    assert tables.files_missing(path, 0) == [str(gone)]
+
+
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     """Why no type is ever widened in place: once this fails, decision 022 may be taken again."""
     tables.append(path, pa.table({"n": [1]}))

@@ -155,6 +155,30 @@ def test_validate_looks_for_the_suite(project: Path, capsys: pytest.CaptureFixtu
     assert code == 78 and "bad-suite" in err
 
 
+@pytest.mark.parametrize("content", ['{"expectation": []}', '{"expectations": null}', '{"expectations": ["x"]}', "[]"])
+def test_a_suite_that_expects_nothing_by_mistake_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (project / "expectations" / "orders.json").write_text(content)
+    code, _, err = typed(capsys, "validate", "orders")
+    assert code == 78 and "bad-suite" in err and "list of objects" in err
+
+
+def test_a_pipeline_that_claims_what_another_does_is_refused_by_every_command(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = project / "dags" / "pipelines"
+    (home / "other.yaml").write_text((home / "orders.yaml").read_text().replace("pipeline: orders", "pipeline: other"))
+    for name in ("orders", "other", "dags/pipelines/other.yaml"):
+        code, _, err = typed(capsys, "plan", name)
+        assert code == 78 and err.startswith("conflicting-pipelines")
+
+
+def test_a_file_is_named_by_any_way_that_leads_to_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project / "dags")
+    assert setting.absolute("../landing/x.json") == str(project / "landing" / "x.json")
+
+
 def test_an_unknown_pipeline_is_named_with_those_there_are(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = typed(capsys, "plan", "ordres", "--json")
     assert (code, out) == (78, "")

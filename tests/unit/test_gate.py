@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown import evidence, gate, gate_page
 from draindown.errors import TerminalError
@@ -273,4 +273,26 @@ def test_old_files_stay_while_the_published_version_needs_them(
     assert evidence.kept_back(layout, 0) == ""
     monkeypatch.setattr(evidence, "now", lambda: now() + timedelta(days=8))
     assert evidence.kept_back(layout, 0).startswith("old files stay: published version 0 needs them")
-    assert evidence.kept_back(layout, 9 * 86400) == ""
+    assert evidence.kept_back(layout, 9 * 86400)  # in a day they would go, and with them what is published
+    assert evidence.kept_back(layout, 10 * 86400) == ""
+
+
+def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    DeltaTable(layout.table).alter.set_table_properties({evidence.RETENTION: "interval 2592001 seconds"})
+    assert evidence.retention_of(layout.table) == 30 * 86400 + 1
+    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+
+
+def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowLayout) -> None:
+    days = pa.array([-719_529, 2_932_897, None], pa.int32()).cast(pa.date32())
+    write_deltalake(layout.table, pa.table({"day": days, "n": [1, 2, 3]}), partition_by=["day"])
+    found = evidence.partitions(DeltaTable(layout.table), 1024)
+    assert {one.values[0][1] for one in found} == {b"-719529", b"2932897", None}
+    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+
+
+def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayout) -> None:
+    write(layout, batch=0)
+    own = gate.publish(layout, pointer(layout, 0))
+    assert gate.publish(layout, pointer(layout, 40, table_id="another")) == own == gate.published(layout)

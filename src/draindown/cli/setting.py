@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import secrets
 import socket
 from collections.abc import Mapping
@@ -35,11 +36,11 @@ class Setting:
     environ: Mapping[str, str]
 
     def spec(self, pipeline: str) -> PipelineSpec:
-        """The pipeline an argument means, its lake found from the project root."""
-        from draindown.loader import find, load
+        """The pipeline an argument means, its lake found from the project root. Raises like `loader.load_alone`."""
+        from draindown.loader import find, load_alone
         from draindown.project import rooted
 
-        return rooted(load(find(pipeline, self.root), self.environ), self.root)
+        return rooted(load_alone(find(pipeline, self.root), self.root, self.environ), self.root)
 
     def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
         """The request of one step, as the DAG would make it."""
@@ -101,7 +102,7 @@ def new_run_id() -> str:
 
 def absolute(path: str) -> str:
     """A file as it was taken in, whatever directory it is named from."""
-    return str(Path(path).absolute())
+    return os.path.abspath(path)  # noqa: PTH100 - without `..`, and links as they are
 
 
 def refuse_without(yes: bool) -> None:

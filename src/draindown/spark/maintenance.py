@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,7 +13,7 @@ from deltalake import DeltaTable as Log
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from draindown import evidence, gate, report
+from draindown import evidence, gate, report, tables
 from draindown.errors import TerminalError
 from draindown.evidence import Partition, Table
 from draindown.files import write_json
@@ -28,10 +27,8 @@ from draindown.spec import RETAIN_FLOOR
 PARTITIONS_AT_ONCE = 200
 """Partitions of one OPTIMIZE: its predicate is planned on the driver, and its commit should stay small."""
 
-_RETENTION = "delta.deletedFileRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _DEFAULT_LOG_RETENTION = 30 * 86400
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
     longer of both. Raises TerminalError `vacuum-below-floor` for less than seven days, asked for or set in the table.
     """
     _refuse_below_floor(path, retain)
-    raised = _retention_of(path) < retain
+    raised = evidence.retention_of(path) < retain
     if raised:
         _retain(spark, path, retain)
     try:
@@ -193,7 +190,7 @@ def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int
 
 
 def _refuse_below_floor(path: str, retain: int) -> None:
-    set_to = _retention_of(path)
+    set_to = evidence.retention_of(path)
     if min(retain, set_to) >= RETAIN_FLOOR:
         return
     raise TerminalError(
@@ -201,7 +198,7 @@ def _refuse_below_floor(path: str, retain: int) -> None:
         tried=f"remove old files of {path}",
         found=f"they would be kept for {min(retain, set_to)} s; readers and running jobs need {RETAIN_FLOOR} s",
         next=(
-            f"ALTER TABLE {_table(path)} SET TBLPROPERTIES ('{_RETENTION}' = 'interval 7 days')"
+            f"ALTER TABLE {_table(path)} SET TBLPROPERTIES ('{evidence.RETENTION}' = 'interval 7 days')"
             if set_to < RETAIN_FLOOR
             else "set maintenance.retain to 7 days or more"
         ),
@@ -210,27 +207,11 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
     # versions must not outlive their files' retention record, Delta insists
-    log = max(_duration(_properties(path).get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    log = max(evidence.duration(tables.properties(path).get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
     spark.sql(
         f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
-        f"('{_RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"
+        f"('{evidence.RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"
     )
-
-
-def _retention_of(path: str) -> int:
-    return _duration(_properties(path).get(_RETENTION), RETAIN_FLOOR)
-
-
-def _properties(path: str) -> dict[str, str]:
-    return dict(Log(path).metadata().configuration)
-
-
-def _duration(interval: str | None, default: int) -> int:
-    """Seconds of Delta's `interval 7 days`; what can't be read counts as 0, which the floor refuses."""
-    if interval is None:
-        return default
-    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def _table(path: str) -> str:
