@@ -17,6 +17,11 @@ T = TypeVar("T")
 _NAMED = 40  # characters of a file's name in that of its draft: a name has room for 255
 
 
+def absolute(path: str | Path) -> str:
+    """A file as it was taken in, whatever directory it is named from: without `..`, and links as they are."""
+    return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
+
+
 def written(path: Path, content: bytes) -> Path:
     """A draft of `path` beside it, on disk; hidden, and named after it. Whoever calls moves or links it into place."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:_NAMED]}.", suffix=".tmp")

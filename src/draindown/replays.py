@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -30,7 +29,7 @@ from draindown import (
 )
 from draindown.checkpoint import Checkpoint
 from draindown.errors import TerminalError
-from draindown.files import kept, write_json
+from draindown.files import absolute, kept, write_json
 from draindown.generations import Taken, app_id, shown, without
 from draindown.layout import FlowLayout
 from draindown.request import Again, Request
@@ -102,8 +101,7 @@ def find(request: Request) -> Replay:
     _refuse_append(request)
     _refuse_bad_range(request, asked)
     generation = checkpoint.generation(layout)
-    # without `..`, and links as they are
-    files = sorted(os.path.abspath(Path(request.root) / name) for name in asked.files)  # noqa: PTH100
+    files = sorted(absolute(Path(request.root) / name) for name in asked.files)
     identity = _identity(layout, generation, asked, files)
     pinned = _pinned(layout, identity)
     if pinned is not None:

@@ -125,6 +125,15 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert begin(asked).generation == 4  # never the same again
 
 
+def test_a_torn_table_keeps_no_one_from_leaving_a_rebuild(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    newest = max((Path(asked.layout.table) / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:40])
+    assert not rebuilds.is_swapped(asked.layout, begun)
+    assert rebuilds.abort(asked.layout) == begun.generation
+
+
 def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     home = tmp_path / "jobs/transforms"

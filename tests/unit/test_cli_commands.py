@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from draindown import drift, gate, parked, quarantine, report, scaffold, tables
+from draindown import drift, files, gate, parked, quarantine, report, scaffold, tables
 from draindown.cli import looking, main, setting
 from draindown.errors import DraindownError, GateFailed, TerminalError, TransientError
 from draindown.lease import Lease
@@ -176,7 +176,7 @@ def test_a_pipeline_that_claims_what_another_does_is_refused_by_every_command(
 
 def test_a_file_is_named_by_any_way_that_leads_to_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project / "dags")
-    assert setting.absolute("../landing/x.json") == str(project / "landing" / "x.json")
+    assert files.absolute("../landing/x.json") == str(project / "landing" / "x.json")
 
 
 def test_an_unknown_pipeline_is_named_with_those_there_are(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

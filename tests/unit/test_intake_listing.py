@@ -84,6 +84,17 @@ def test_names_that_cannot_be_read_are_reported_and_printable(tmp_path: Path, na
     assert finding.subject.isprintable()
 
 
+def test_a_directory_whose_name_is_no_text_stops_no_other_file(tmp_path: Path) -> None:
+    put(tmp_path / "in/deep/good.json")
+    odd = tmp_path / "in" / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    (odd / "bad.json").touch()
+    listing = listed(tmp_path, "in/**/*.json")
+    assert names(listing) == ["good.json"]
+    (finding,) = listing.findings
+    assert finding.kind == "ignored" and "not UTF-8" in finding.detail and finding.subject.isprintable()
+
+
 @pytest.mark.parametrize("name", ["a.json._COPYING_", "a.json.tmp", "a.json~", "a.json.crc", "a.json.part"])
 def test_unfinished_files_that_the_glob_names_are_reported(tmp_path: Path, name: str) -> None:
     put(tmp_path / "in" / name)

@@ -109,8 +109,7 @@ def lag(
     from draindown.wording import age, count, size
 
     here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
-    for name in pipelines or _all_pipelines(here):
-        spec = here.spec(name)
+    for spec in map(here.spec, pipelines) if pipelines else _all_pipelines(here):
         for flow in spec.flows:
             where = {"pipeline": spec.pipeline, "flow": flow}
             try:
@@ -127,14 +126,15 @@ def lag(
     out.result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
 
 
-def _all_pipelines(here: Setting) -> list[str]:
+def _all_pipelines(here: Setting) -> list[PipelineSpec]:
     from draindown.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.project import rooted
 
     found = load_all(here.root / DIRECTORY, here.environ)
     for broken in found:
         if isinstance(broken, BrokenPipeline):
             Output().error(broken.error)
-    return [spec.pipeline for spec in found if not isinstance(spec, BrokenPipeline)]
+    return [rooted(spec, here.root) for spec in found if not isinstance(spec, BrokenPipeline)]
 
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:

@@ -14,7 +14,6 @@ from draindown.cli.setting import (
     OneFlow,
     PipelineName,
     Yes,
-    absolute,
     flows,
     new_run_id,
     one_flow,
@@ -22,6 +21,7 @@ from draindown.cli.setting import (
     refuse_without,
     setting,
 )
+from draindown.files import absolute
 from draindown.output import Output, as_csv, table
 
 if TYPE_CHECKING:

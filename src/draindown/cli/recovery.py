@@ -12,7 +12,6 @@ from draindown.cli.setting import (
     OneFlow,
     PipelineName,
     Yes,
-    absolute,
     flows,
     new_run_id,
     one_flow,
@@ -20,6 +19,7 @@ from draindown.cli.setting import (
     refuse_without,
     setting,
 )
+from draindown.files import absolute
 from draindown.output import Output
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import secrets
 import socket
 from collections.abc import Mapping
@@ -98,11 +97,6 @@ def person() -> str:
 def new_run_id() -> str:
     """A run id for a run that a person started; sorts by time."""
     return f"cli__{now():%Y-%m-%dT%H-%M-%S}_{secrets.token_hex(2)}"
-
-
-def absolute(path: str) -> str:
-    """A file as it was taken in, whatever directory it is named from."""
-    return os.path.abspath(path)  # noqa: PTH100 - without `..`, and links as they are
 
 
 def refuse_without(yes: bool) -> None:
