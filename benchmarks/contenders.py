@@ -14,12 +14,12 @@ from pathlib import Path
 from benchmarks import standing
 from benchmarks.measure import Cost, measured
 from benchmarks.place import ROOT, Failed, Place
-from draindown import sparkconf
+from draindown.launch import settings as spark_settings
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BASELINE = "hand-written"
 _KOHEESIO = ROOT / "benchmarks" / "koheesio.lock"
-_TUNED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": sparkconf.DEFAULT_HEAP}
+_TUNED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": spark_settings.DEFAULT_HEAP}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def program(name: str) -> str:
 
 def submit(script: str, conf: Mapping[str, str], *flags: str) -> list[str]:
     """spark-submit of one of the programs, with Delta on its class path."""
-    confs = {"spark.driver.extraClassPath": sparkconf.class_path(), **conf}
+    confs = {"spark.driver.extraClassPath": spark_settings.class_path(), **conf}
     options = [part for name, value in confs.items() for part in ("--conf", f"{name}={value}")]
     return [program("spark-submit"), *options, str(PROGRAMS / script), *flags]
 

@@ -12,7 +12,7 @@ from benchmarks import oracle
 from benchmarks.changes import NOTHING, Seeded
 from benchmarks.oracle import Verdict
 from draindown.demo import oracle as flights_oracle
-from draindown.sparkconf import spark_python
+from draindown.launch.settings import spark_python
 
 ROOT = Path(__file__).resolve().parent.parent
 

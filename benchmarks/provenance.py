@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.place import ROOT
-from draindown import sparkconf
+from draindown.launch import settings as spark_settings
 
 _MEASURED = ("src", "jobs", "dags", "benchmarks")
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "apache-airflow")
@@ -20,7 +20,7 @@ def provenance() -> dict[str, str]:
     """What traces a result, by name."""
     packages = {name: version(name) for name in _PACKAGES}
     python = {"python": platform.python_version()}
-    return {"commit": commit(ROOT), **python, **packages, "java": _java(), "heap": sparkconf.heap()}
+    return {"commit": commit(ROOT), **python, **packages, "java": _java(), "heap": spark_settings.heap()}
 
 
 def commit(root: Path) -> str:

@@ -17,7 +17,7 @@ from benchmarks.contenders import Contender, submit
 from benchmarks.measure import apart, measured
 from benchmarks.place import CHANGES, Failed, Place, Shape
 from benchmarks.samples import Row, Sample
-from draindown import sparkconf
+from draindown.launch import settings as spark_settings
 
 FILE_ROWS = 10_000
 
@@ -115,7 +115,7 @@ class Bench:
         """Append the place's seeded rows to its table, which is made if it is not there. Raises Failed."""
         flags = ["--table", str(place.table), "--rows", str(place.seeded.rows)]
         columns = changes.seed_columns(place.seeded, "div")
-        command = submit("seed.py", sparkconf.settings("local[*]"), *flags, "--columns", columns)
+        command = submit("seed.py", spark_settings.settings("local[*]"), *flags, "--columns", columns)
         say(f"  seeding {place.seeded.rows:,} rows")
         if measured(command, place.environment(), place.home).exit_code:
             raise Failed(f"seeding failed: {place.home / 'err.txt'}")

@@ -1,7 +1,7 @@
 """spark-submit main of the compact step: `compact.py --request <encoded request>`."""
 
-from draindown.spark.maintenance import compact
-from draindown.spark.runner import job_main
+from draindown.spark.job.main import job_main
+from draindown.spark.runs.compaction import compact
 
 if __name__ == "__main__":
     job_main("compact", lambda request, spark, _stop: compact(request, spark))

@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from draindown.airflow.process import die_with_parent
-from draindown.errors import DraindownError, TerminalError
-from draindown.exits import exit_for
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.exits import exit_for
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT_VARIABLE = "DRAINDOWN_AIRFLOW_PORT"

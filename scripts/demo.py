@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import airflow_local
 
-from draindown import report as reports
-from draindown.errors import DraindownError, TerminalError
-from draindown.exits import Exit, exit_for
-from draindown.loader import load
-from draindown.project import rooted, suite
-from draindown.request import Request
+from draindown.base import clock
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.exits import Exit, exit_for
+from draindown.runs import store
+from draindown.runs.request import Request
+from draindown.spec.loader import load
+from draindown.spec.project import rooted, suite
 
 if TYPE_CHECKING:
-    from draindown.report import PlanPart
+    from draindown.runs.report import PlanPart
 
 ROOT = airflow_local.ROOT
 PIPELINE = FLOW = "flights"
@@ -78,9 +79,9 @@ def prepared() -> Request:
 
 def planned(request: Request) -> PlanPart:
     """What there is to do, found without Airflow and without a JVM."""
-    from draindown.backlog import plan
+    from draindown.planning.plan import plan
 
-    part, _ = plan(request, reports.now())
+    part, _ = plan(request, clock.now())
     return part
 
 
@@ -135,18 +136,18 @@ def _told(line: str) -> Iterator[str]:
 
 def show(request: Request) -> None:
     """The run card and a small result, read without Spark."""
-    from draindown import tables
-    from draindown.card import card
+    from draindown.lake import delta
+    from draindown.runs.card import card
 
     layout = request.layout
-    newest = reports.runs(layout, 1)
-    steps = [reports.read(layout, newest[0], step) for step in ("plan", "drain", "check", "compact")] if newest else []
+    newest = store.runs(layout, 1)
+    steps = [store.read(layout, newest[0], step) for step in ("plan", "drain", "check", "compact")] if newest else []
     say("Run card")
     print(card([step for step in steps if step is not None]))
     for title, path, sql in _questions(layout):
-        if tables.exists(path):
+        if delta.exists(path):
             say(title)
-            _print_rows(tables.query(path, sql).to_pylist())
+            _print_rows(delta.query(path, sql).to_pylist())
 
 
 def _questions(layout: Any) -> list[tuple[str, str, str]]:

@@ -28,10 +28,10 @@ sys.path.insert(0, str(ROOT / "src"))  # draindown's errors, before draindown is
 from setup_packages import WheelCache, cache_dir, download, read_pins, run, sha256  # noqa: E402
 from setup_preflight import check_disk, choose_python, find_java, quiet  # noqa: E402
 
-from draindown.errors import TerminalError  # noqa: E402
+from draindown.base.errors import TerminalError  # noqa: E402
 
 DISK_GB = 3.0
-NEEDS_PERSON = 78  # draindown.exits needs a newer Python than this file may meet
+NEEDS_PERSON = 78  # draindown.base.exits needs a newer Python than this file may meet
 STATE = "draindown-setup.json"
 ARCHIVE = 2  # one more where jobs load other classes than before: an archive without them is made again
 
@@ -149,7 +149,7 @@ class Setup:
     def _jars(self):
         self._say("[5/6] Jars for Spark: Delta, Kafka, JDBC, hashes verified ...")
         log = self.work / "jars.log"
-        command = [str(self.python), "-m", "draindown.spark.jars", "fetch", str(self.root / "jars.lock")]
+        command = [str(self.python), "-m", "draindown.spark.setup.jars", "fetch", str(self.root / "jars.lock")]
         with open(log, "w", encoding="utf-8") as out:
             done = subprocess.run(
                 command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
@@ -169,7 +169,7 @@ class Setup:
         self._say("[6/6] Class-data archive, for a faster start of every job ...")
         log = self.work / "archive.log"
         with open(log, "w", encoding="utf-8") as out:
-            command = [str(self.python), "-m", "draindown.spark.archive"]
+            command = [str(self.python), "-m", "draindown.spark.setup.class_archive"]
             done = subprocess.run(
                 command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
             )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from draindown.errors import TerminalError
+from draindown.base.errors import TerminalError
 
 SLOW_TO_BUILD = "pyspark"  # 30 s from its source archive; built beside the other downloads
 BUILD_TOOLS = ("setuptools", "wheel", "packaging")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from draindown.errors import TerminalError
+from draindown.base.errors import TerminalError
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA, NEWEST_JAVA = 17, 22  # from 23 on Java refuses what the Hadoop in Spark 4.1 asks it for, at every start

@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, tables
-from draindown.layout import FlowLayout
-from draindown.report import StepReport
-from draindown.request import Request
-from draindown.spark.drain import drain
-from draindown.spec import PipelineSpec
+from draindown.flow import generations
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.runs.drain import drain
+from draindown.spec.models import PipelineSpec
 
 COLUMNS = {
     "id": "string not null",
@@ -76,7 +77,7 @@ class Landing:
 
     def forget_last_batch(self) -> None:
         """Delete what the checkpoint says of its newest batch being done, and of one planned after it."""
-        home = Path(self.layout.checkpoint(checkpoint.generation(self.layout)))
+        home = Path(self.layout.checkpoint(generations.generation(self.layout)))
         newest = max(int(path.name) for path in (home / "commits").iterdir() if path.name.isdigit())
         for path in (home / "commits" / str(newest), home / "offsets" / str(newest + 1)):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
@@ -96,7 +97,7 @@ class Landing:
 
     @staticmethod
     def read(path: str, columns: str = "*") -> list[dict[str, Any]]:
-        return tables.query(path, f"select {columns} from t").to_pylist() if tables.exists(path) else []
+        return delta.query(path, f"select {columns} from t").to_pylist() if delta.exists(path) else []
 
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once."""

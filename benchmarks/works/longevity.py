@@ -16,7 +16,7 @@ from benchmarks.place import Failed, Place
 from benchmarks.samples import Row, Sample, contenders, last_over_mean, median, of, ratio
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work, result, tell
 from benchmarks.works.growth import grown, seeds
-from draindown import sparkconf
+from draindown.launch import settings as spark_settings
 
 _FILES_BEFORE = 10
 _ROWS = 1_000
@@ -63,7 +63,7 @@ def _asked(bench: Bench, contender: Contender, grown_old: Place, files: Sequence
     if contender.ours and found.verdict != "exact":
         raise Failed(f"the fresh table is wrong: {found.verdict}")
     named = [f"{_FRESH}={fresh.table}", f"old={grown_old.table}"]
-    command = submit("queries.py", sparkconf.settings("local[*]"), *named)
+    command = submit("queries.py", spark_settings.settings("local[*]"), *named)
     cost = measured(command, fresh.environment(), fresh.home)
     if cost.exit_code:
         raise Failed(f"the questions failed: {fresh.home / 'err.txt'}")

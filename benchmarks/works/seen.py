@@ -13,9 +13,10 @@ from benchmarks.measure import apart
 from benchmarks.place import Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown import known, loader
-from draindown.layout import FlowLayout
-from draindown.verify import Verified
+from draindown.lake.layout import FlowLayout
+from draindown.sources.files import catalog
+from draindown.sources.files.inspection import Verified
+from draindown.spec import loader
 
 _PER_CUT = 1_000
 _PLAN = Contender(
@@ -50,12 +51,12 @@ def _pretend(place: Place, files: int) -> None:
     """
     os.environ.update(place.environment())
     layout = loader.load(Path(place.shape.pipeline), os.environ).layout(place.shape.name)
-    now, cut = datetime.now(UTC), known.last_cut(layout)
+    now, cut = datetime.now(UTC), catalog.last_cut(layout)
     for start in range(0, files, _PER_CUT):
         cut += 1
         some = range(start, min(start + _PER_CUT, files))
-        known.append_cut(layout, [_file(place, number) for number in some], now, cut)
-    known.remember(layout)
+        catalog.append_cut(layout, [_file(place, number) for number in some], now, cut)
+    catalog.remember(layout)
     _drained(layout, cut)
 
 

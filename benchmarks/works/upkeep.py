@@ -11,15 +11,16 @@ from benchmarks.place import ROOT, Failed, Place
 from benchmarks.samples import Row, Sample, kinds, median, of, ratio
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work, result, say
 from benchmarks.works.growth import grown, millions, seeds
-from draindown import gate, sparkconf
-from draindown.exits import Exit
+from draindown.base.exits import Exit
+from draindown.gate import suite
+from draindown.launch import settings as spark_settings
 
 SUITE = ROOT / "benchmarks" / "expectations" / "changes.json"
 _SETTLING = 5  # runs in which maintenance must come to an end
 
 
 def _short() -> Mapping[str, str]:
-    return sparkconf.settings("local[*]", short=True)
+    return spark_settings.settings("local[*]", short=True)
 
 
 CHECK = Contender(
@@ -76,7 +77,7 @@ def _verdicts(bench: Bench, who: Contender, place: Place, kind: str, number: int
     sample, found = bench.run(who, place, kind, number), result(place)
     if who is WHOLE:
         return sample, {int(at): success for at, success in found.items()}
-    names = gate.names(json.loads(SUITE.read_text()))
+    names = suite.names(json.loads(SUITE.read_text()))
     parts = [report["check"] for report in found["reports"] if report.get("check")]
     sample = replace(sample, facts={"judged": sum(part["changed_rows"] for part in parts)})
     return sample, {names.index(e["name"]): e["success"] for part in parts for e in part["expectations"]}

@@ -13,9 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from draindown.replays import find
-from draindown.report import Backlog, CheckPart, CompactPart, DrainPart, StepReport, now, write
-from draindown.request import Request
+from draindown.base.clock import now
+from draindown.recovery.replay import find
+from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, StepReport
+from draindown.runs.request import Request
+from draindown.runs.store import write
 
 
 def main() -> int:

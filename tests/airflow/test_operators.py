@@ -18,12 +18,14 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from draindown import backlog, pages
+from draindown import pages
 from draindown.airflow.operators import StepOperator
+from draindown.base.clock import now
 from draindown.drill.process import alive
-from draindown.layout import FlowLayout
-from draindown.report import Backlog, PlanPart, now
-from draindown.request import Request
+from draindown.lake.layout import FlowLayout
+from draindown.planning import plan
+from draindown.runs.report import Backlog, PlanPart
+from draindown.runs.request import Request
 
 Plans = dict[str, PlanPart]
 Run = Callable[..., tuple[str, dict[str, str]]]
@@ -35,7 +37,7 @@ IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     """What the planner finds for each flow."""
     found: Plans = {"first": ALL, "second": ALL}
-    monkeypatch.setattr(backlog, "plan", lambda request, now: (found[request.flow], []))
+    monkeypatch.setattr(plan, "plan", lambda request, now: (found[request.flow], []))
     return found
 
 
@@ -235,22 +237,22 @@ def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, r
 
 
 def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, run: Run, monkeypatch: Any) -> None:
-    from draindown import gate
+    from draindown.gate import published
 
-    def pointer(layout: FlowLayout) -> gate.Published:
+    def pointer(layout: FlowLayout) -> published.Published:
         of_this_run = Request.decode(json.loads((told / "first.check.argv").read_text())[-1]).run_id
-        return gate.Published(version=3, table_id="t", changed_at=None, at=now(), run_id=of_this_run, rows=7)
+        return published.Published(version=3, table_id="t", changed_at=None, at=now(), run_id=of_this_run, rows=7)
 
     plans["second"] = IDLE
     (told / "first.check.outcome").write_text("idle")
-    monkeypatch.setattr(gate, "published", pointer)
+    monkeypatch.setattr(published, "published", pointer)
     before = events()
     assert run()[1]["first.check"] == "success"
     assert events() == before + 1
 
 
 def operator(**more: Any) -> StepOperator:
-    from draindown.loader import load
+    from draindown.spec.loader import load
 
     spec = load(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml", os.environ)
     return StepOperator(task_id="drain", spec=spec, flow="first", step="drain", **more)
@@ -270,7 +272,7 @@ def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: P
 
 
 def test_cluster_deploy_mode_is_refused(told: Path, project: Path, monkeypatch: Any) -> None:
-    from draindown.errors import TerminalError
+    from draindown.base.errors import TerminalError
 
     connection = {"conn_type": "spark", "host": "spark://m:7077", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))

@@ -8,8 +8,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
 from draindown.airflow.outcome import LOOK_AGAIN, PATIENCE, LeaseHeld, fail, verdict, wait_or_fail
-from draindown.errors import DraindownError, GateFailed, TerminalError, TransientError
-from draindown.report import StepReport, now
+from draindown.base.clock import now
+from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
+from draindown.runs.report import StepReport
 
 
 def left(code: str | None) -> StepReport:

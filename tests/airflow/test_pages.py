@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi import FastAPI
 
-from draindown import files, pages, report
-from draindown.layout import FlowLayout
-from draindown.report import Backlog, DrainPart, Finding, StepReport, now
+from draindown import pages
+from draindown.base.clock import now
+from draindown.base.findings import Finding
+from draindown.lake import documents
+from draindown.lake.layout import FlowLayout
+from draindown.runs import store
+from draindown.runs.report import Backlog, DrainPart, StepReport
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -24,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def leave_report(project: Path, run_id: str = "manual__1") -> None:
     """One drain of flow `first`, with a finding that would like to be a script."""
     at = now()
-    report.write(
+    store.write(
         FlowLayout(str(project / "lake"), "good", "first", "first"),
         StepReport(
             pipeline="good",
@@ -75,7 +79,7 @@ def test_a_run_is_called_by_its_own_id(project: Path) -> None:
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowLayout(str(project / "lake"), "good", "first", "first")
-    files.write_json(layout.published, {"no": "pointer"})
+    documents.write_json(layout.published, {"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
     assert second.problem == ""

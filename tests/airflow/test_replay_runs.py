@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from draindown import pages, report
-from draindown.airflow import identity
+from draindown import pages
+from draindown.airflow import requests
 from draindown.airflow.factory import dags
-from draindown.errors import TerminalError
-from draindown.loader import load
-from draindown.request import Again, Request
-from draindown.spec import PipelineSpec
+from draindown.base.errors import TerminalError
+from draindown.runs import store
+from draindown.runs.request import Again, Request
+from draindown.spec.loader import load
+from draindown.spec.models import PipelineSpec
 from tests.flowfiles import drained
 
 PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
@@ -102,7 +103,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert {state for task, state in tasks.items() if task.startswith("g.")} == {"skipped"}
     request = asked_of(told, "drain")
     assert (request.replay, request.max_batches) == (THAT_DAY, None)  # the flow's own bounds are about drains
-    planned = report.read(request.layout, request.run_id, "plan")
+    planned = store.read(request.layout, request.run_id, "plan")
     assert planned is not None and planned.plan is not None
     assert (planned.plan.backlog.files, planned.plan.batches) == (2, 2)
     assert "2026-01-01" in planned.plan.replay
@@ -128,11 +129,11 @@ def test_what_cannot_be_replayed_fails_in_the_plan(told: Path, run: Run) -> None
 
 
 def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, project: Path) -> None:
-    from draindown.backlog import planned
+    from draindown.planning.plan import planned
 
     context = _context(run_type="backfill")
     with pytest.raises(TerminalError) as caught:
-        planned(identity.request_for(spec, "g", "plan", project, context))
+        planned(requests.request_for(spec, "g", "plan", project, context))
     assert caught.value.code == "replay-would-double"
 
 
@@ -201,13 +202,13 @@ def _context(run_type: str = "manual", **params: Any) -> dict[str, Any]:
 )
 def test_contradictions_are_named(spec: PipelineSpec, params: dict[str, Any], words: str) -> None:
     with pytest.raises(TerminalError) as caught:
-        identity.replay(spec, _context(**params))
+        requests.replay(spec, _context(**params))
     assert caught.value.code == "bad-params"
     assert words in caught.value.found
 
 
 def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:
-    assert identity.replay(spec, _context(mode="drain")) is None
+    assert requests.replay(spec, _context(mode="drain")) is None
     times = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}
-    assert identity.replay(spec, _context(mode="replay", **times)) == THAT_DAY
-    assert identity.replay(spec, _context("backfill", again=True)) == THAT_DAY.model_copy(update={"again": True})
+    assert requests.replay(spec, _context(mode="replay", **times)) == THAT_DAY
+    assert requests.replay(spec, _context("backfill", again=True)) == THAT_DAY.model_copy(update={"again": True})

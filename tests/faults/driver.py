@@ -28,13 +28,14 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
-from draindown.checkpoint import Checkpoint, generation
-from draindown.report import StepReport
-from draindown.spark.bounds import Stop
-from draindown.spark.check import check
-from draindown.spark.drain import drain
-from draindown.spark.maintenance import compact
-from draindown.spark.runner import attempt
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.generations import generation
+from draindown.runs.report import StepReport
+from draindown.spark.checks.check import check
+from draindown.spark.job.main import attempt
+from draindown.spark.limits import Stop
+from draindown.spark.runs.compaction import compact
+from draindown.spark.runs.drain import drain
 from draindown.spark.session import session
 from tests.faults.lakes import witness
 from tests.faults.rebuilding import rebuilt
@@ -148,15 +149,15 @@ def _work(landing: Landing, spark: SparkSession, fault: Fault, entry: dict[str, 
             return drain(request, spark, stop=told, progress=fault.progress, reached=fault.reached)
         if step == "compact":
             return compact(request, spark)
-        from draindown.spark import judging
+        from draindown.spark.checks import judge as checks_judge
 
-        right = judging.judge
+        right = checks_judge.judge
 
         def judge(*given: Any) -> Any:
             fault.reached("judging")
             return right(*given)
 
-        with mock.patch.object(judging, "judge", judge):
+        with mock.patch.object(checks_judge, "judge", judge):
             return check(request, spark)
 
     return work

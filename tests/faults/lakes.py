@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draindown.audit import audit
-from draindown.doctor import examine
+from draindown.audit.recount import audit
+from draindown.doctor.examination import examine
 from draindown.drill.process import gone
 from tests.faults.reader import Fingerprint, Reader, whole
 from tests.faults.trial import Trial

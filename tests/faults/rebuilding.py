@@ -12,10 +12,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from draindown.exits import Exit
-from draindown.request import Request
-from draindown.spark.rebuild import rebuild
-from draindown.spark.runner import attempt
+from draindown.base.exits import Exit
+from draindown.runs.request import Request
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.rebuild import rebuild
 
 
 class Death:

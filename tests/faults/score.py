@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from draindown import wording
+from draindown.base import formatting
 from tests.faults.cases import CASES, Case
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def soak(lines: Iterable[str]) -> str | None:
         f"Soak: {long['rounds']} rounds in {long['seconds']} s (seed {long['seed']}), {long['batches']} batches, each "
         f"round equal to the oracle; a batch took {first} s at first and {last} s at last; "
         f"VACUUM removed {long['vacuumed']} files; the table ends with {long['rows']} rows in "
-        f"{wording.count(long['table_files'], 'file')}. Faults: {faults}."
+        f"{formatting.count(long['table_files'], 'file')}. Faults: {faults}."
     )
 
 

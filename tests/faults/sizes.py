@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from draindown.spark.drain import drain
-from draindown.spark.runner import attempt
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.drain import drain
 from draindown.spark.session import session
 from tests.landing import Landing
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import gate, report
-from draindown.spark import check as checking
-from draindown.spark import drain as draining
+from draindown.gate import published
+from draindown.runs import report
+from draindown.spark.checks import check as checking
+from draindown.spark.runs import drain as draining
 from tests.faults import lakes
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
@@ -30,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     def now() -> datetime:
         return told[0] if told else datetime.now(UTC)
 
-    for module in (report, draining, checking, gate):
+    for module in (report, draining, checking, published):
         monkeypatch.setattr(module, "now", now)
     yield told
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from draindown import scaffold
 from draindown.cli import main
 from draindown.drill.faults import FAULTS
+from draindown.spec import scaffold
 
 _APPEND = """\
 pipeline: lines

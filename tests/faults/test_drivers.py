@@ -13,15 +13,16 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import lease, tables
+from draindown.base.exits import Exit
 from draindown.cli import main
 from draindown.drill.process import end, gone
-from draindown.exits import Exit
-from draindown.report import read
-from draindown.request import Step
-from draindown.spark.drain import drain
-from draindown.spark.maintenance import compact
-from draindown.spark.runner import attempt
+from draindown.lake import delta
+from draindown.lease import locks
+from draindown.runs.request import Step
+from draindown.runs.store import read
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.compaction import compact
+from draindown.spark.runs.drain import drain
 from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.trial import Trial, conclude
@@ -179,10 +180,10 @@ def test_jvm_that_outlives_its_python_commits_nothing(tmp_path: Path, spark: Spa
         trial.ran(driver.wait(30))
         assert "the JVM it started is still at work" in _refused(trial, landing)
         trial.fired = "Python is gone, its JVM stopped; the retry left with 75"
-        version = tables.version(landing.layout.table)
+        version = delta.version(landing.layout.table)
         os.kill(jvm, signal.SIGCONT)
         trial.promise("the JVM ends by itself", gone(jvm))
-        trial.promise("it committed nothing", tables.version(landing.layout.table) == version)
+        trial.promise("it committed nothing", delta.version(landing.layout.table) == version)
     finally:
         end(jvm)
     trial.run(landing, spark)
@@ -229,10 +230,10 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
         driver.fired(landing.home)
         trial = Trial("F15", f"{place} batch, shared", "SIGSTOP before the MERGE, a driver on another host, SIGCONT")
         driver.signal(signal.SIGSTOP)
-        with mock.patch.object(lease, "_kernel", lambda: "another host"):
+        with mock.patch.object(locks, "_kernel", lambda: "another host"):
             trial.run(landing, spark)
         trial.promise("the other driver followed and drained all", len(landing.ledger()) == lakes.BATCHES)
-        version = tables.version(landing.layout.table)
+        version = delta.version(landing.layout.table)
         (landing.home / "go").touch()
         driver.signal(signal.SIGCONT)
         driver.until(lambda landing=landing: (landing.home / "outcome.json").exists())  # type: ignore[misc]
@@ -241,7 +242,7 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
         trial.fired = f"it woke in batch {batch} with epoch 2 begun, and ended with {outcome['code']}"
         lost = outcome["code"] == Exit.TRY_AGAIN and outcome["error"]["code"] == "lease-lost"
         trial.promise("the one that woke says that it lost its lease", lost)
-        trial.promise("it committed nothing", tables.version(landing.layout.table) == version)
+        trial.promise("it committed nothing", delta.version(landing.layout.table) == version)
         trials.append(trial)
     driver.wait()
     _end_right(trials, landings, spark, control)

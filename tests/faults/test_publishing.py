@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import gate, tables
 from draindown.drill.process import gone
-from draindown.report import Expectation
-from draindown.spark import judging
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.runs.report import Expectation
+from draindown.spark.checks import judge
 from tests.faults import lakes
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
@@ -28,7 +29,7 @@ _SUITE = {
 
 
 def _pointer(landing: Landing) -> int | None:
-    found = gate.published(landing.layout)
+    found = published.published(landing.layout)
     return found.version if found else None
 
 
@@ -55,12 +56,12 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(tmp_path: Path, 
         trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("it stays red", trial.runs[-1].code == 65 and _pointer(landing) == before)
         trial.run(landing, spark, "compact", force=True)
-        missing = tables.files_missing(landing.layout.table, before) if before else []
+        missing = delta.files_missing(landing.layout.table, before) if before else []
         trial.promise("the published version can be read", not missing)
         landing.deliver(json.dumps({"id": "odd", "seq": 51, "a": 5}), name="correction.json")
         trial.run(landing, spark)
         trial.run(landing, spark, "check", suite=_SUITE)
-        trial.promise("all is published", _pointer(landing) == tables.version(landing.layout.table))
+        trial.promise("all is published", _pointer(landing) == delta.version(landing.layout.table))
         trial.wrong += lakes.wrong(landing) + lakes.against_oracle(landing)
         trials.append(trial)
     conclude(*trials)
@@ -82,7 +83,7 @@ def test_gate_that_dies_publishes_nothing(
             raise MemoryError("the gate died")
 
         with monkeypatch.context() as patch:
-            patch.setattr(judging, "judge", dies)
+            patch.setattr(judge, "judge", dies)
             trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("red, nothing published", trial.runs[-1].code and _pointer(landing) is None)
         _publish_and_hold(trial, landing, spark, control)
@@ -105,7 +106,7 @@ def _publish_and_hold(trial: Trial, landing: Landing, spark: SparkSession, contr
     trial.run(landing, spark, "check", suite=_SUITE)
     trial.run(landing, spark)
     trial.run(landing, spark, "check", suite=_SUITE)
-    trial.promise("then all is published", _pointer(landing) == tables.version(landing.layout.table))
+    trial.promise("then all is published", _pointer(landing) == delta.version(landing.layout.table))
     lakes.hold(trial, landing, control)
 
 
@@ -116,17 +117,17 @@ def test_gate_judges_one_version_while_the_next_run_writes(
 ) -> None:
     landing = lakes.lake(tmp_path / "lake")
     landing.drain(spark, max_batches=1)
-    judged = tables.version(landing.layout.table)
+    judged = delta.version(landing.layout.table)
     trial = Trial("F32", "middle batch, beside", "the next drain writes while the gate judges")
-    right = judging.judge
+    right = judge.judge
 
     def slowly(*given: Any) -> list[Expectation]:
         landing.drain(spark, max_batches=1)
-        trial.fired = f"version {judged} is judged, the table is at {tables.version(landing.layout.table)}"
+        trial.fired = f"version {judged} is judged, the table is at {delta.version(landing.layout.table)}"
         return right(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(judging, "judge", slowly)
+        patch.setattr(judge, "judge", slowly)
         trial.run(landing, spark, "check", suite=_SUITE)
     trial.promise("what was judged is published, not more", _pointer(landing) == judged)
     _publish_and_hold(trial, landing, spark, control)

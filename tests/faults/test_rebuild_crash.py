@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from draindown.audit import audit
-from draindown.doctor import examine
+from draindown.audit.recount import audit
+from draindown.doctor.examination import examine
 from draindown.drill.process import gone
 from tests.faults import lakes
 from tests.landing import KEYED, Landing

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from draindown import parked
-from draindown.audit import audit
+from draindown.audit.recount import audit
+from draindown.sources.files import parked
 from tests.faults.lakes import ROOT
 from tests.landing import Landing
 from tests.scores import Trial, conclude

@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import gate, tables
-from draindown.exits import Exit
-from draindown.lease import Lease
-from draindown.request import Step
-from draindown.spark.maintenance import vacuum
-from draindown.spec import RETAIN_FLOOR, LeaseSpec
+from draindown.base.exits import Exit
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lease.lease import Lease
+from draindown.runs.request import Step
+from draindown.spark.runs.compaction import vacuum
+from draindown.spec.models import LeaseSpec
+from draindown.spec.targets import RETAIN_FLOOR
 from tests.ageing import age
 from tests.faults import lakes
 from tests.faults.trial import Trial, soaked
@@ -105,7 +107,7 @@ class Soak:
         return "commit file deleted"
 
     def _optimize(self) -> str:
-        if not tables.exists(self.keyed.layout.table):
+        if not delta.exists(self.keyed.layout.table):
             return "none"
         self.spark.sql(f"OPTIMIZE delta.`{self.keyed.layout.table}`")
         return "OPTIMIZE by hand"
@@ -154,8 +156,8 @@ class Soak:
             assert self.run(flow, "compact") == Exit.DONE
             vacuum(self.spark, flow.layout.table, RETAIN_FLOOR)
             assert self.run(flow, "check") == Exit.DONE
-            pointer = gate.published(flow.layout)
-            assert pointer and pointer.version == tables.version(flow.layout.table), self.round
+            pointer = published.published(flow.layout)
+            assert pointer and pointer.version == delta.version(flow.layout.table), self.round
             flow.totals()
         wrong = lakes.against_oracle(self.keyed, self.witness)
         if self.round % _AUDIT_EVERY == 0:
@@ -176,7 +178,7 @@ class Soak:
     def vacuumed(self) -> int:
         """Files that VACUUM removed from the table, by its log."""
         path = self.keyed.layout.table
-        commits = tables.history(path, tables.version(path) + 1)
+        commits = delta.history(path, delta.version(path) + 1)
         ends = [commit for commit in commits if commit["operation"] == "VACUUM END"]
         return sum(int(commit["operationMetrics"]["numDeletedFiles"]) for commit in ends)
 
@@ -194,7 +196,7 @@ def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
             "batch_seconds": [round(first, 2), round(last, 2)],
             "batches": len(soak.keyed.ledger()),
             "landed_files": soak.delivered,
-            "table_files": len(tables.file_sizes(soak.keyed.layout.table)),
+            "table_files": len(delta.file_sizes(soak.keyed.layout.table)),
             "vacuumed": soak.vacuumed(),
             "rows": len(soak.keyed.rows("id")),
             "fired": dict(soak.fired),

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.base.exits import Exit
 from draindown.drill.process import gone
-from draindown.exits import Exit
-from draindown.report import StepReport
-from draindown.spark.runner import attempt
+from draindown.runs.report import StepReport
+from draindown.spark.job.main import attempt
 from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.trial import Trial, conclude

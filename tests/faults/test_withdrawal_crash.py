@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from draindown import quarantine
-from draindown.audit import audit
+from draindown.audit.recount import audit
 from draindown.drill.process import gone
-from draindown.quarantine import Filter
-from draindown.report import StepReport
-from draindown.spark.runner import attempt
+from draindown.flow import quarantine
+from draindown.flow.quarantine import Filter
+from draindown.runs.report import StepReport
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.withdrawal import withdraw
 from draindown.spark.session import session
-from draindown.spark.withdrawal import withdraw
 from tests.landing import Landing
 
 ROOT = Path(__file__).parents[2]

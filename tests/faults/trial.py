@@ -19,14 +19,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from draindown.base.exits import Exit
 from draindown.cli import main
-from draindown.exits import Exit
-from draindown.report import StepReport
-from draindown.request import Step
-from draindown.spark.check import check
-from draindown.spark.drain import drain
-from draindown.spark.maintenance import compact
-from draindown.spark.runner import attempt
+from draindown.runs.report import StepReport
+from draindown.runs.request import Step
+from draindown.spark.checks.check import check
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.compaction import compact
+from draindown.spark.runs.drain import drain
 from tests.faults.cases import CASES
 from tests.landing import Landing
 

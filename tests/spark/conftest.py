@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import parked, tables
-from draindown.exits import Exit
-from draindown.report import StepReport
-from draindown.request import Request
-from draindown.spark.drain import drain
-from draindown.spark.runner import attempt
+from draindown.base.exits import Exit
+from draindown.lake import delta
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.sources.files import parked as files_parked
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.drain import drain
 from draindown.spark.session import session
-from draindown.spec import PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 
 @pytest.fixture(scope="session")
@@ -65,20 +66,20 @@ class Landing:
 
     def rows(self, sql: str = "select * from t") -> list[dict[str, Any]]:
         """A query over the target, `t`."""
-        return tables.query(self.layout.table, sql).to_pylist()
+        return delta.query(self.layout.table, sql).to_pylist()
 
     def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Quarantined rows by file name and position."""
-        if not tables.exists(self.layout.quarantine):
+        if not delta.exists(self.layout.quarantine):
             return {}
-        rows = tables.query(self.layout.quarantine, "select * from t").to_pylist()
+        rows = delta.query(self.layout.quarantine, "select * from t").to_pylist()
         found = {(Path(row["file"]).name, row["position"]): row for row in rows}
         assert len(found) == len(rows), "a record is in quarantine twice"
         return found
 
     def parked(self) -> dict[str, str]:
         """Reason of each file that is parked now, by name."""
-        return {Path(event.path).name: event.reason for event in parked.open_files(self.layout)}
+        return {Path(event.path).name: event.reason for event in files_parked.open_files(self.layout)}
 
     def sums(self) -> dict[str, int]:
         """The ledger's sums, after holding them against each other and against the tables."""
@@ -94,7 +95,7 @@ class Landing:
             "deleted",
         )
         what = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in names)
-        sums: dict[str, int] = tables.query(self.layout.ledger, f"select {what} from t").to_pylist()[0]
+        sums: dict[str, int] = delta.query(self.layout.ledger, f"select {what} from t").to_pylist()[0]
         assert sums["lines"] == sums["records"] + sums["blank"]
         fates = ("applied", "superseded", "duplicate", "quarantined")
         assert sums["records"] == sum(sums[name] for name in fates), sums

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from draindown.audit import audit
-from draindown.exits import Exit
+from draindown.audit.recount import audit
+from draindown.base.exits import Exit
 
 COLUMNS = {
     "id": "int not null",

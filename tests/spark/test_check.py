@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import gate
-from draindown.errors import GateFailed
-from draindown.ledger import BatchRow
-from draindown.report import CheckPart, Expectation
-from draindown.request import Request
-from draindown.spark import quality, verdicts
-from draindown.spark.check import check
+from draindown.base.errors import GateFailed
+from draindown.gate import published, refusal, waivers
+from draindown.ledger.rows import BatchRow
+from draindown.runs.report import CheckPart, Expectation
+from draindown.runs.request import Request
+from draindown.spark.checks import gx, result
+from draindown.spark.checks.check import check
 from draindown.spark.session import configured
-from draindown.spec import PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "status"}}
@@ -32,9 +32,9 @@ AT_LEAST_TWO = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_
 
 def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
     kwargs = {"column": "c", "regex": r"^\d+$", "max_value": 250000, "min_value": 2013, "value_set": ["a", 1]}
-    detail = verdicts.detail({"kwargs": kwargs}, 336074)
+    detail = result.detail({"kwargs": kwargs}, 336074)
     assert detail == r"wants regex='^\d+$', max_value=250,000, min_value=2013, value_set=['a', 1]; observed 336,074"
-    assert verdicts.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
+    assert result.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
 class Flow:
@@ -95,11 +95,11 @@ class Flow:
 
     def refused(self, *expectations: dict[str, Any]) -> list[Expectation]:
         """The failed expectations of a check that must refuse and must not publish."""
-        before = gate.published(self.layout)
-        with pytest.raises(gate.Refused) as caught:
+        before = published.published(self.layout)
+        with pytest.raises(refusal.Refused) as caught:
             self.check(*expectations)
         assert caught.value.code == "gate-failed"
-        assert gate.published(self.layout) == before
+        assert published.published(self.layout) == before
         assert caught.value.part is not None
         return [e for e in caught.value.part.expectations if not e.success and not e.waived]
 
@@ -120,7 +120,7 @@ def test_pass_publishes_version_and_newest_change(flow: Flow, tmp_path: Path, mo
     flow.write(("a", "scheduled"))
     at = flow.write(("b", "landed"), ("c", "landed"))
     part = flow.check(NOT_NULL, KNOWN, UNIQUE, AT_LEAST_TWO)
-    pointer = gate.published(flow.layout)
+    pointer = published.published(flow.layout)
     assert pointer is not None
     assert (pointer.version, pointer.changed_at, pointer.rows) == (1, at, 3)
     assert (part.published_before, part.published_after, part.changed_rows) == (None, 1, 3)
@@ -172,7 +172,7 @@ def test_bad_row_keeps_failing_until_its_expectation_is_waived(flow: Flow) -> No
     flow.write(("fine", "landed"))
     [again] = flow.refused(KNOWN)
     assert (again.judged, again.unexpected) == (2, 1)
-    gate.waive(flow.layout, failed.name, by="ada", reason="known feed error")
+    waivers.waive(flow.layout, failed.name, by="ada", reason="known feed error")
     part = flow.check(KNOWN)
     assert part.published_after == 2
     assert part.expectations[0].waived
@@ -211,7 +211,7 @@ def test_uniqueness_is_judged_over_the_whole_table(
     flow: Flow, monkeypatch: pytest.MonkeyPatch, looked_up: bool
 ) -> None:
     if looked_up:
-        monkeypatch.setattr("draindown.spark.check._MANY", 0)
+        monkeypatch.setattr("draindown.spark.checks.check._MANY", 0)
     flow.write(("a", "landed"))
     flow.check(UNIQUE)
     assert _distinct(flow) == ("id any",)
@@ -227,7 +227,7 @@ def test_uniqueness_is_judged_over_the_whole_table(
 
 
 def _distinct(flow: Flow) -> tuple[str, ...]:
-    pointer = gate.published(flow.layout)
+    pointer = published.published(flow.layout)
     assert pointer is not None
     return pointer.distinct
 
@@ -264,7 +264,7 @@ def test_samples_are_capped(flow: Flow) -> None:
     flow.write(*((f"k{n}", "x" * 1000) for n in range(100)))
     greedy = {**KNOWN, "kwargs": {**KNOWN["kwargs"], "result_format": "COMPLETE"}}
     [failed] = flow.refused(greedy)
-    assert (failed.unexpected, len(failed.sample)) == (100, verdicts.SAMPLE)
+    assert (failed.unexpected, len(failed.sample)) == (100, result.SAMPLE)
     assert max(len(str(value["status"])) for value in failed.sample) <= 200
 
 
@@ -277,7 +277,7 @@ def test_optimize_moves_the_pointer_without_a_verdict(flow: Flow) -> None:
     assert (report.outcome, report.check.published_before, report.check.published_after) == ("idle", 1, 2)
     at = flow.write(("c", "landed"))
     part = flow.check(NOT_NULL)
-    pointer = gate.published(flow.layout)
+    pointer = published.published(flow.layout)
     assert pointer is not None
     assert (part.changed_rows, pointer.changed_at) == (1, at)
 
@@ -306,4 +306,4 @@ def test_another_table_in_its_place_is_judged_whole(flow: Flow) -> None:
     ],
 )
 def test_scope_follows_from_the_kind_of_expectation(kind: str, scope: str) -> None:
-    assert quality.scope_of({"type": kind}) == scope
+    assert gx.scope_of({"type": kind}) == scope

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from draindown import gate
-from draindown.report import Expectation
-from draindown.spark import compiled, judging, quality
+from draindown.gate import suite as gate_suite
+from draindown.runs.report import Expectation
+from draindown.spark.checks import aggregate, gx, judge
 from draindown.spark.session import INTERPRETED, configured
 
 SCHEMA = (
@@ -211,13 +211,13 @@ def _hold_against_gx(spark: SparkSession, rows: list[tuple[Any, ...]], suite: di
     with configured(spark, INTERPRETED):
         table = spark.createDataFrame(rows, SCHEMA)
         changed = table.where("coalesce(i, 0) <> 7")
-        ours = compiled.judge(suite, changed, table, keys)
-        theirs = quality.judge(suite, changed, table, keys, list(ours))
-    for name, config in zip(gate.names(suite), gate.expectations_of(suite), strict=True):
+        ours = aggregate.judge(suite, changed, table, keys)
+        theirs = gx.judge(suite, changed, table, keys, list(ours))
+    for name, config in zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True):
         if name in ours:
             assert _said(ours[name]) == _said(theirs[name]), (config, rows)
             assert _sampled(ours[name]) == _sampled(theirs[name]), (config, rows)
-    return len(ours) / len(gate.names(suite))
+    return len(ours) / len(gate_suite.names(suite))
 
 
 @_FEW
@@ -269,13 +269,13 @@ def test_new_rows_are_held_against_all_others(spark: SparkSession) -> None:
 
     old = spark.createDataFrame([row(n) for n in range(20)] + [("none", *[None] * 13)], SCHEMA)
     with configured(spark, INTERPRETED):
-        proven = compiled.proofs(suite, old.schema, compiled.judge(suite, old, old, ["id"]).values())
+        proven = aggregate.proofs(suite, old.schema, aggregate.judge(suite, old, old, ["id"]).values())
         assert len(proven) == len(columns)
         for new, holds in (([row(20), row(21)], True), ([row(5)], False)):
             changed = spark.createDataFrame(new, SCHEMA)
             table = old.union(changed)
-            ours = compiled.judge(suite, changed, table, ["id"], proven)
-            theirs = quality.judge(suite, changed, table, ["id"], list(ours))
+            ours = aggregate.judge(suite, changed, table, ["id"], proven)
+            theirs = gx.judge(suite, changed, table, ["id"], list(ours))
             assert {n: _said(e) for n, e in ours.items()} == {n: _said(e) for n, e in theirs.items()}
             assert {e.success for e in ours.values()} == {holds}
 
@@ -290,7 +290,7 @@ def test_what_python_has_no_value_for_is_left_to_gx(spark: SparkSession) -> None
     }
     with configured(spark, INTERPRETED):
         rows = spark.sql("select 'k' as id, date_add(date'9999-12-31', 1) as day, 1 as n")
-        verdicts = judging.judge(suite, rows, rows, ["id"])
+        verdicts = judge.judge(suite, rows, rows, ["id"])
     assert [(verdict.success, verdict.judged_by) for verdict in verdicts] == [(False, "Great Expectations")] * 2
     assert all(verdict.detail.startswith("could not be judged") for verdict in verdicts)
 

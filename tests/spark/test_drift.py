@@ -15,12 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from draindown import drift, generations, tables
-from draindown.audit import audit
-from draindown.exits import Exit
-from draindown.report import Finding, StepReport, now
-from draindown.request import Again, Request
-from draindown.spark.replay_input import replay as read_again
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.base.exits import Exit
+from draindown.base.findings import Finding
+from draindown.flow import discards, schema_drift
+from draindown.lake import delta
+from draindown.runs.report import StepReport
+from draindown.runs.request import Again, Request
+from draindown.spark.runs.replay_input import replay as read_again
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -97,7 +100,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
         die_at(here, failing)
     report, code = here.drain()
     assert code == Exit.DONE, report.error
-    assert [one["name"] for one in map(vars, drift.seen(here.layout))] == ["a", "gate", "b"]
+    assert [one["name"] for one in map(vars, schema_drift.seen(here.layout))] == ["a", "gate", "b"]
     new = {finding.subject: finding for finding in told(report, "new-field")}
     assert set(new) == {"gate", "b"}
     at = FIRST[form]
@@ -109,7 +112,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     here.land("4", encoded(form, [{"id": "k6", "seq": 1, "op": "u", "gate": 1, "b": "2"}]))
     report, code = here.drain()
     assert (code, report.findings) == (Exit.DONE, [])
-    assert len(drift.seen(here.layout)) == 3
+    assert len(schema_drift.seen(here.layout)) == 3
     rescued = {r["id"]: json.loads(r["_rescued"] or "{}") for r in here.rows()}
     assert {key: {n: str(v) for n, v in held.items()} for key, held in rescued.items()} == {
         "k1": {},
@@ -144,10 +147,10 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
     assert f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}" in report.error["next"][-1]
-    assert not tables.exists(here.layout.table) and not tables.exists(here.layout.quarantine)
-    assert not drift.seen(here.layout)
+    assert not delta.exists(here.layout.table) and not delta.exists(here.layout.quarantine)
+    assert not schema_drift.seen(here.layout)
     if way == "discard":
-        generations.discard_files(here.layout, [str(bad), str(gone)], by="me", note="", at=now())
+        discards.discard_files(here.layout, [str(bad), str(gone)], by="me", note="", at=now())
     elif way == "policy":
         respecified(here, drift={"new": "rescue", "missing": "accept"})
     else:
@@ -173,7 +176,7 @@ def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
             plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,126}", name) and name.lower() not in reserved
             if plain and record[name] is not None and name.lower() not in (t.lower() for t in taken):
                 taken[name] = record[name]
-        if len(record.keys() - COLUMNS.keys()) > drift.MOST_ADDED:
+        if len(record.keys() - COLUMNS.keys()) > schema_drift.MOST_ADDED:
             taken = {}
         left = {name: value for name, value in record.items() if name not in COLUMNS and name not in taken}
         split.append((record, {name.lower(): value for name, value in taken.items()}, left))
@@ -200,7 +203,7 @@ def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
             record = row(chance.choice("pqrst"), chance.randint(1, 2), a=chance.choice(["x", "y"]), **more)
             records.append(record | {"op": chance.choice("uuud")})
         files.append(records)
-    files[0].append(row("flood", 1, **{f"f{i}": "1" for i in range(drift.MOST_ADDED + 1)}))
+    files[0].append(row("flood", 1, **{f"f{i}": "1" for i in range(schema_drift.MOST_ADDED + 1)}))
     return files
 
 
@@ -237,7 +240,7 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
     path = here.land("2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)]))
     report, code = here.drain()
     assert code == Exit.DONE, report.error
-    done = [commit["operation"] for commit in tables.history(here.layout.table, 2)]
+    done = [commit["operation"] for commit in delta.history(here.layout.table, 2)]
     assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
     assert {finding.subject for finding in told(report, "new-column")} == {"gate", "tail"}
     assert all(f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column"))
@@ -247,27 +250,27 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
 
 def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
     bomb = row("bomb", 1, **{f"f{i}": i for i in range(10_000)})
-    spread = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(drift.MOST_ADDED + 1)]
+    spread = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(schema_drift.MOST_ADDED + 1)]
     here = landing(flow())
     wide = [row("w", 1, **{f"h{i}": 1 for i in range(first, first + 150)}) for first in (0, 150, 300)]
     here.land("1", encoded("json", [bomb, *spread, *wide]))
     report, code = here.drain()
     assert code == Exit.DONE, report.error
     assert len(report.findings) <= 11
-    assert len(drift.seen(here.layout)) == drift.MOST_REMEMBERED + 1
+    assert len(schema_drift.seen(here.layout)) == schema_drift.MOST_REMEMBERED + 1
     assert len(json.loads(here.rows("select _rescued from t where id = 'bomb'")[0]["_rescued"])) == 10_000
 
     here = landing(flow(drift={"new": "add"}))
     here.land("1", encoded("json", [bomb, row("k", 1, one="1")]))
     report, code = here.drain()
     assert code == Exit.DONE, report.error
-    assert len(tables.query(here.layout.table, "select * from t").schema.names) == len(COLUMNS) + 3
-    assert f"more than {drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
-    before = tables.version(here.layout.table)
+    assert len(delta.query(here.layout.table, "select * from t").schema.names) == len(COLUMNS) + 3
+    assert f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
+    before = delta.version(here.layout.table)
     here.land("2", encoded("json", spread))
     report, code = here.drain()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
-    assert tables.version(here.layout.table) == before
+    assert delta.version(here.layout.table) == before
 
 
 def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
@@ -298,7 +301,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))
     assert here.drain()[1] == Exit.DONE
-    before = tables.version(here.layout.table)
+    before = delta.version(here.layout.table)
     here.land("2", encoded("json", [row("k2", 1)]))
     for changed in ({"seq": "bigint not null"}, {"A": "string"}):
         columns = {
@@ -307,7 +310,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
         respecified(here, columns=columns)
         report, code = here.drain()
         assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "table-mismatch")
-        assert tables.version(here.layout.table) == before
+        assert delta.version(here.layout.table) == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
     assert here.drain()[1] == Exit.DONE
     assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}

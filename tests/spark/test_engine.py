@@ -11,11 +11,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown import tables
-from draindown.spark.evaluation import try_eval
-from draindown.spark.reading import InputFile, local_path, number, offsets, read_text
+from draindown.lake import delta
+from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.session import configured
-from draindown.spark.transforms import depends_only_on
+from draindown.spark.sources.readers import InputFile, local_path, number, offsets, read_text
+from draindown.spark.sql import try_eval
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -55,11 +55,11 @@ def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: 
 
     with configured(spark, {_APP: "app", _VERSION: "4"}):
         assert merge(10) == 1
-        version = tables.version(path)
+        version = delta.version(path)
         assert merge(20) == 0  # other rows, same transaction: nothing, not even a commit
         spark.range(30, 31).write.format("delta").mode("append").save(path)
-    assert tables.version(path) == version
-    assert tables.transaction_version(path, "app") == 4
+    assert delta.version(path) == version
+    assert delta.transaction_version(path, "app") == 4
     assert spark.read.format("delta").load(path).count() == 5
 
 
@@ -151,7 +151,7 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
         table = DeltaTable.forPath(spark, path).alias("t")
         source = spark.range(2, 5).alias("s")
         table.merge(source, "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll().execute()
-    commit = tables.history(path, 1)[0]
+    commit = delta.history(path, 1)[0]
     done = commit["operationMetrics"]
     assert commit["userMetadata"] == note
     assert (done["numTargetRowsInserted"], done["numTargetRowsDeleted"], done["numTargetRowsUpdated"]) == (

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.spark import fates
+from draindown.spark.targets import resolution
 
 _KEYS, _SEQUENCE = ("k", "day"), ("seq", "sub")
 _ORDER = ("k", "day", "text", "number", "tags", "seq", "sub", "_rescued")
@@ -61,9 +61,9 @@ def _expected(rows: Sequence[_Row]) -> set[tuple[Any, ...]]:
 def test_newest_row_of_each_key_and_how_many_lost(spark: SparkSession) -> None:
     rows = _rows(7, 2_000)
     frame = spark.createDataFrame(rows, _SCHEMA)
-    found = fates.newest(frame, _KEYS, _SEQUENCE, _ORDER)
+    found = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)
 
-    assert found.columns == [*frame.columns, *fates.LOSERS]
+    assert found.columns == [*frame.columns, *resolution.LOSERS]
     told = Counter(
         (r.k, r.day, r.seq, r.sub, str((r.text, r.number, r.tags, r["_rescued"])), r["_delete"], *r[-2:])
         for r in found.collect()
@@ -77,19 +77,19 @@ def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None
     at = datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
     rows = [("k", 1, {"t": at + timedelta(microseconds=more)}, False) for more in (2, 0, 1)]
     frame = spark.createDataFrame(rows, "k string, seq int, m map<string,timestamp>, _delete boolean")
-    won = fates.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
-    assert [tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *fates.LOSERS).collect()] == [(3, 0, 2)]
+    won = resolution.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
+    assert [tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *resolution.LOSERS).collect()] == [(3, 0, 2)]
 
     target = frame.where(F.unix_micros("m.t") % 10 == 1).drop("_delete")
-    fated = fates.compare(won, target, None, ["k"], ["seq"])
-    assert [row[fates.FATE] for row in fates.settle_ties(fated, target, ["k"], ["k", "seq", "m"]).collect()] == [
-        "update"
-    ]
+    fated = resolution.compare(won, target, None, ["k"], ["seq"])
+    assert [
+        row[resolution.FATE] for row in resolution.settle_ties(fated, target, ["k"], ["k", "seq", "m"]).collect()
+    ] == ["update"]
 
 
 def test_rows_are_sorted_once(spark: SparkSession) -> None:
     """Each window of its own would be another pass over the whole batch."""
     frame = spark.createDataFrame(_rows(1, 8), _SCHEMA)
-    plan = fates.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
+    plan = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
     operators = [line.strip(" +-:*()0123456789").split(" ")[0] for line in plan.splitlines()]
     assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (1, 1, 1)

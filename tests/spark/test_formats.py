@@ -16,10 +16,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from draindown.audit import audit
+from draindown.audit.recount import audit
+from draindown.base.exits import Exit
 from draindown.cli import main
-from draindown.exits import Exit
-from draindown.spark.reading import split_records
+from draindown.spark.sources.readers import split_records
 
 Make = Callable[[Mapping[str, Any]], Any]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from draindown.audit import audit
+from draindown.audit.recount import audit
+from draindown.base.exits import Exit
 from draindown.cli import main
-from draindown.exits import Exit
 from tests.spark.mutants import FLOWS, Found, found_in, mutant
 
 Make = Callable[[Mapping[str, Any]], Any]

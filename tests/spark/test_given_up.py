@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from draindown import generations
-from draindown.audit import audit
-from draindown.exits import Exit
-from draindown.report import now
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.base.exits import Exit
+from draindown.flow import discards
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -30,7 +30,7 @@ def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any
     report, code = flow.drain(reached=lose)
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
     assert f"--path {lost}" in report.error["next"][1]
-    generations.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
+    discards.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
     report, code = flow.drain()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]

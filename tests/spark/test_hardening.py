@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from draindown.spark.maintenance import vacuum
+from draindown.spark.runs.compaction import vacuum
 from tests.landing import Landing
 
 WEEK = 7 * 86400

@@ -12,12 +12,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown import ledger, ledger_table, tables
-from draindown.errors import TerminalError
-from draindown.ledger import BatchRow
-from draindown.report import StepReport
-from draindown.spark import batch as batches
-from draindown.spark import fates, records
+from draindown.base.errors import TerminalError
+from draindown.lake import delta
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.runs.report import StepReport
+from draindown.spark.batch import commit
+from draindown.spark.contract import records
+from draindown.spark.targets import resolution
 from tests.landing import Landing
 
 Corrupt = Callable[[pytest.MonkeyPatch], None]
@@ -30,23 +33,23 @@ _COUNTS = ("lines", "blank", "records", "quarantined", "late", "superseded", "du
 
 
 def test_row_that_adds_up_closes() -> None:
-    assert ledger.conserve(_ROW) is _ROW
+    assert ledger_rows.conserve(_ROW) is _ROW
 
 
 @pytest.mark.parametrize("off", [-1, 1])
 @pytest.mark.parametrize("name", [*_COUNTS, "deleted", "remembered"])
 def test_any_count_that_is_off_by_one_is_noticed(name: str, off: int) -> None:
     with pytest.raises(TerminalError) as caught:
-        ledger.conserve(dataclasses.replace(_ROW, **{name: getattr(_ROW, name) + off}))
+        ledger_rows.conserve(dataclasses.replace(_ROW, **{name: getattr(_ROW, name) + off}))
     assert caught.value.code == "ledger-does-not-add-up"
 
 
 def test_reasons_and_fates_are_held_against_each_other() -> None:
     with pytest.raises(TerminalError) as caught:
-        ledger.conserve(dataclasses.replace(_ROW, reasons={"malformed": 2}))
+        ledger_rows.conserve(dataclasses.replace(_ROW, reasons={"malformed": 2}))
     assert caught.value.code == "ledger-does-not-add-up"
     with pytest.raises(TerminalError) as caught:  # 6 + 4 = 5 + 5: the sums alone would not say it
-        ledger.conserve(_ROW, fates_seen={"inserted": (5, 6), "updated": (5, 4)})
+        ledger_rows.conserve(_ROW, fates_seen={"inserted": (5, 6), "updated": (5, 4)})
     assert "inserted: 5 against 6" in str(caught.value.found)
 
 
@@ -54,13 +57,13 @@ def _miscounted(fate: str) -> Corrupt:
     """The drain counts one row more of a fate than there is."""
 
     def corrupt(patch: pytest.MonkeyPatch) -> None:
-        right = fates.count
+        right = resolution.count
 
         def count(fated: DataFrame) -> Mapping[str, int]:
             counts = dict(right(fated))
             return counts | {fate: counts.get(fate, 0) + 1}
 
-        patch.setattr(fates, "count", count)
+        patch.setattr(resolution, "count", count)
 
     return corrupt
 
@@ -69,7 +72,7 @@ def _misreported(metric: str, table: str) -> Corrupt:
     """A commit says it wrote one row less than it was given."""
 
     def corrupt(patch: pytest.MonkeyPatch) -> None:
-        right = tables.history
+        right = delta.history
 
         def history(path: str, limit: int) -> list[dict[str, Any]]:
             commits = right(path, limit)
@@ -78,7 +81,7 @@ def _misreported(metric: str, table: str) -> Corrupt:
                 commits[0]["operationMetrics"] = done | {metric: str(int(done[metric]) - 1)}
             return commits
 
-        patch.setattr(tables, "history", history)
+        patch.setattr(delta, "history", history)
 
     return corrupt
 
@@ -103,7 +106,7 @@ _BEFORE: dict[str, tuple[Corrupt, str]] = {
 """Noticed before the target is touched: the next attempt is right."""
 
 _AFTER: dict[str, tuple[Corrupt, str]] = {
-    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("superseded", "duplicate", *fates.LOSERS)},
+    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("superseded", "duplicate", *resolution.LOSERS)},
     **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("insert", "update")},
     **{
         metric: (_misreported(metric, "tables"), "ledger-does-not-add-up")
@@ -148,15 +151,15 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSessio
     _with_every_fate(landing, spark)
     for corrupt, code in _BEFORE.values():
         _attempt(landing, spark, corrupt, code)
-        assert tables.transaction_version(landing.layout.table, "draindown:p:f:1:source:rows") == 0
+        assert delta.transaction_version(landing.layout.table, "draindown:p:f:1:source:rows") == 0
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
     assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
     assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
-    version = tables.version(landing.layout.table)
+    version = delta.version(landing.layout.table)
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")
-    assert tables.version(landing.layout.table) == version
+    assert delta.version(landing.layout.table) == version
     assert [row["run_id"] for row in landing.ledger()] == ["before", "r"]
 
 
@@ -204,8 +207,8 @@ def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
         for row in (bad, good)
     ]
-    tables.create(landing.layout.table, ledger_table.SCHEMA)
-    monkeypatch.setattr(tables, "history", lambda path, limit: commits)
+    delta.create(landing.layout.table, ledger_table.SCHEMA)
+    monkeypatch.setattr(delta, "history", lambda path, limit: commits)
     for _ in range(2):
         with pytest.raises(TerminalError) as caught:
             ledger_table.heal(landing.layout)
@@ -217,6 +220,6 @@ def test_stamps_only_rise() -> None:
     from datetime import UTC, datetime
 
     late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
-    assert batches.stamp_after(None, early) == early
-    assert batches.stamp_after(early, late) == late
-    assert late < batches.stamp_after(late, early) < batches.stamp_after(batches.stamp_after(late, early), early)
+    assert commit.stamp_after(None, early) == early
+    assert commit.stamp_after(early, late) == late
+    assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)

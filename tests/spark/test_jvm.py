@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from draindown import jvm, sparkconf
-from draindown.errors import TerminalError
-from draindown.spark import archive
+from draindown.base.errors import TerminalError
+from draindown.launch import jvm
+from draindown.launch import settings as spark_settings
+from draindown.spark.setup import class_archive
 
 _SESSION = "from draindown.spark.session import session; session('x', master='local[1]').stop(); print('{}')"
 
@@ -18,7 +19,7 @@ _SESSION = "from draindown.spark.session import session; session('x', master='lo
 def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = sparkconf.class_archive()
+    held = spark_settings.class_archive()
     if not held.is_file():
         pytest.skip("set-up could make none with this Java")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # nor is any of an environment's programs on the PATH
@@ -39,7 +40,7 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
 
 def test_where_no_java_starts_nothing_is_said_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert jvm.tried(sparkconf.class_archive()) == "untried"
+    assert jvm.tried(spark_settings.class_archive()) == "untried"
 
 
 def test_an_archive_that_no_jvm_takes_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,10 +51,10 @@ def test_an_archive_that_no_jvm_takes_replaces_none(tmp_path: Path, monkeypatch:
         option = next(part for part in command if "ArchiveClassesAtExit" in part)
         Path(option.split("ArchiveClassesAtExit=")[1].split()[0]).write_text("fresh")
 
-    monkeypatch.setattr(archive.subprocess, "run", run)
+    monkeypatch.setattr(class_archive.subprocess, "run", run)
     monkeypatch.setattr(jvm, "tried", lambda path: "ignored")
     with pytest.raises(TerminalError, match="it takes no class from it"):
-        archive.make(held)
+        class_archive.make(held)
     assert held.read_text() == "older"
     monkeypatch.setattr(jvm, "tried", lambda path: "taken")
-    assert archive.make(held).read_text() == "fresh"
+    assert class_archive.make(held).read_text() == "fresh"

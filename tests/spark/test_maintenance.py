@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import evidence, gate, tables
-from draindown.errors import TerminalError
-from draindown.evidence import Partition
-from draindown.files import read_json
-from draindown.layout import FlowLayout
-from draindown.report import StepReport, now
-from draindown.request import Request
-from draindown.spark.maintenance import compact, predicate, vacuum
-from draindown.spec import PipelineSpec
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.documents import read_json
+from draindown.lake.layout import FlowLayout
+from draindown.planning import compaction
+from draindown.planning.compaction import Partition
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.runs.compaction import compact, predicate, vacuum
+from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 
 ODD = "it's \\ a % day"
@@ -57,7 +60,7 @@ def write(
 
 
 def contents(path: str) -> list[dict[str, Any]]:
-    found = tables.query(path, "SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at")
+    found = delta.query(path, "SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at")
     return list(found.to_pylist())
 
 
@@ -67,11 +70,13 @@ def commit(path: str, version: int) -> list[dict[str, Any]]:
 
 
 def publish(layout: FlowLayout) -> None:
-    state = gate.unpublished(layout)
+    state = published.unpublished(layout)
     assert state is not None
-    gate.publish(
+    published.publish(
         layout,
-        gate.Published(version=state.version, table_id=state.table_id, changed_at=None, at=now(), run_id="r", rows=1),
+        published.Published(
+            version=state.version, table_id=state.table_id, changed_at=None, at=now(), run_id="r", rows=1
+        ),
     )
 
 
@@ -88,7 +93,7 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: S
     write(spark, path, "calm", files=3)
     write(spark, path, None, files=9)
     publish(asked.layout)
-    before, version = contents(path), tables.version(path)
+    before, version = contents(path), delta.version(path)
     report = compacted(asked, spark)
     part = report.compact
     assert part is not None
@@ -101,21 +106,21 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: S
     assert touched == {ODD, None}
     assert not any(a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a)
     assert contents(path) == before
-    pointer = gate.published(asked.layout)
+    pointer = published.published(asked.layout)
     assert pointer is not None
-    assert pointer.version == tables.version(path)
+    assert pointer.version == delta.version(path)
 
 
 def test_second_time_there_is_nothing_to_do(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
     write(spark, asked.layout.table, "a", files=8)
     assert compacted(asked, spark).outcome == "done"
-    version = tables.version(asked.layout.table)
+    version = delta.version(asked.layout.table)
     report = compacted(asked, spark)
     assert report.outcome == "idle"
     assert report.compact is not None
     assert report.compact.evidence == "nothing to do"
-    assert tables.version(asked.layout.table) == version
+    assert delta.version(asked.layout.table) == version
 
 
 def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSession, lake: str) -> None:
@@ -123,12 +128,12 @@ def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSess
     write(spark, asked.layout.table, "a", files=8, by=None)
     write(spark, asked.layout.quarantine, "a", files=8, by=None)
     write(spark, asked.layout.intake, "a", files=8, by=None)
-    before = tables.version(asked.layout.intake)
+    before = delta.version(asked.layout.intake)
     report = compacted(asked, spark)
     assert report.compact is not None
     assert report.compact.partitions == ["table all", "quarantine all"]
     assert report.compact.files_after == 2
-    assert tables.version(asked.layout.intake) == before
+    assert delta.version(asked.layout.intake) == before
 
 
 def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSession, lake: str) -> None:
@@ -138,13 +143,13 @@ def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSessio
     write(spark, path, "few", files=1)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE (day = 'many' AND id < 30) OR (day = 'few' AND id < 10)")
     before = contents(path)
-    [table] = evidence.work(asked.layout, asked.flow_spec.maintenance).tables
+    [table] = compaction.work(asked.layout, asked.flow_spec.maintenance).tables
     assert [(p.name, p.deleted) for p in table.purge] == [("day=many", 30)]
     report = compacted(asked, spark)
     assert report.compact is not None
     assert report.compact.partitions == ["table day=many"]
     assert contents(path) == before
-    [still] = evidence.assess("table", path, 1 << 20, force=True).purge
+    [still] = compaction.assess("table", path, 1 << 20, force=True).purge
     assert still.name == "day=few"
 
 
@@ -162,11 +167,11 @@ def test_vacuum_refuses_less_than_a_week(spark: SparkSession, lake: str, retain:
     path = request(lake).layout.table
     write(spark, path, "a", files=1)
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')")
-    version = tables.version(path)
+    version = delta.version(path)
     with pytest.raises(TerminalError) as caught:
         vacuum(spark, path, retain)
     assert caught.value.code == "vacuum-below-floor"
-    assert tables.version(path) == version
+    assert delta.version(path) == version
 
 
 def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: str) -> None:
@@ -195,7 +200,7 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     asked = request(lake)
     old = old_files(spark, asked)
     before = contents(asked.layout.table)
-    assert evidence.work(asked.layout, asked.flow_spec.maintenance).vacuum == (("table", asked.layout.table),)
+    assert compaction.work(asked.layout, asked.flow_spec.maintenance).vacuum == (("table", asked.layout.table),)
     report = compacted(asked, spark)
     assert report.compact is not None
     assert (report.outcome, report.compact.vacuumed_files) == ("done", 3)

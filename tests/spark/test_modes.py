@@ -13,12 +13,14 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import quarantine, report
-from draindown.exits import Exit
-from draindown.report import DrainPart, StepReport
-from draindown.request import Again
-from draindown.spark import runner, target
-from draindown.spark.drain import drain
+from draindown.base.exits import Exit
+from draindown.flow import quarantine
+from draindown.runs import store
+from draindown.runs.report import DrainPart, StepReport
+from draindown.runs.request import Again
+from draindown.spark.job import main
+from draindown.spark.runs.drain import drain
+from draindown.spark.targets import delta_target
 from tests.landing import Landing
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "drain.py"
@@ -45,7 +47,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(JOB), run_name="__main__")
         assert ended.value.code == 0
-        left = report.read(landing.layout, run_id, "drain")
+        left = store.read(landing.layout, run_id, "drain")
         assert left is not None and left.drain is not None
         return left, left.drain
 
@@ -74,8 +76,8 @@ def test_what_fails_in_java_within_a_batch_is_said_by_its_name(spark: SparkSessi
     def nothing(*_: object, **__: object) -> None:
         spark._jvm.java.util.Optional.empty().get()  # type: ignore[union-attr]
 
-    with mock.patch.object(target, "merge", nothing):
-        told, code = runner.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+    with mock.patch.object(delta_target, "merge", nothing):
+        told, code = main.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.CRASH, "crash")
     expected = "Py4JJavaError: java.util.NoSuchElementException: No value present"
     assert told.error["found"] == expected

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.lines import LineCounter
-from draindown.spark.casting import typed
-from draindown.spark.parsing import WHY, parse
-from draindown.spark.records import ARRIVED, from_lines
+from draindown.sources.files.line_counter import LineCounter
+from draindown.spark.contract.casting import typed
+from draindown.spark.contract.parsing import WHY, parse
+from draindown.spark.contract.records import ARRIVED, from_lines
 from draindown.spark.session import configured
-from draindown.spec import FlowSpec
+from draindown.spec.models import FlowSpec
 from tests.spark.mutants import found_in, mutant
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,12 +14,13 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.errors import TerminalError
-from draindown.spark import batch, fates, target
-from draindown.spark.drain import drain
+from draindown.base.errors import TerminalError
+from draindown.lake.delta import history, version_and_files
+from draindown.spark.batch import counting, process, tuning
+from draindown.spark.runs.drain import drain
 from draindown.spark.session import configured
-from draindown.spark.target import Writer
-from draindown.tables import history, version_and_files
+from draindown.spark.targets import delta_target, resolution
+from draindown.spark.targets.delta_target import Writer
 from tests.ageing import age
 from tests.landing import COLUMNS, KEYED, Landing
 
@@ -86,8 +87,8 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
         landing.deliver(*[_line(key, 1) for key in keys])
         landing.drain(spark)
     landing.deliver(_line("b", 2), _line("c", 2, "d"))
-    monkeypatch.setattr(batch, "_LITTLE_HELD", bound)
-    read, compared = mock.Mock(wraps=batch._count), mock.Mock(wraps=fates.count)
+    monkeypatch.setattr(tuning, "_LITTLE_HELD", bound)
+    read, compared = mock.Mock(wraps=counting.count_batch), mock.Mock(wraps=resolution.count)
     found: dict[str, str] = {}
 
     def evaluated(step: str, frame: DataFrame) -> None:
@@ -95,7 +96,7 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
 
     read.side_effect = lambda parsed, *_: evaluated("read", parsed) or mock.DEFAULT
     compared.side_effect = lambda fated: evaluated("compared", fated) or mock.DEFAULT
-    with mock.patch.object(batch, "_count", read), mock.patch.object(fates, "count", compared):
+    with mock.patch.object(counting, "count_batch", read), mock.patch.object(resolution, "count", compared):
         landing.drain(spark)
 
     assert found == {"read": "false", "compared": str(compiled).lower()}
@@ -110,8 +111,8 @@ def test_keys_are_sent_to_a_table_that_is_much_larger_only(
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
     landing.drain(spark)
     for name, bound in (("_LITTLE_HELD", little), ("_SENT", sent)):
-        monkeypatch.setattr(batch, name, bound)
-    with mock.patch.object(fates, "among", wraps=fates.among) as among:
+        monkeypatch.setattr(process, name, bound)
+    with mock.patch.object(resolution, "among", wraps=resolution.among) as among:
         landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("b", 1))  # 3 records, of which one is a tie
         landing.drain(spark)
         assert among.called == looked_up
@@ -134,7 +135,7 @@ def test_a_light_batch_is_hashed_by_the_merge_into_a_table_that_is_much_larger(
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
     landing.drain(spark)
     for name, bound in (("_LITTLE_HELD", little), ("_LITTLE", 0), ("_HASHED_SHARE", share)):
-        monkeypatch.setattr(batch, name, bound)
+        monkeypatch.setattr(process, name, bound)
     landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("n", 1))
     before = set(_plans(spark))
     with configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
@@ -143,7 +144,7 @@ def test_a_light_batch_is_hashed_by_the_merge_into_a_table_that_is_much_larger(
     outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
     assert outer
     assert all(join in line for line in outer), outer
-    assert spark.conf.get(batch._HASH_BOUND) == "0b"
+    assert spark.conf.get(tuning._HASH_BOUND) == "0b"
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("bcdefghijkn", 1) | {"a": 2}
 
 
@@ -170,7 +171,7 @@ def test_little_files_are_written_anew_and_rows_are_marked_in_others(
 ) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
     landing = Landing(tmp_path, maintenance={"copy_on_write": most})
-    monkeypatch.setattr(batch, "_COPIED", copied)
+    monkeypatch.setattr(tuning, "_COPIED", copied)
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
     landing.drain(spark)
     landing.deliver(_line("a", 2), _line("f", 2))
@@ -215,10 +216,10 @@ def test_a_batch_of_new_keys_looks_for_no_rows_to_change(
 ) -> None:
     """Unless the table is so large that it would be sorted for the keys."""
     landing = Landing(tmp_path)
-    monkeypatch.setattr(batch, "_MUCH_MORE", 1)
+    monkeypatch.setattr(tuning, "_MUCH_MORE", 1)
     batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
     for seq, (keys, little) in enumerate(batches, 1):
-        monkeypatch.setattr(batch, "_LITTLE_HELD", little)
+        monkeypatch.setattr(tuning, "_LITTLE_HELD", little)
         landing.deliver(*[_line(key, seq) for key in keys], _line("a0", seq, "d"))
         landing.drain(spark)
 
@@ -237,7 +238,7 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_p
     landing.deliver(_line("a", 1))
     landing.drain(spark)
     landing.deliver(_line("b", 1), _line("c", 1))
-    merge, inserting = target.merge, []
+    merge, inserting = delta_target.merge, []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
         inserting.append(more["inserts_only"])
@@ -245,7 +246,7 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_p
         rows.write.format("delta").mode("append").save(writer.layout.table)
         merge(writer, fated, *rest, **more)
 
-    with mock.patch.object(target, "merge", merged), pytest.raises(TerminalError) as caught:
+    with mock.patch.object(delta_target, "merge", merged), pytest.raises(TerminalError) as caught:
         landing.drain(spark)
     assert (caught.value.code, inserting) == ("ledger-does-not-add-up", [True])
     assert sorted(row["id"] for row in landing.rows("id")) == ["a", "b", "c"]
@@ -281,7 +282,7 @@ def test_a_large_batch_is_not_made_one_file(
     landing = Landing(tmp_path)
     landing.deliver(_line("a", 1))
     landing.drain(spark)
-    monkeypatch.setattr(batch, "_LITTLE", little)
+    monkeypatch.setattr(tuning, "_LITTLE", little)
     landing.deliver(*[_line(key, 2) for key in "abcdef"])
     with configured(spark, {"spark.sql.shuffle.partitions": "2"}):
         assert _partitions(landing, spark) == [parts]
@@ -296,8 +297,8 @@ def _partitions(landing: Landing, spark: SparkSession) -> list[int]:
         found.append(int(str(fated.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
         merge(writer, fated, *rest, **more)
 
-    merge = target.merge
-    with mock.patch.object(target, "merge", merged):
+    merge = delta_target.merge
+    with mock.patch.object(delta_target, "merge", merged):
         landing.drain(spark)
     return found
 
@@ -310,7 +311,7 @@ def test_what_is_much_is_shuffled_into_more_partitions_up_to_the_tasks_there_are
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     found = []
     for seq, shuffled in enumerate((10**9, 1, 1), 1):
-        monkeypatch.setattr(batch, "_SHUFFLED", shuffled)
+        monkeypatch.setattr(tuning, "_SHUFFLED", shuffled)
         landing.deliver(_line("a", seq), _line(f"b{seq}", seq))
         with configured(spark, {"spark.sql.shuffle.partitions": "1" if seq < 3 else str(tasks + 3)}):
             found += _partitions(landing, spark)

@@ -11,10 +11,13 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from draindown import backlog, intake, listing, sizing, tables
-from draindown.spark.drain import drain
-from draindown.spark.gauge import Gauge
-from draindown.spec import FilesSource
+from draindown.lake import delta
+from draindown.planning import plan
+from draindown.sources import batch_size
+from draindown.sources.files import intake, listing
+from draindown.spark.runs.drain import drain
+from draindown.spark.usage import Gauge
+from draindown.spec.sources import FilesSource
 from tests.landing import Landing
 
 
@@ -22,14 +25,14 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"_FLOOR": 250, "_CEILING": 250, "_TELLING": 100}.items():
-        monkeypatch.setattr(sizing, name, value)
+        monkeypatch.setattr(batch_size, name, value)
     landing = Landing(tmp_path)
     sent = [f"{number}-{i}" for number in range(7) for i in range(6)]
     for at in range(0, len(sent), 6):
         landing.deliver(*[json.dumps({"id": key, "seq": 1, "a": 1}) for key in sent[at : at + 6]])
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
-    assert (first.outcome, tables.version(landing.layout.intake)) == ("bounded", 1)  # nothing was cut in vain
+    assert (first.outcome, delta.version(landing.layout.intake)) == ("bounded", 1)  # nothing was cut in vain
     assert first.drain is not None
     assert (first.drain.before.files, first.drain.after.files) == (7, 6)
     assert first.drain.bound.endswith("stopped by max_batches: 1")
@@ -41,7 +44,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     assert more == ["4 batches more, sized to memory: 250 B", "1 batch more, sized to memory: 250 B"]
     assert rest.drain.bound.startswith("sized to memory: 250 B")
     assert (rest.outcome, rest.drain.after.files, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 6, 7)
-    loads = sizing.loads(landing.layout)
+    loads = batch_size.loads(landing.layout)
     assert len(loads) == 7
     for load in loads:
         assert 150 < load.raw_bytes <= 250
@@ -98,7 +101,7 @@ def test_a_drain_lists_its_source_when_it_begins_and_when_it_ends(
         return seen
 
     list_source = listing.list_source
-    for module in (intake, backlog):
+    for module in (intake, plan):
         monkeypatch.setattr(module, "list_source", listed)
     part = landing.drain(spark).drain
     assert part is not None

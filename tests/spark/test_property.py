@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 
-from draindown.spark import batch, fates
+from draindown.spark.batch import process
+from draindown.spark.targets import resolution
 from tests.landing import COLUMNS, KEYED, Injected, Landing
 from tests.model import fold
 from tests.strategies import Case, Drain, Line, cases
@@ -177,8 +178,8 @@ def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for bound in ("_LITTLE_HELD", "_MUCH_MORE"):
-        monkeypatch.setattr(batch, bound, 0)
-    with mock.patch.object(fates, "among", wraps=fates.among) as looked_up:
+        monkeypatch.setattr(process, bound, 0)
+    with mock.patch.object(resolution, "among", wraps=resolution.among) as looked_up:
         _keyed(spark, name, _FEW)
     assert looked_up.called
 

@@ -14,11 +14,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from draindown import quarantine
-from draindown.errors import TerminalError
-from draindown.spark import pruning, skipping
-from draindown.spark.replay_rows import replay as replay_rows
+from draindown.base.errors import TerminalError
+from draindown.flow import quarantine
+from draindown.spark.batch import pruning_advice
+from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.session import configured
+from draindown.spark.targets import pruning
 from tests.landing import Landing
 
 NUMBERED = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
@@ -132,8 +133,8 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
 def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, contract: dict[str, Any], advice: str | None
 ) -> None:
-    monkeypatch.setattr(skipping, "_MANY", 8)
-    monkeypatch.setattr(skipping, "_LARGE", 1000)
+    monkeypatch.setattr(pruning_advice, "_MANY", 8)
+    monkeypatch.setattr(pruning_advice, "_LARGE", 1000)
     contract = contract | {"maintenance": {"copy_on_write": 0}}  # what is little is made one file
     landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, **contract)
 

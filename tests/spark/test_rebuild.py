@@ -15,18 +15,24 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, evidence, gate, generations, quarantine, rebuilds, tables
-from draindown.audit import audit
-from draindown.doctor import examine
-from draindown.errors import TerminalError, TransientError
-from draindown.lease import Lease
-from draindown.report import StepReport, now
-from draindown.request import Request
-from draindown.spark.bounds import Stop
-from draindown.spark.maintenance import rewrite
-from draindown.spark.rebuild import rebuild
-from draindown.spark.replay_rows import replay as replay_rows
-from draindown.spec import LeaseSpec
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError, TransientError
+from draindown.doctor.examination import examine
+from draindown.flow import generations, quarantine
+from draindown.gate import published as gate_published
+from draindown.lake import delta
+from draindown.lease.lease import Lease
+from draindown.planning import compaction
+from draindown.recovery import rebuild as rebuild_plan
+from draindown.recovery import swap
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.limits import Stop
+from draindown.spark.runs.compaction import rewrite
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spec.models import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string"}
@@ -124,11 +130,11 @@ def polling(path: str) -> Iterator[list[Counter[str]]]:
         raise errors[0]
 
 
-def publish(landing: Landing) -> gate.Published:
-    state = gate.unpublished(landing.layout)
+def publish(landing: Landing) -> gate_published.Published:
+    state = gate_published.unpublished(landing.layout)
     assert state is not None
     pointer = {"version": state.version, "table_id": state.table_id, "changed_at": now(), "at": now()}
-    return gate.publish(landing.layout, gate.Published(**pointer, run_id="r", rows=1))
+    return gate_published.publish(landing.layout, gate_published.Published(**pointer, run_id="r", rows=1))
 
 
 @pytest.mark.campaign
@@ -162,7 +168,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
             held.append(step)
             assert content(changed.layout.table) == before
             assert refusals(changed) == cut_short
-            assert checkpoint.generation(changed.layout) == 1
+            assert generations.generation(changed.layout) == 1
             with pytest.raises(TransientError) as caught:
                 changed.drain(spark)
             assert caught.value.code == "lease-held"
@@ -177,9 +183,9 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     assert seen[-1] in (before, after)
 
     table = DeltaTable(changed.layout.table)
-    assert (tables.table_id(changed.layout.table), table.metadata().partition_columns) == (published.table_id, ["zone"])
+    assert (delta.table_id(changed.layout.table), table.metadata().partition_columns) == (published.table_id, ["zone"])
     assert content(changed.layout.table, published.version) == before
-    assert tables.properties(changed.layout.table)["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
+    assert delta.properties(changed.layout.table)["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
     assert Counter(row["id"] for row in changed.tombstones()) == Counter(row["id"] for row in control.tombstones())
     states = refusals(changed)
     assert states.keys() == refused_before.keys() | refusals(control).keys()
@@ -189,7 +195,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
         assert state == expected, place
     assert "discarded" in states.values() and "released" in states.values()
     assert {row["generation"] for row in changed.quarantine()} == {1, 2}
-    state = gate.unpublished(changed.layout)
+    state = gate_published.unpublished(changed.layout)
     assert state is not None and (state.pending, state.since) == (True, None)
     assert [(row["generation"], row["batch"]) for row in changed.ledger()] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
     healthy(changed)
@@ -200,12 +206,12 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
         one.drain(spark)
     assert content(changed.layout.table) == content(control.layout.table)
     healthy(changed)
-    state = gate.unpublished(changed.layout)
+    state = gate_published.unpublished(changed.layout)
     assert state is not None and state.since is not None
-    work = evidence.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
+    work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
         rewrite(spark, one_table, 64 * 1024**2)
-    assert tables.files_missing(changed.layout.table, published.version) == []
+    assert delta.files_missing(changed.layout.table, published.version) == []
     assert content(changed.layout.table) == content(control.layout.table)
     healthy(changed)
 
@@ -220,7 +226,7 @@ def finish_killed_at_each_step(landing: Landing) -> None:
 
     for step in ("tombstones", "moved", "decided", "ledger", "named"):
         with Lease(landing.layout, LeaseSpec(), owner="me", run_id="r"), pytest.raises(Injected):
-            rebuilds.finish(landing.layout, by="me", reached=dying(step))
+            swap.finish(landing.layout, by="me", reached=dying(step))
 
 
 def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSession, tmp_path: Path) -> None:
@@ -252,14 +258,14 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     with pytest.raises(Injected):
         rebuilt(new, spark, "swapped")
     assert content(new.layout.table) == content(control.layout.table)
-    assert checkpoint.generation(new.layout) == 1
+    assert generations.generation(new.layout) == 1
     finish_killed_at_each_step(new)
     land(new, 3)
     land(control, 3)
     assert new.drain(spark).outcome == "done"  # a run finishes it, and goes on in the new generation
     control.drain(spark)
     assert content(new.layout.table) == content(control.layout.table)
-    assert tables.partition_columns(new.layout.table) == []
+    assert delta.partition_columns(new.layout.table) == []
     assert {place: state for place, state in refusals(new).items() if state != "released"} == refusals(control)
     assert [(row["generation"], row["origin"]) for row in new.ledger()] == [
         *[(1, "source"), (1, "source"), (1, "quarantine")],
@@ -270,7 +276,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     with pytest.raises(Exception):  # noqa: B017 - as above
         rebuilt(new, spark, "merged")
     with Lease(new.layout, LeaseSpec(), owner="me", run_id="r"):
-        assert rebuilds.abort(new.layout) == 3
+        assert rebuild_plan.abort(new.layout) == 3
     healthy(new)
     (new.landing / "002.json").unlink()
     with pytest.raises(TerminalError) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from draindown.spark.relation import BYTES, NUMBER, TEXT, relation
+from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 
 
 def test_rows_arrive_as_they_are_in_their_order(spark: SparkSession) -> None:

@@ -14,17 +14,20 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, quarantine, replays, resets
-from draindown.audit import audit
-from draindown.doctor import examine
-from draindown.errors import TerminalError
-from draindown.lease import Lease
-from draindown.report import StepReport
-from draindown.request import Again
-from draindown.spark import replay_input, target
-from draindown.spark.drain import drain
-from draindown.spark.replay_rows import replay as replay_rows
-from draindown.spec import LeaseSpec
+from draindown.audit.recount import audit
+from draindown.base.errors import TerminalError
+from draindown.doctor.examination import examine
+from draindown.flow import generations, quarantine
+from draindown.lease.lease import Lease
+from draindown.recovery import replay
+from draindown.recovery import reset as reset_plan
+from draindown.runs.report import StepReport
+from draindown.runs.request import Again
+from draindown.spark.runs import replay_input
+from draindown.spark.runs.drain import drain
+from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.targets import delta_target
+from draindown.spec.models import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
@@ -68,11 +71,11 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
     return replay_input.replay(request, spark, progress=lambda line: None, reached=reached)
 
 
-def reset(landing: Landing, *, accept_missing: bool = False, table_aside: bool = False) -> resets.ResetPlan:
+def reset(landing: Landing, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
     request = landing.request("reset")
     with Lease(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
-        plan = resets.plan(request, table_aside=table_aside)
-        resets.begin(request, plan, by="me", accept_missing=accept_missing)
+        plan = reset_plan.plan(request, table_aside=table_aside)
+        reset_plan.begin(request, plan, by="me", accept_missing=accept_missing)
     return plan
 
 
@@ -169,8 +172,8 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     with pytest.raises(Injected):
         loose.drain(spark, fault="quarantined")
     with Lease(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert resets.undo(loose.layout, by="me") == 1
-    assert (checkpoint.generation(loose.layout), refusals(loose)) == (1, refused)
+        assert reset_plan.undo(loose.layout, by="me") == 1
+    assert (generations.generation(loose.layout), refusals(loose)) == (1, refused)
     healthy(loose)
 
     assert reset(loose, accept_missing=True).generation == 3
@@ -182,10 +185,10 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     assert [row["files"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
     healthy(loose)
     with pytest.raises(TerminalError) as caught:
-        resets.undoable(loose.layout)
+        reset_plan.undoable(loose.layout)
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
-    assert replays.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
+    assert replay.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
 
 
 @pytest.mark.campaign
@@ -198,7 +201,7 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     replay_rows(loose.request("rows", quarantine_ids=ids), spark)
     more = content(loose)
     assert more.total() == right.total() + 2
-    for ask in (lambda: resets.plan(loose.request()), lambda: replays.find(loose.request(replay=ALWAYS))):
+    for ask in (lambda: reset_plan.plan(loose.request()), lambda: replay.find(loose.request(replay=ALWAYS))):
         with pytest.raises(TerminalError) as caught:
             ask()
         assert caught.value.code in ("reset-would-double", "replay-would-double")
@@ -244,7 +247,7 @@ def test_a_range_means_when_files_were_first_seen(spark: SparkSession, tmp_path:
     early = Again(since=between - timedelta(days=1), until=between)
     late = Again(since=between, until=between + timedelta(days=1))
     for asked, name in ((early, "001.json"), (late, "002.json")):
-        found = replays.find(landing.request(replay=asked))
+        found = replay.find(landing.request(replay=asked))
         assert [Path(file["path"]).name for part in found.parts for file in part.files] == [name]
 
 
@@ -328,7 +331,7 @@ def test_a_delete_that_a_replay_remembered_and_never_made_keeps_nothing_out(
     loose = Landing(tmp_path)
     ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
     assert len(ids) == 1
-    with mock.patch.object(target, "append", side_effect=Injected("append")), pytest.raises(Injected):
+    with mock.patch.object(delta_target, "append", side_effect=Injected("append")), pytest.raises(Injected):
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)
     assert [row["id"] for row in loose.tombstones()] == ["k"]
     if not given_up:

@@ -11,23 +11,26 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown import gate, lease, ledger, tables
-from draindown.audit import audit
-from draindown.doctor import examine
-from draindown.epochs import RELEASED, Epochs
-from draindown.errors import TransientError
-from draindown.exits import Exit
-from draindown.gate import Published
-from draindown.lease import Lease
-from draindown.report import now
-from draindown.spark import target
-from draindown.spark.drain import drain
-from draindown.spark.fates import FATE
-from draindown.spark.pruning import Pruning
-from draindown.spark.runner import attempt
-from draindown.spark.target import CHANGED_AT, Writer
-from draindown.spec import LeaseSpec
-from draindown.transactions import app_id
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.base.errors import TransientError
+from draindown.base.exits import Exit
+from draindown.doctor.examination import examine
+from draindown.gate import published
+from draindown.gate.published import Published
+from draindown.lake import delta
+from draindown.lake.transactions import app_id
+from draindown.lease import locks
+from draindown.lease.lease import Lease
+from draindown.lease.shared import RELEASED, Epochs
+from draindown.ledger import rows as ledger_rows
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.drain import drain
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import CHANGED_AT, Writer
+from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.resolution import FATE
+from draindown.spec.models import LeaseSpec
 from tests.flowfiles import take_in
 from tests.landing import Landing
 
@@ -65,10 +68,10 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         import sys
 
         sys.path[:0] = [root, f"{root}/src"]
-        from draindown import lease
-        from draindown.spec import LeaseSpec
+        from draindown.lease import lease, locks
+        from draindown.spec.models import LeaseSpec
 
-        lease._kernel = lambda: "another"
+        locks._kernel = lambda: "another"
         shared = LeaseSpec.model_construct(form="shared", expires=terms)
         with lease.Lease(layout, shared, owner="another", run_id="another"):
             pass
@@ -80,7 +83,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         .withColumn(CHANGED_AT, F.lit(now()))
     )
     fated = late.withColumn("_delete", F.lit(False)).withColumn(FATE, F.lit("insert")).coalesce(1)
-    target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}", inserts_only=False)
+    delta_target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}", inserts_only=False)
 
 
 def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -90,10 +93,10 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     landing.drain(spark)
     assert landing.epochs.pulse(1) == RELEASED
     pointer = Published(
-        version=tables.version(layout.table), table_id=tables.table_id(layout.table), changed_at=now(), at=now(),
+        version=delta.version(layout.table), table_id=delta.table_id(layout.table), changed_at=now(), at=now(),
         run_id="r", rows=1,
     )  # fmt: skip
-    gate.publish(layout, pointer)
+    published.publish(layout, pointer)
 
     with pytest.raises(TransientError) as caught, Lease(layout, SHARED, owner="old", run_id="old") as old:
         old.hand_to_jvm(spark._jvm)
@@ -106,25 +109,25 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     assert landing.values() == [("x", 1)]
 
     for path in (layout.table, layout.tombstones, layout.quarantine):
-        assert ledger.is_fence(tables.history(path, 1)[0]), path
-    assert tables.transaction_version(layout.table, app) == 0
-    assert tables.version(layout.table) == pointer.version + 1
-    state = gate.unpublished(layout)
+        assert ledger_rows.is_fence(delta.history(path, 1)[0]), path
+    assert delta.transaction_version(layout.table, app) == 0
+    assert delta.version(layout.table) == pointer.version + 1
+    state = published.unpublished(layout)
     assert state is not None
     assert not state.pending, "a fence is nothing to judge"
-    carried = gate.carry(layout)
+    carried = published.carry(layout)
     assert carried is not None
     assert carried.version == pointer.version + 1
     landing.agrees()
 
     landing.deliver('{"id": "x", "seq": 2, "a": 2}', '{"id": "z", "seq": 1, "a": 3}', '{"id": "y", "seq": 0, "a": 9}')
     landing.drain(spark)
-    assert tables.transaction_version(layout.table, app) == 1
+    assert delta.transaction_version(layout.table, app) == 1
     assert landing.values() == [("x", 2), ("z", 3)]
-    version = tables.version(layout.table)
+    version = delta.version(layout.table)
     landing.forget_last_batch()
     landing.drain(spark)
-    assert tables.version(layout.table) == version
+    assert delta.version(layout.table) == version
     assert landing.totals()["applied"] == 4
     landing.agrees()
 
@@ -149,13 +152,13 @@ def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tm
         assert report.error
         assert report.error["code"] == "lease-lost"
         assert landing.epochs.is_open(before + 2)
-        held = tables.exists(landing.layout.table) and landing.values()
+        held = delta.exists(landing.layout.table) and landing.values()
         assert held == {"quarantined": False, "remembered": [], "merged": [("x", 1)]}[step]
     assert landing.ledger() == []
     landing.drain(spark)
     assert landing.values() == [("x", 2)]
     assert [row["batch"] for row in landing.ledger()] == [0, 1]
-    fences = [ledger.is_fence(commit) for commit in tables.history(landing.layout.table, 20)]
+    fences = [ledger_rows.is_fence(commit) for commit in delta.history(landing.layout.table, 20)]
     assert fences.count(True) == 2
     assert DeltaTable.forPath(spark, landing.layout.table).toDF().count() == 1
     landing.agrees()
@@ -167,13 +170,13 @@ def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSe
     landing.deliver('{"id": "x", "seq": 1, "a": 1}')
     landing.drain(spark)
     landing.deliver('{"id": "z", "seq": 1, "a": 1}')
-    from draindown import intake
+    from draindown.sources.files import intake
 
     right = intake.sort_out
 
     def slow(*given: object) -> object:
         sorted_out = right(*given)  # type: ignore[arg-type]
-        with mock.patch.object(intake, "sort_out", right), mock.patch.object(lease, "_kernel", lambda: "another"):
+        with mock.patch.object(intake, "sort_out", right), mock.patch.object(locks, "_kernel", lambda: "another"):
             take_in(landing.request(), heap_bytes=2**30, now=now())
         return sorted_out
 

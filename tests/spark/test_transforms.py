@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.errors import TerminalError
-from draindown.spark.parsing import KEPT
-from draindown.spark.transforms import apply
+from draindown.base.errors import TerminalError
+from draindown.spark.contract.parsing import KEPT
+from draindown.spark.contract.transforms import apply
 
 Transform = Callable[[DataFrame], DataFrame]
 

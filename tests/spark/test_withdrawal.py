@@ -12,23 +12,27 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import checkpoint, gate, ledger_table, quarantine, resets, tables, withdrawn
-from draindown.audit import audit
+from draindown.audit.recount import audit
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.cli import main, running
-from draindown.doctor import examine
-from draindown.errors import DraindownError, TerminalError
-from draindown.lease import Lease
-from draindown.quarantine import Filter
-from draindown.report import StepReport
-from draindown.request import Again
-from draindown.spark import replay_input
-from draindown.spark.bounds import Stop
-from draindown.spark.check import check
-from draindown.spark.rebuild import rebuild
-from draindown.spark.replay_rows import replay as replay_rows
+from draindown.doctor.examination import examine
+from draindown.flow import generations, quarantine, withdrawals
+from draindown.flow.quarantine import Filter
+from draindown.gate import published, refusal
+from draindown.lake import delta
+from draindown.lease.lease import Lease
+from draindown.ledger import table as ledger_table
+from draindown.recovery import reset as reset_plan
+from draindown.runs.report import StepReport
+from draindown.runs.request import Again
+from draindown.spark.checks.check import check
+from draindown.spark.limits import Stop
+from draindown.spark.runs import replay_input
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.runs.withdrawal import Plan, withdraw
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spark.withdrawal import Plan, withdraw
-from draindown.spec import LeaseSpec
+from draindown.spec.models import LeaseSpec
 from tests.landing import COLUMNS, Injected, Landing
 
 SANE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "min_value": 0}}
@@ -88,11 +92,11 @@ class Gated(Landing):
     def publish(self) -> None:
         """The check passes, and its version is published."""
         assert check(self.request(self.run_id("check"), suite=self.suite), self.spark).outcome in ("done", "idle")
-        state = gate.unpublished(self.layout)
+        state = published.unpublished(self.layout)
         assert state is not None and not state.pending
 
-    def refuse(self) -> gate.Refused:
-        with pytest.raises(gate.Refused) as caught:
+    def refuse(self) -> refusal.Refused:
+        with pytest.raises(refusal.Refused) as caught:
             check(self.request(self.run_id("check"), suite=self.suite), self.spark)
         return caught.value
 
@@ -131,8 +135,8 @@ class Gated(Landing):
 
     def reset(self) -> None:
         with Lease(self.layout, LeaseSpec(), owner="me", run_id="reset"):
-            plan = resets.plan(self.request())
-            resets.begin(self.request(), plan, by="me", accept_missing=False)
+            plan = reset_plan.plan(self.request())
+            reset_plan.begin(self.request(), plan, by="me", accept_missing=False)
 
 
 def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -237,7 +241,7 @@ def _generations_come_and_go(
 ) -> None:
     flow.reset()
     with Lease(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert resets.undo(flow.layout, by="me") == 1
+        assert reset_plan.undo(flow.layout, by="me") == 1
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right()
     flow.reset()
@@ -247,7 +251,7 @@ def _generations_come_and_go(
     shutil.rmtree(flow.layout.table)
     flow.reset()
     flow.drain(spark)
-    assert checkpoint.generation(flow.layout) == 4
+    assert generations.generation(flow.layout) == 4
     assert quarantine.counts(flow.layout).as_dict() == states  # of all that was decided nothing is decided anew
     flow.right(lost=True)
     flow.feed(row("gone", 9, a=3))
@@ -320,7 +324,7 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(spark: Sp
     assert [(found.kind, found.where) for found in residues] == [("undead-key", "id=worse")]
     assert set(flow.withdraw()) == {"bad", "worse"}  # the same command takes them out again
     flow.right(whole=False)
-    tables.delete(flow.layout.quarantine, "generation = 2")  # what is gone from the quarantine is missed
+    delta.delete(flow.layout.quarantine, "generation = 2")  # what is gone from the quarantine is missed
     residues = audit(flow.spec, "f", root=flow.home).residues
     assert {(found.kind, found.where) for found in residues} == {
         ("withdrawn-count", "generation 2, gate batch 0"),
@@ -384,10 +388,10 @@ def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: P
         ("expect_column_mean_to_be_between:a", "not-row-level"),
         ("what", "unknown-expectation"),
     ):
-        version = tables.version(flow.layout.table)
+        version = delta.version(flow.layout.table)
         with pytest.raises(TerminalError) as caught:
             flow.withdraw(wrong)
-        assert (caught.value.code, tables.version(flow.layout.table)) == (code, version)
+        assert (caught.value.code, delta.version(flow.layout.table)) == (code, version)
     with pytest.raises(TerminalError) as caught:
         flow.withdraw(name)
     assert (caught.value.code, "odd" in caught.value.found) == ("row-not-exact", True)
@@ -399,7 +403,7 @@ def test_an_append_table_has_no_key_to_keep_out(spark: SparkSession, tmp_path: P
         flow.withdraw()
     assert caught.value.code == "withdraw-needs-keys"
     assert caught.value.next[0].startswith("draindown gate waive p ")
-    assert not withdrawn.ever(flow.layout)
+    assert not withdrawals.ever(flow.layout)
 
 
 @pytest.mark.campaign

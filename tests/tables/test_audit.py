@@ -17,17 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown import known, ledger_table
-from draindown.audit import audit
 from draindown.audit.keys import made_by
 from draindown.audit.model import Audit
 from draindown.audit.raw import lines
-from draindown.errors import TerminalError, TransientError
-from draindown.files import write_json
-from draindown.lease import Lease
-from draindown.ledger import BatchRow
-from draindown.quarantine import RESOLUTIONS
-from draindown.spec import LeaseSpec, PipelineSpec
+from draindown.audit.recount import audit
+from draindown.base.errors import TerminalError, TransientError
+from draindown.flow.quarantine import RESOLUTIONS
+from draindown.lake.documents import write_json
+from draindown.lease.lease import Lease
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.sources.files import catalog
+from draindown.spec.models import LeaseSpec, PipelineSpec
 from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -111,7 +112,7 @@ class World:
             rows = [replace(row, table_version=at + 1) for at, row in enumerate(self.committed)]
         flat = [ledger_table._flat(row) for row in rows]
         for path, schema, content in (
-            (layout.intake, known.SCHEMA, self.intake),
+            (layout.intake, catalog.SCHEMA, self.intake),
             (layout.quarantine, REFUSED, self.refused),
             (layout.resolutions, RESOLUTIONS, decided),
             (layout.ledger, ledger_table.SCHEMA, flat),

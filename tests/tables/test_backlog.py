@@ -16,16 +16,20 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.transaction import AddAction
 
-from draindown import evidence, gate, known, report, tables
-from draindown.backlog import backlog, plan
-from draindown.errors import TerminalError
-from draindown.generations import app_id
-from draindown.ledger import BatchRow
-from draindown.ledger_table import record
-from draindown.report import DrainPart, StepReport
-from draindown.request import Request
-from draindown.spec import PipelineSpec
-from draindown.verify import Verified
+from draindown.base.errors import TerminalError
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.transactions import app_id
+from draindown.ledger.rows import BatchRow
+from draindown.ledger.table import record
+from draindown.planning import compaction
+from draindown.planning.plan import backlog, plan
+from draindown.runs import report, store
+from draindown.runs.report import DrainPart, StepReport
+from draindown.runs.request import Request
+from draindown.sources.files import catalog
+from draindown.sources.files.inspection import Verified
+from draindown.spec.models import PipelineSpec
 from tests.flowfiles import take_in
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -52,9 +56,9 @@ def take(asked: Request, minutes: int = 0) -> None:
 
 def drained(asked: Request, *, offsets: int, commits: int) -> None:
     """A checkpoint as Spark leaves it, and an intake that has what it read."""
-    while known.last_cut(asked.layout) < offsets:
-        cut = 1 + known.last_cut(asked.layout)
-        known.append_cut(asked.layout, [Verified(f"/read/{cut}", 8, 1)], NOW, cut)
+    while catalog.last_cut(asked.layout) < offsets:
+        cut = 1 + catalog.last_cut(asked.layout)
+        catalog.append_cut(asked.layout, [Verified(f"/read/{cut}", 8, 1)], NOW, cut)
     home = Path(asked.layout.checkpoint(1))
     for kind in ("offsets", "commits"):
         (home / kind).mkdir(parents=True, exist_ok=True)
@@ -84,8 +88,8 @@ def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
 
 def publish(asked: Request) -> None:
     path = asked.layout.table
-    facts = {"version": tables.version(path), "table_id": tables.table_id(path), "rows": 1, "changed_at": NOW}
-    gate.publish(asked.layout, gate.Published(**facts, at=NOW, run_id="run-0"))
+    facts = {"version": delta.version(path), "table_id": delta.table_id(path), "rows": 1, "changed_at": NOW}
+    published.publish(asked.layout, published.Published(**facts, at=NOW, run_id="run-0"))
 
 
 def test_an_idle_flow_needs_nothing_and_says_so(tmp_path: Path) -> None:
@@ -150,7 +154,7 @@ def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) 
     part = DrainPart(generation=1, before=report.Backlog(), after=report.Backlog(), batches=[r.as_dict() for r in rows])
     times = {"started_at": NOW, "finished_at": NOW + timedelta(seconds=10)}
     done = StepReport(pipeline="p", flow="f", run_id="run-0", step="drain", outcome="done", drain=part, **times)
-    report.write(asked.layout, done)
+    store.write(asked.layout, done)
     assert plan(asked, NOW)[0].seconds == 6 + 10
 
 
@@ -203,16 +207,16 @@ def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
     # above half of what is aimed at: a rewrite would save next to nothing
     actions = [AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}') for n in range(9)]
     at.create_write_transaction(actions, mode="append", schema=at.schema(), partition_by=[])
-    assert not evidence.work(asked.layout, asked.flow_spec.maintenance)
+    assert not compaction.work(asked.layout, asked.flow_spec.maintenance)
     assert plan(asked, NOW)[0].compact is False
 
 
 def test_deleted_rows_and_old_files_want_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(tmp_path)
     drained(asked, offsets=1, commits=1)
-    purge = evidence.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
-    found = evidence.Work((evidence.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),))
-    monkeypatch.setattr(evidence, "work", lambda *_: found)
+    purge = compaction.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
+    found = compaction.Work((compaction.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),))
+    monkeypatch.setattr(compaction, "work", lambda *_: found)
     part, _ = plan(asked, NOW)
     assert part.compact
     assert "50% deleted rows" in part.reasons["compact"]
@@ -250,8 +254,8 @@ def test_an_idle_plan_imports_no_heavy_library(tmp_path: Path) -> None:
     commit(asked, batch(0))
     record(asked.layout, [batch(0)])
     code = (
-        "import sys; from datetime import UTC, datetime; from draindown.backlog import plan; "
-        "from draindown.request import Request; print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
+        "import sys; from datetime import UTC, datetime; from draindown.planning.plan import plan; "
+        "from draindown.runs.request import Request; print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
         "[m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code, asked.encode()], capture_output=True, text=True, check=True)

@@ -11,13 +11,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown import checkpoint, generations, quarantine, rebuilds, replays, report, tables
+from draindown.base.progress import Reached
 from draindown.cli import main
-from draindown.files import write_json
-from draindown.generations import app_id
-from draindown.layout import FlowLayout
-from draindown.request import Request
-from draindown.steps import Reached
+from draindown.flow import generations, quarantine
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.recovery import replay, swap
+from draindown.runs import store
+from draindown.runs.request import Request
 from tests.flowfiles import AT, drained, restore, take_in
 
 
@@ -60,7 +63,7 @@ def test_reset_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.Ca
     said = capsys.readouterr().err
     assert "generation 1 -> 2" in said
     assert "2 files" in said
-    assert checkpoint.generation(asked.layout) == 1
+    assert generations.generation(asked.layout) == 1
     (Path(asked.root) / "in/0.json").unlink()
     assert run(asked, "reset", "p", "--yes") == 78
     assert "reset-input-gone" in capsys.readouterr().err
@@ -68,7 +71,7 @@ def test_reset_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["generation"] == 2
     assert run(asked, "reset", "p", "--undo") == 2
     assert run(asked, "reset", "p", "--undo", "--yes") == 0
-    assert checkpoint.generation(asked.layout) == 1
+    assert generations.generation(asked.layout) == 1
     assert run(asked, "reset", "p", "--undo", "--yes") == 78
 
 
@@ -111,11 +114,11 @@ def test_what_is_settled_is_not_looked_at_again(asked: Request, read_again: bool
     note = Path(asked.layout.replaying)
     pending = json.loads(note.read_text()) | {"read_again": read_again}
     write_json(str(note), pending | {"batch": 7})  # not applied yet
-    assert replays.settle(asked.layout, by="me") == 0
+    assert replay.settle(asked.layout, by="me") == 0
     assert note.exists()
     for settled in (1, 0):  # a crash before the note went away repeats it
         write_json(str(note), pending)
-        assert replays.settle(asked.layout, by="me") == settled
+        assert replay.settle(asked.layout, by="me") == settled
         assert not note.exists()
     assert quarantine.counts(asked.layout).released == 1
 
@@ -131,11 +134,11 @@ def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Req
         return done
 
     with mock.patch.object(quarantine, "release", release):
-        assert replays.settle(asked.layout, by="me") == 1
+        assert replay.settle(asked.layout, by="me") == 1
     assert json.loads(note.read_text()) == later
     told: list[str] = []
     write_json(str(note), later | {"batch": 1})
-    assert replays.settle(asked.layout, by="me", reached=told.append) == 1
+    assert replay.settle(asked.layout, by="me", reached=told.append) == 1
     assert told == ["cleaned", "released"]
 
 
@@ -148,7 +151,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
     kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
-    before = [Path(path).read_text() if Path(path).is_file() else tables.exists(path) for path in kept]
+    before = [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept]
 
     def finish(layout: FlowLayout, *, by: str, reached: Reached) -> None:
         del by
@@ -157,9 +160,9 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
             reached("ledger")
             raise AssertionError("it must not get here")
 
-    with mock.patch.object(rebuilds, "finish", finish):
+    with mock.patch.object(swap, "finish", finish):
         assert run(asked, *verb.split(), "--yes") == 75
-    assert [Path(path).read_text() if Path(path).is_file() else tables.exists(path) for path in kept] == before
+    assert [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept] == before
 
 
 def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +190,7 @@ def test_compact_without_work_asks_for_no_jvm(
     told = json.loads(capsys.readouterr().out)
     [left] = told["reports"]
     assert (left["step"], left["outcome"], left["compact"]["evidence"]) == ("compact", "idle", "nothing to do")
-    kept = report.read(asked.layout, told["run_id"], "compact")
+    kept = store.read(asked.layout, told["run_id"], "compact")
     assert kept is not None
     assert kept.outcome == "idle"
     assert run(asked, "compact", "p", "--force", "--json") != 0

@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 from deltalake import write_deltalake
 
+from draindown.base.errors import TerminalError
 from draindown.demo import events, life, oracle
-from draindown.errors import TerminalError
 
 FRACTION = 0.02
 STATUSES = {"scheduled", "departed", "arrived", "diverted", "cancelled"}

@@ -13,14 +13,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown import gate, jvm, parked, sparkconf, tables
-from draindown.doctor import Health, examine, examine_setup
-from draindown.files import write_json
-from draindown.generations import app_id
-from draindown.lease import Card, Lease
-from draindown.replays import find, pin
-from draindown.request import Again, Request
-from draindown.spec import LeaseSpec
+from draindown.doctor.examination import examine, examine_setup
+from draindown.doctor.model import Health
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lake.transactions import app_id
+from draindown.launch import jvm
+from draindown.launch import settings as spark_settings
+from draindown.lease.holder import Card
+from draindown.lease.lease import Lease
+from draindown.recovery.replay import find, pin
+from draindown.runs.request import Again, Request
+from draindown.sources.files import parked
+from draindown.spec.models import LeaseSpec
 from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore, take_in
 
 Damage = Callable[[Request], object]
@@ -34,8 +40,8 @@ def codes(health: Health, level: str | None = None) -> set[str]:
 
 def publish(asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None) -> None:
     path = asked.layout.table
-    facts = {"version": version, "table_id": table_id or tables.table_id(path), "rows": 1, "changed_at": AT}
-    gate.publish(asked.layout, gate.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
+    facts = {"version": version, "table_id": table_id or delta.table_id(path), "rows": 1, "changed_at": AT}
+    published.publish(asked.layout, published.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
 
 
 def log(table: str, version: int) -> Path:
@@ -59,13 +65,13 @@ def _refused_without_quarantine(asked: Request) -> None:
 
 
 def _ledger_twice(asked: Request) -> None:
-    rows = tables.query(asked.layout.ledger, "select * from t where batch = 1")
+    rows = delta.query(asked.layout.ledger, "select * from t where batch = 1")
     write_deltalake(asked.layout.ledger, rows, mode="append")
 
 
 def _new_intake(asked: Request) -> None:
     home = Path(asked.layout.checkpoint(1)) / "offsets/1"
-    home.write_text(home.read_text().replace(tables.table_id(asked.layout.intake), "another"))
+    home.write_text(home.read_text().replace(delta.table_id(asked.layout.intake), "another"))
 
 
 def _unrecorded(asked: Request) -> None:
@@ -75,8 +81,8 @@ def _unrecorded(asked: Request) -> None:
 def _gap(asked: Request) -> None:
     DeltaTable(asked.layout.ledger).delete("batch = 0")
     for version in range(3, 103):
-        tables.append(asked.layout.table, pa.table({"id": ["x"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]}))
-        assert tables.version(asked.layout.table) == version
+        delta.append(asked.layout.table, pa.table({"id": ["x"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]}))
+        assert delta.version(asked.layout.table) == version
 
 
 WRONG: dict[str, tuple[Damage, str]] = {
@@ -185,7 +191,7 @@ def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pyte
         raise PermissionError("no")
 
     asked = drained(tmp_path)
-    monkeypatch.setattr(gate, "published", denied)
+    monkeypatch.setattr(published, "published", denied)
     health = examine(asked.layout)
     assert (health.exit, health.symptoms, len(health.unlooked)) == (2, [], 1)
     assert "could not look" in str(health)
@@ -210,7 +216,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DRAINDOWN_JARS", str(home))
     monkeypatch.setenv("DRAINDOWN_CLASS_ARCHIVE", str(tmp_path / "classes.jsa"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    assert sparkconf.jar_dir() == home
+    assert spark_settings.jar_dir() == home
     return home
 
 

@@ -13,18 +13,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown import report
-from draindown.audit import Audit, Residue
-from draindown.drill import blows, order, untouched
-from draindown.drill.blows import Blow
+from draindown.audit.model import Audit, Residue
+from draindown.base import clock
+from draindown.drill import campaign, injections, isolation
+from draindown.drill.baseline import Stage
 from draindown.drill.compare import Control
 from draindown.drill.faults import named
-from draindown.drill.scratch import Project, Scratch
-from draindown.drill.stage import Stage
-from draindown.layout import FlowLayout
-from draindown.lease import Lease
-from draindown.request import Request
-from draindown.spec import LeaseSpec
+from draindown.drill.injections import Blow
+from draindown.drill.sandbox import Project, Scratch
+from draindown.lake.layout import FlowLayout
+from draindown.lease.lease import Lease
+from draindown.runs import report, store
+from draindown.runs.request import Request
+from draindown.spec.models import LeaseSpec
 from tests import flowfiles
 
 
@@ -112,7 +113,7 @@ def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(contro
 
 def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(control: Request, tmp_path: Path) -> None:
     source = sorted(map(str, (tmp_path / "control" / "in").iterdir()))
-    before = untouched.look(control.layout, source)
+    before = isolation.look(control.layout, source)
     assert before.changes() == ([], [])
     os.utime(source[0], (1, 1))
     Path(control.layout.table, "new").touch()
@@ -123,12 +124,12 @@ def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(control: Reques
 
 
 def test_a_lake_whose_own_pipeline_ran_meanwhile_can_not_be_judged(control: Request) -> None:
-    before = untouched.look(control.layout, ())
+    before = isolation.look(control.layout, ())
     with Lease(control.layout, LeaseSpec(), owner="someone", run_id="r2"):
         changed, unsure = before.changes()
         assert not changed and "ran meanwhile" in unsure[0]
-    done = report.of(control.model_copy(update={"run_id": "r3"}), report.now(), "idle")
-    report.write(control.layout, done)
+    done = report.of(control.model_copy(update={"run_id": "r3"}), clock.now(), "idle")
+    store.write(control.layout, done)
     Path(control.layout.table, "new").touch()
     changed, unsure = before.changes()
     assert not changed and "ran meanwhile" in unsure[0]
@@ -165,10 +166,10 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     held: bool,
 ) -> None:
     blow = Blow(Project(Path(control.root), other.spec, "f"), "batch 1 of 2", fired, last=lambda: harm(other))
-    monkeypatch.setattr(blows, "strike", lambda stage, fault: blow)
+    monkeypatch.setattr(injections, "strike", lambda stage, fault: blow)
     found = Audit("p", "f", [Residue("lost-key", "a", "1", "0")] * residues)
-    monkeypatch.setattr(order, "audit", lambda spec, flow, root: found)
-    result = order._one(_stage(control, tmp_path), named("kill-after-merge"))
+    monkeypatch.setattr(campaign, "audit", lambda spec, flow, root: found)
+    result = campaign._one(_stage(control, tmp_path), named("kill-after-merge"))
     assert result.held == held, result
     assert held or not fired or result.wrong
     assert json.loads(json.dumps(result.as_dict()))["held"] == held
@@ -177,6 +178,6 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
 def test_a_way_back_that_fails_did_not_hold(control: Request, other: Request, tmp_path: Path) -> None:
     project = Project(Path(control.root), other.spec, "f")
     blow = Blow(project, "batch 1 of 2", "seen", recovery=(("plan", "nothing"), ("plan", "never-typed")))
-    seconds = list(order._recover(_stage(control, tmp_path), blow))
+    seconds = list(campaign._recover(_stage(control, tmp_path), blow))
     assert len(seconds) == 1 and seconds[0] > 0
     assert "ended with 78: pipeline-not-found" in blow.wrong[0]

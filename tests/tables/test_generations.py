@@ -14,22 +14,28 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, generations, known, ledger_table, parked, replays, resets, tables, withdrawn
-from draindown.doctor import examine
-from draindown.errors import TerminalError
-from draindown.files import write_json
-from draindown.generations import app_id
-from draindown.layout import FlowLayout
-from draindown.request import Again, Request
+from draindown.base.errors import TerminalError
+from draindown.doctor.examination import examine
+from draindown.flow import discards, generations, resume, withdrawals
+from draindown.lake import delta, transactions
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.planning import plan as planner
+from draindown.recovery import replay as replay_plan
+from draindown.recovery import reset as reset_plan
+from draindown.runs.request import Again, Request
+from draindown.sources.files import catalog, parked
 from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
 
 
-def reset(asked: Request, *, accept_missing: bool = False, table_aside: bool = False) -> resets.ResetPlan:
-    plan = resets.plan(asked, table_aside=table_aside)
-    resets.begin(asked, plan, by="me", accept_missing=accept_missing)
+def reset(asked: Request, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
+    plan = reset_plan.plan(asked, table_aside=table_aside)
+    reset_plan.begin(asked, plan, by="me", accept_missing=accept_missing)
     return plan
 
 
@@ -54,16 +60,16 @@ def _older_copy(asked: Request) -> None:
 )
 def test_a_table_behind_its_checkpoint_is_refused(tmp_path: Path, lose: Callable[[Request], None], words: str) -> None:
     asked = drained(tmp_path)
-    assert generations.resume(asked.layout) == 1
+    assert resume.resume(asked.layout) == 1
     lose(asked)
-    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+    for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
         assert caught.value.code == "table-behind-checkpoint"
         assert words in caught.value.found
         assert caught.value.next[0] == "draindown reset p --flow f"
     reset(asked)
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
 
 
 def _intake_without_its_last_cut(asked: Request) -> None:
@@ -90,15 +96,15 @@ def test_another_intake_than_the_checkpoint_reads_is_refused(
     lose(asked)
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     for act in (
-        lambda: generations.resume(asked.layout),
-        lambda: backlog.plan(asked, AT),
-        lambda: backlog.backlog(asked, AT),
+        lambda: resume.resume(asked.layout),
+        lambda: planner.plan(asked, AT),
+        lambda: planner.backlog(asked, AT),
     ):
         assert code_of(act) == code
     reset(asked)
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert backlog.backlog(asked, AT).files == 3  # all of them, and the new one
+    assert planner.backlog(asked, AT).files == 3  # all of them, and the new one
 
 
 def _empty(file: Path) -> None:
@@ -116,39 +122,39 @@ def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage
     path = getattr(asked.layout, name)
     for _ in range(2):
         if name not in ("table", "intake", "ledger"):
-            tables.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
+            delta.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
     newest = max(Path(path, "_delta_log").glob("*.json"))
     damage(newest)
-    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+    for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
         assert caught.value.code == "table-damaged"
         assert path in caught.value.found
         assert caught.value.next[0].startswith("draindown reset p --flow f ")
     assert reset(asked).damaged == (path,)
-    assert not tables.exists(path)
+    assert not delta.exists(path)
     assert list(Path(asked.layout.aside(2)).rglob(newest.name))
     if name == "ledger":
         return  # these commits were made without the numbers that heal it
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert backlog.backlog(asked, AT).files == 2
+    assert planner.backlog(asked, AT).files == 2
 
 
 @pytest.mark.parametrize(("name", "counts"), [("tombstones", {"deleted": 1}), ("quarantine", {"quarantined": 1})])
 def test_a_side_table_that_lost_its_newest_batch_is_refused(tmp_path: Path, name: str, counts: dict[str, int]) -> None:
-    asked, app = drained(tmp_path), generations.app_id(FlowLayout("", "p", "f", "f"), 1, name)
-    tables.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
+    asked, app = drained(tmp_path), transactions.app_id(FlowLayout("", "p", "f", "f"), 1, name)
+    delta.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
-    assert code_of(lambda: backlog.plan(asked, AT)) == "table-damaged"
-    tables.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
-    assert backlog.plan(asked, AT)
+    assert code_of(lambda: planner.plan(asked, AT)) == "table-damaged"
+    delta.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
+    assert planner.plan(asked, AT)
 
 
 def test_a_cut_that_is_planned_and_lost_is_refused(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     write_checkpoint(asked, 1, offsets=3, commits=2)
-    assert code_of(lambda: generations.resume(asked.layout)) == "intake-behind-checkpoint"
+    assert code_of(lambda: resume.resume(asked.layout)) == "intake-behind-checkpoint"
 
 
 def test_a_touched_file_is_read_again_once_its_intake_is_lost(tmp_path: Path) -> None:
@@ -168,14 +174,14 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     take_in(asked, heap_bytes=1024**3, now=AT)
     lose(lost)
     take_in(asked, heap_bytes=1024**3, now=AT)
-    give_up = generations.discard_files
+    give_up = discards.discard_files
     for _ in range(2):
         give_up(asked.layout, [str(lost)], by="me", note="lost by the sender", at=AT)
     assert generations.without(asked.layout, 1) == {str(lost)}
     newest = parked.latest(asked.layout)[str(lost)]
     assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
-    assert (take_in(asked, heap_bytes=1024**3, now=AT).parked, generations.resume(asked.layout)) == (0, 1)
-    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert (take_in(asked, heap_bytes=1024**3, now=AT).parked, resume.resume(asked.layout)) == (0, 1)
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
     assert code_of(lambda: give_up(asked.layout, [str(lost), read], by="me", note="", at=AT)) == "not-parked"
     commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
@@ -187,24 +193,24 @@ def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path
     fresh = tmp_path / "in/9.json"
     fresh.write_text('{"id": "9", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    generations.discard_files(asked.layout, [str(fresh)], by="me", note="", at=AT)
+    discards.discard_files(asked.layout, [str(fresh)], by="me", note="", at=AT)
     for expected in (2, 3):
         found = reset(asked)
         assert (found.missing, found.files) == ((), 2)
         assert generations.without(asked.layout, expected) == {str(fresh)}
         write_checkpoint(asked, expected, offsets=1, commits=1)  # else the same reset goes on
     fresh.unlink()
-    assert resets.plan(asked).missing == ()
+    assert reset_plan.plan(asked).missing == ()
 
 
 def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     foreign(asked)
     restore(asked, 2)
-    assert generations.resume(asked.layout) == 1
+    assert resume.resume(asked.layout) == 1
     commit(asked, 2, recorded=False)
     restore(asked, 4)  # the batch that it takes back is not in the ledger yet
-    assert generations.behind(asked.layout, 1)
+    assert resume.behind(asked.layout, 1)
 
 
 def test_reset_and_undo(tmp_path: Path) -> None:
@@ -212,16 +218,16 @@ def test_reset_and_undo(tmp_path: Path) -> None:
     plan = reset(asked)
     assert (plan.previous, plan.generation, plan.cuts, plan.files, plan.target) == (1, 2, 2, 2, "filled")
     assert (plan.missing, plan.holds_previous) == ((), True)
-    assert checkpoint.generation(asked.layout) == 2
-    assert backlog.backlog(asked, AT).files == 2
+    assert generations.generation(asked.layout) == 2
+    assert planner.backlog(asked, AT).files == 2
     assert reset(asked).generation == 2
-    assert resets.undo(asked.layout, by="me") == 1
-    assert checkpoint.generation(asked.layout) == 1
+    assert reset_plan.undo(asked.layout, by="me") == 1
+    assert generations.generation(asked.layout) == 1
     assert reset(asked).generation == 3  # never the same again
     write_checkpoint(asked, 3, offsets=1, commits=0)
-    assert resets.undoable(asked.layout) == 1
+    assert reset_plan.undoable(asked.layout) == 1
     commit(asked, 0, generation=3)
-    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "generation-has-batches"
     assert reset(asked).generation == 4
 
 
@@ -229,7 +235,7 @@ def _torn(asked: Request) -> str:
     """The newest commit of the tombstones, as a power cut leaves it; returns the table's path."""
     path = asked.layout.tombstones
     for _ in range(2):
-        tables.append(path, pa.table({"generation": [1]}))
+        delta.append(path, pa.table({"generation": [1]}))
     _empty(max(Path(path, "_delta_log").glob("*.json")))
     return path
 
@@ -239,9 +245,9 @@ def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: 
     path = _torn(asked)
     assert reset(asked).damaged == (path,)
     with pytest.raises(TerminalError) as caught:
-        resets.undo(asked.layout, by="me")
+        reset_plan.undo(asked.layout, by="me")
     assert (caught.value.code, path in caught.value.found) == ("nothing-to-undo", True)
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
 
 
 def test_a_reset_that_died_half_way_is_done_before_anything_else(
@@ -250,17 +256,17 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     asked = drained(tmp_path)
     path = _torn(asked)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(resets, "write_json", mock.Mock(side_effect=OSError("no space")))
+        full.setattr(reset_plan, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
-    assert (checkpoint.generation(asked.layout), tables.exists(path)) == (1, False)
-    for act in (lambda: generations.resume(asked.layout), lambda: backlog.plan(asked, AT)):
+    assert (generations.generation(asked.layout), delta.exists(path)) == (1, False)
+    for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
         assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
         assert caught.value.next[0] == "draindown reset p --flow f"
     assert [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"] == ["reset-unfinished"]
     assert reset(asked).generation == 2
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
 
 
 def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
@@ -271,11 +277,11 @@ def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
     shutil.copytree(asked.layout.table, copy)
     _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(resets, "write_json", mock.Mock(side_effect=OSError("no space")))
+        full.setattr(reset_plan, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
-    assert code_of(lambda: generations.resume(asked.layout)) == "reset-unfinished"
+    assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     shutil.copytree(copy, asked.layout.table)
-    assert generations.resume(asked.layout) == 1
+    assert resume.resume(asked.layout) == 1
     assert not [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"]
 
 
@@ -284,10 +290,10 @@ def test_another_table_in_the_place_of_one_put_aside_does_not_count(tmp_path: Pa
     asked = drained(tmp_path)
     path = _torn(asked)
     reset(asked)
-    tables.append(path, pa.table({"generation": [2]}))
-    assert generations.resume(asked.layout) == 2
+    delta.append(path, pa.table({"generation": [2]}))
+    assert resume.resume(asked.layout) == 2
     write_json(asked.layout.generation, {"generation": 1, "cards": {}})
-    assert code_of(lambda: generations.resume(asked.layout)) == "reset-unfinished"
+    assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
 
 
 def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> None:
@@ -304,17 +310,17 @@ def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path
     _refused(asked, 0, origin="gate")
     _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
     assert reset(asked).damaged == (asked.layout.ledger,)
-    assert withdrawn.unfinished(asked.layout) == [(1, 0)]
+    assert withdrawals.unfinished(asked.layout) == [(1, 0)]
 
 
 def _refused(asked: Request, batch: int, origin: str = "source", run_id: str = "r") -> None:
     row = {"quarantine_id": f"{origin} {batch}", "generation": 1, "batch": batch, "origin": origin, "run_id": run_id}
     app = (app_id(asked.layout, 1, "quarantine", origin), batch)
-    tables.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
+    delta.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
 def _kept(asked: Request) -> set[str]:
-    found = tables.query(asked.layout.quarantine, "select quarantine_id as id from t").to_pylist()
+    found = delta.query(asked.layout.quarantine, "select quarantine_id as id from t").to_pylist()
     return {row["id"] for row in found}
 
 
@@ -336,23 +342,23 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
         _refused(asked, batch)
     _refused(asked, 1, origin="replay:x", run_id="never did one")
     lost(asked.layout.table)
-    generations.forget_unfinished(asked.layout, 1)
+    discards.forget_unfinished(asked.layout, 1)
     assert _kept(asked) == {"source 0", "source 1"}
 
 
 def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     _refused(asked, 0, origin="gate")
-    assert withdrawn.unfinished(asked.layout) == [(1, 0)]
+    assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     for path in (asked.layout.table, asked.layout.ledger):
         _empty(max(Path(path, "_delta_log").glob("*.json")))
     assert len(reset(asked).damaged) == 2
-    assert withdrawn.unfinished(asked.layout) == []
+    assert withdrawals.unfinished(asked.layout) == []
     assert _kept(asked) == {"gate 0"}
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
-    assert code_of(lambda: resets.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"generation": "x"}', None])
@@ -363,17 +369,17 @@ def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: s
     Path(asked.layout.generation).unlink()
     if content is not None:
         Path(asked.layout.generation).write_text(content)
-    assert code_of(lambda: checkpoint.generation(asked.layout)) == "generation-damaged"
+    assert code_of(lambda: generations.generation(asked.layout)) == "generation-damaged"
     plan = reset(asked)
     assert (plan.previous, plan.generation) == (None, 3)
-    assert checkpoint.generation(asked.layout) == 3
-    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert generations.generation(asked.layout) == 3
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
 
 
 def test_a_new_generation_is_one_the_table_never_saw(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     commit(asked, 0, generation=2, recorded=False)  # all but the table forgot it
-    assert resets.plan(asked).generation == 3
+    assert reset_plan.plan(asked).generation == 3
 
 
 def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> None:
@@ -385,7 +391,7 @@ def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> No
     assert caught.value.code == "reset-input-gone"
     assert "2 files" in caught.value.found
     assert "0.json" in caught.value.found
-    assert checkpoint.generation(asked.layout) == 1
+    assert generations.generation(asked.layout) == 1
     reset(asked, accept_missing=True)
     assert {Path(path).name for path in generations.without(asked.layout, 2)} == {"0.json", "1.json"}
     assert generations.without(asked.layout, 1) == frozenset()
@@ -393,15 +399,15 @@ def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> No
 
 def test_an_append_table_with_rows_is_not_reset(tmp_path: Path) -> None:
     asked = drained(tmp_path, keyed=False)
-    assert code_of(lambda: resets.plan(asked)) == "reset-would-double"
+    assert code_of(lambda: reset_plan.plan(asked)) == "reset-would-double"
     shutil.rmtree(asked.layout.table)
-    assert resets.plan(asked).target == "absent"
+    assert reset_plan.plan(asked).target == "absent"
 
 
 def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_it(tmp_path: Path) -> None:
     asked = drained(tmp_path, keyed=False)
     path = _torn(asked)
-    for refused in (reset, lambda asked: replays.settle(asked.layout, by="me")):
+    for refused in (reset, lambda asked: replay_plan.settle(asked.layout, by="me")):
         with pytest.raises(TerminalError) as caught:
             refused(asked)
         assert [line for line in caught.value.next if line.startswith("draindown reset p --flow f ")]
@@ -410,7 +416,7 @@ def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_
     assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside ")
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((path,), "absent", False)
-    assert generations.resume(asked.layout) == 2
+    assert resume.resume(asked.layout) == 2
 
 
 def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
@@ -418,47 +424,47 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     commit(asked, 2, recorded=False)  # a crash came before the ledger
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((), "absent", False)
-    assert not tables.exists(asked.layout.table)
+    assert not delta.exists(asked.layout.table)
     (aside,) = Path(asked.layout.aside(2)).glob("*/*")
     assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
-    assert code_of(lambda: resets.undo(asked.layout, by="me")) == "nothing-to-undo"
-    assert generations.resume(asked.layout) == 2
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert resume.resume(asked.layout) == 2
 
 
 def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     shutil.rmtree(asked.layout.intake)
-    assert resets.plan(asked).forgotten == 0  # their rows stay
+    assert reset_plan.plan(asked).forgotten == 0  # their rows stay
     with pytest.raises(TerminalError) as caught:
         reset(asked, table_aside=True)
     assert (caught.value.code, "2 files that a run has read" in caught.value.found) == ("reset-input-gone", True)
     assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside --accept-missing --yes ")
-    assert tables.exists(asked.layout.table)
+    assert delta.exists(asked.layout.table)
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
 
 def test_a_flow_that_never_ran_has_nothing_to_reset(tmp_path: Path) -> None:
-    assert code_of(lambda: resets.plan(request(tmp_path))) == "nothing-to-reset"
+    assert code_of(lambda: reset_plan.plan(request(tmp_path))) == "nothing-to-reset"
 
 
 def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Path) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
-    found = replays.find(asked)
+    found = replay_plan.find(asked)
     assert ([part.batch for part in found.parts], found.begun, found.done) == ([0, 1], False, 0)
     assert not Path(asked.layout.replays).exists()
-    replays.pin(asked.layout, found)
+    replay_plan.pin(asked.layout, found)
     (tmp_path / "in/late.json").write_text('{"id": "x", "n": 1}\n')
-    pinned = replays.find(asked)
+    pinned = replay_plan.find(asked)
     assert (pinned.id, pinned.begun, pinned.parts) == (found.id, True, found.parts)
-    assert [replay.id for replay in replays.unfinished(asked.layout)] == [found.id]
+    assert [replay.id for replay in replay_plan.unfinished(asked.layout)] == [found.id]
     other = asked.model_copy(update={"replay": Again(files=(str(tmp_path / "in/1.json"),))})
-    one = replays.find(other)
+    one = replay_plan.find(other)
     assert ([part.batch for part in one.parts], one.parts[0].cut) == ([2], 2)  # a number that no other replay has
     assert one.id != found.id
     reset(asked)
-    assert replays.unfinished(asked.layout) == []
-    assert replays.find(asked).waiting == 2
+    assert replay_plan.unfinished(asked.layout) == []
+    assert replay_plan.find(asked).waiting == 2
 
 
 @pytest.mark.parametrize(
@@ -473,47 +479,47 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
 )
 def test_a_replay_of_nothing_is_refused(tmp_path: Path, asked: Again, code: str) -> None:
     request = drained(tmp_path).model_copy(update={"replay": asked})
-    assert code_of(lambda: replays.find(request)) == code
+    assert code_of(lambda: replay_plan.find(request)) == code
 
 
 def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
     commit(asked, 2, bytes=20, seconds=4.0)  # what the forecast knows
-    part = backlog.plan_replay(asked)
+    part = planner.plan_replay(asked)
     assert (part.drain, part.check, part.compact) == (True, True, True)
     assert (part.backlog.files, part.batches) == (2, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)  # a start, and both files at the pace of all so far
-    found = replays.find(asked)
+    found = replay_plan.find(asked)
     assert part.replay == f"{found.id}: {found.asked}"
-    replays.pin(asked.layout, found)
+    replay_plan.pin(asked.layout, found)
     for batch, words in zip(found.parts, ("1 batch done before", "is done already"), strict=True):
         known = Transaction(app_id(asked.layout, 1, "rows", found.origin), batch.batch)
         empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
         write_deltalake(
             asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])
         )
-        part = backlog.plan_replay(asked)
+        part = planner.plan_replay(asked)
         assert words in part.reasons["drain"]
     assert (part.drain, part.check, part.batches) == (False, True, 0)  # nothing was published yet
-    assert backlog.planned(asked).outcome == "done"
+    assert planner.planned(asked).outcome == "done"
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert "1 file first seen then" not in backlog.plan_replay(asked).reasons["drain"]  # it is pinned
+    assert "1 file first seen then" not in planner.plan_replay(asked).reasons["drain"]  # it is pinned
     again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True})})
-    assert "1 file first seen then wait" in backlog.plan_replay(again).reasons["drain"]
+    assert "1 file first seen then wait" in planner.plan_replay(again).reasons["drain"]
 
 
 def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:
     (tmp_path / "keyed").mkdir()
     (tmp_path / "append").mkdir()
     appending = drained(tmp_path / "append", keyed=False).model_copy(update={"replay": ALWAYS})
-    assert code_of(lambda: replays.find(appending)) == "replay-would-double"
+    assert code_of(lambda: replay_plan.find(appending)) == "replay-would-double"
     asked = drained(tmp_path / "keyed").model_copy(update={"replay": ALWAYS})
     (tmp_path / "keyed/in/1.json").write_text("{}")
-    found = replays.find(asked)
+    found = replay_plan.find(asked)
     with pytest.raises(TerminalError) as caught:
-        replays.refuse_gone(asked.layout, found.left)
+        replay_plan.refuse_gone(asked.layout, found.left)
     assert (caught.value.code, "1.json" in caught.value.found) == ("replay-input-gone", True)
 
 
@@ -521,9 +527,9 @@ def test_only_drained_files_are_replayed(tmp_path: Path) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
     write_checkpoint(asked, 1, offsets=2, commits=1)
     (Path(asked.layout.checkpoint(1)) / "commits/1").unlink()
-    found = replays.find(asked)
+    found = replay_plan.find(asked)
     assert (found.files, found.waiting) == (1, 1)
-    assert known.last_cut(asked.layout) == 2
+    assert catalog.last_cut(asked.layout) == 2
 
 
 def test_cards_survive_as_json(tmp_path: Path) -> None:

@@ -16,14 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draindown import intake, known, parked, tables
-from draindown.cuts import cut
-from draindown.errors import TerminalError
-from draindown.intake import Intake, Taken, pinned
-from draindown.request import Request
-from draindown.sizing import Bound, bound_for
-from draindown.spec import FilesSource, PipelineSpec
-from draindown.verify import Verified
+from draindown.base.errors import TerminalError
+from draindown.lake import delta
+from draindown.runs.request import Request
+from draindown.sources.batch_size import Bound, bound_for
+from draindown.sources.files import catalog, intake, parked
+from draindown.sources.files.batching import cut
+from draindown.sources.files.inspection import Verified
+from draindown.sources.files.intake import Intake, Taken, pinned
+from draindown.spec.models import PipelineSpec
+from draindown.spec.sources import FilesSource
 from tests.flowfiles import take_in
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -43,7 +45,7 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 
 def rows(asked: Request) -> list[dict[str, Any]]:
-    return list(tables.query(asked.layout.intake, "select * from t order by cut, path").to_pylist())
+    return list(delta.query(asked.layout.intake, "select * from t order by cut, path").to_pylist())
 
 
 def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', mtime: int = 1_000_000_000) -> None:
@@ -106,7 +108,7 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     taken = take(asked, progress=lambda done, total: seen.append((done, total)))
     assert (taken.cuts, taken.files, taken.parked, taken.findings) == (2, 3, 0, ())
     assert [row["cut"] for row in rows(asked)] == [1, 1, 2]
-    assert tables.version(asked.layout.intake) == 2
+    assert delta.version(asked.layout.intake) == 2
     first = rows(asked)[1]
     assert first["path"] == str(tmp_path / "in/b.json.gz")
     assert (first["lines"], first["blank"], first["raw_bytes"], first["records"]) == (2, 1, 9, None)
@@ -118,7 +120,7 @@ def test_every_commit_adds_one_file_so_that_a_stream_reads_it_as_one_batch(tmp_p
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, "a.json", "b.json")
     take(asked)
-    metrics = [commit["operationMetrics"] for commit in tables.history(asked.layout.intake, 2)]
+    metrics = [commit["operationMetrics"] for commit in delta.history(asked.layout.intake, 2)]
     assert [found["num_added_files"] for found in metrics] == [1, 1]
 
 
@@ -129,14 +131,14 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     assert (take(asked).cuts, take(asked, 1).cuts) == (1, 0)
     again = take(asked, 2)
     assert (again.parked, again.findings) == (0, ())
-    assert tables.version(asked.layout.intake) == 1
-    assert tables.version(asked.layout.parked) == 1
+    assert delta.version(asked.layout.intake) == 1
+    assert delta.version(asked.layout.parked) == 1
 
 
 def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: Path) -> None:
     asked = request(tmp_path)
     assert take(asked).cuts == 0
-    assert tables.version(asked.layout.intake) == 0
+    assert delta.version(asked.layout.intake) == 0
     assert Path(asked.layout.intake).stat().st_mode & 0o777 == 0o700
 
 
@@ -239,7 +241,7 @@ def test_killed_around_any_write_the_next_run_completes_it(
     (tmp_path / "in/bad.json.gz").write_bytes(b"x")
     with monkeypatch.context() as patch:
         for name in ("create", "append"):
-            patch.setattr(tables, name, killing(getattr(tables, name), [calls], before))
+            patch.setattr(delta, name, killing(getattr(delta, name), [calls], before))
         with pytest.raises(Killed):
             take(asked)
     take(asked, 1)
@@ -271,10 +273,10 @@ def test_what_is_known_is_read_from_its_copy_and_without_it(tmp_path: Path) -> N
     for damage in (None, b"", b"ARROW1 torn"):
         if damage is not None:
             copy.write_bytes(damage)
-        assert sorted(known.find(asked.layout, [*paths, "/other"])) == sorted(paths)
+        assert sorted(catalog.find(asked.layout, [*paths, "/other"])) == sorted(paths)
     put(tmp_path, "zz.json")
     assert take(asked, 1).files == 1
-    assert known.find(asked.layout, [str(tmp_path / "in/zz.json")]).popitem()[1].cut == 13
+    assert catalog.find(asked.layout, [str(tmp_path / "in/zz.json")]).popitem()[1].cut == 13
     assert take(asked, 2).files == 0
 
 
@@ -302,7 +304,7 @@ def test_a_large_backlog_is_taken_in_its_order(tmp_path: Path, monkeypatch: pyte
     for i in range(100):
         put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
     assert take(asked).cuts == 4
-    order = tables.query(asked.layout.intake, "select path from t order by cut, mtime_ns")["path"].to_pylist()
+    order = delta.query(asked.layout.intake, "select path from t order by cut, mtime_ns")["path"].to_pylist()
     assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
 
 

@@ -15,16 +15,17 @@ from unittest import mock
 
 import pytest
 
-from draindown.errors import TransientError
-from draindown.layout import FlowLayout
-from draindown.lease import Lease, holder
-from draindown.spec import LeaseSpec
+from draindown.base.errors import TransientError
+from draindown.lake.layout import FlowLayout
+from draindown.lease.holder import holder
+from draindown.lease.lease import Lease
+from draindown.spec.models import LeaseSpec
 
 DRIVER = """
 import sys
-from draindown.layout import FlowLayout
-from draindown.lease import Lease
-from draindown.spec import LeaseSpec
+from draindown.lake.layout import FlowLayout
+from draindown.lease.lease import Lease
+from draindown.spec.models import LeaseSpec
 with Lease(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()

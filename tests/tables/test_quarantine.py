@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from draindown import quarantine, tables
-from draindown.errors import TerminalError
-from draindown.layout import FlowLayout
-from draindown.output import as_csv
-from draindown.quarantine import Filter
-from draindown.wording import printable
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import printable
+from draindown.cli.output import as_csv
+from draindown.flow import quarantine
+from draindown.flow.quarantine import Filter
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
 from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,7 +44,7 @@ ROWS = [
 @pytest.fixture
 def layout(tmp_path: Path) -> FlowLayout:
     found = FlowLayout(str(tmp_path), "p", "f", "f")
-    tables.append(found.quarantine, pa.Table.from_pylist(ROWS, REFUSED))
+    delta.append(found.quarantine, pa.Table.from_pylist(ROWS, REFUSED))
     return found
 
 
@@ -85,10 +86,10 @@ def test_a_row_is_decided_once(layout: FlowLayout) -> None:
 
 
 def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
-    before = tables.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist()
+    before = delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist()
     quarantine.discard(layout, ["aa1"], by="me", note="old")
-    assert tables.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist() == before
-    (decision,) = tables.query(layout.resolutions, "select * from t").to_pylist()
+    assert delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist() == before
+    (decision,) = delta.query(layout.resolutions, "select * from t").to_pylist()
     assert (decision["action"], decision["by"], decision["note"]) == ("discarded", "me", "old")
 
 

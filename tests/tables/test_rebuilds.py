@@ -11,27 +11,34 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown import backlog, checkpoint, gate, generations, known, ledger_table, quarantine, rebuilds, resets, tables
-from draindown.audit import audit
+from draindown.audit.recount import audit
+from draindown.base.errors import TerminalError
 from draindown.cli import main
-from draindown.doctor import examine
-from draindown.errors import TerminalError
-from draindown.files import read_json
-from draindown.generations import app_id
-from draindown.ledger import Swap
-from draindown.request import Request
+from draindown.doctor.examination import examine
+from draindown.flow import generations, quarantine, resume
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.documents import read_json
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import Swap
+from draindown.planning import plan
+from draindown.recovery import rebuild, reset
+from draindown.recovery import swap as recovery_swap
+from draindown.runs.request import Request
+from draindown.sources.files import catalog
 from tests.flowfiles import AT, commit, count_as_spark, drained, foreign, request, restore
 from tests.flowfiles import checkpoint as write_checkpoint
 
 
-def begin(asked: Request, *, accept_missing: bool = False) -> rebuilds.Rebuild:
-    return rebuilds.begin(asked, by="me", accept_missing=accept_missing)
+def begin(asked: Request, *, accept_missing: bool = False) -> rebuild.Rebuild:
+    return rebuild.begin(asked, by="me", accept_missing=accept_missing)
 
 
-def read_all(asked: Request, begun: rebuilds.Rebuild, batches: int = 2) -> Request:
+def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Request:
     """Do what a drain into the staged tables does; returns its request."""
     staged = asked.model_copy(update={"staged": begun.generation})
-    write_deltalake(staged.layout.table, tables.query(asked.layout.table, "select * from t limit 0"))
+    write_deltalake(staged.layout.table, delta.query(asked.layout.table, "select * from t limit 0"))
     for batch in range(batches):
         commit(staged, batch, generation=begun.generation)
     write_checkpoint(asked, begun.generation, offsets=batches, commits=batches)
@@ -40,15 +47,15 @@ def read_all(asked: Request, begun: rebuilds.Rebuild, batches: int = 2) -> Reque
 
 def swap(asked: Request, staged: Request, **other: Any) -> int:
     """Do what `target.swap` does; returns the version."""
-    said = replace(rebuilds.swap(staged), **other)
-    rows = tables.query(staged.layout.table, "select * from t")
+    said = replace(recovery_swap.swap(staged), **other)
+    rows = delta.query(staged.layout.table, "select * from t")
     known_as = CommitProperties(
         custom_metadata={"userMetadata": said.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)],
     )
     write_deltalake(asked.layout.table, rows, mode="overwrite", commit_properties=known_as)
     count_as_spark(asked.layout.table)
-    return tables.version(asked.layout.table)
+    return delta.version(asked.layout.table)
 
 
 def code_of(act: Any) -> str:
@@ -64,7 +71,7 @@ def codes(asked: Request, level: str) -> set[str]:
 
 def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    found = rebuilds.plan(asked)
+    found = rebuild.plan(asked)
     assert (found.previous, found.generation, found.state, found.cuts, found.files) == (1, 2, "new", 2, 2)
     assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
     assert found.table_bytes == sum(file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet"))
@@ -73,12 +80,12 @@ def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     flow["target"]["partition_by"] = ["new"]
     content = asked.spec.model_dump(mode="json") | {"flows": {"f": flow}}
     other = asked.model_copy(update={"spec": type(asked.spec).model_validate(content)})
-    assert rebuilds.plan(other).changes == (
+    assert rebuild.plan(other).changes == (
         "partition_by: [] -> ['new']",
         "column id: string -> long",
         "column new: new, string",
     )
-    assert code_of(lambda: rebuilds.plan(request(tmp_path / "other"))) == "nothing-to-rebuild"
+    assert code_of(lambda: rebuild.plan(request(tmp_path / "other"))) == "nothing-to-rebuild"
 
 
 def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path: Path) -> None:
@@ -91,12 +98,12 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     begun = begin(asked, accept_missing=True)
     staged = asked.layout.beside(begun.generation)
     assert {Path(path).name for path in generations.without(staged, 2)} == {"0.json"}
-    assert rebuilds.plan(asked).missing == ()  # agreed to, for this one
+    assert rebuild.plan(asked).missing == ()  # agreed to, for this one
     (tmp_path / "in/1.json").unlink()
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
-    rebuilds.abort(asked.layout)
+    rebuild.abort(asked.layout)
     shutil.rmtree(asked.layout.intake)  # read once, and nobody knows what
-    assert rebuilds.plan(asked).forgotten == 2
+    assert rebuild.plan(asked).forgotten == 2
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
 
 
@@ -104,24 +111,24 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     asked = drained(tmp_path)
     begun = begin(asked)
     assert begin(asked) == begun
-    assert (checkpoint.generation(asked.layout), checkpoint.generation(asked.layout.beside(2))) == (1, 2)
-    assert (generations.resume(asked.layout), backlog.plan(asked, AT)[0].drain) == (1, False)  # the live one goes on
+    assert (generations.generation(asked.layout), generations.generation(asked.layout.beside(2))) == (1, 2)
+    assert (resume.resume(asked.layout), plan.plan(asked, AT)[0].drain) == (1, False)  # the live one goes on
     assert codes(asked, "note") == {"rebuild-unfinished"}
     read_all(asked, begun, batches=1)
-    found = rebuilds.plan(asked)
+    found = rebuild.plan(asked)
     assert (found.state, found.cuts, [Path(path).name for path in found.missing]) == ("begun", 1, [])
     flow = asked.flow_spec.model_copy(update={"max_batches": 7})
     bounded = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
-    assert rebuilds.plan(bounded).state == "begun"  # reads the same
+    assert rebuild.plan(bounded).state == "begun"  # reads the same
     flow = asked.flow_spec.model_copy(update={"rules": {"sane": "n > 0"}})
     other = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
-    assert code_of(lambda: rebuilds.plan(other)) == "rebuild-other-contract"
-    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
-    assert checkpoint.generation(asked.layout) == 3
+    assert code_of(lambda: rebuild.plan(other)) == "rebuild-other-contract"
+    reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
+    assert generations.generation(asked.layout) == 3
     assert code_of(lambda: begin(asked)) == "rebuild-overtaken"
     assert "rebuild-overtaken" in codes(asked, "wrong")
-    assert rebuilds.abort(asked.layout) == 2
-    assert code_of(lambda: rebuilds.abort(asked.layout)) == "nothing-to-abort"
+    assert rebuild.abort(asked.layout) == 2
+    assert code_of(lambda: rebuild.abort(asked.layout)) == "nothing-to-abort"
     assert begin(asked).generation == 4  # never the same again
 
 
@@ -130,8 +137,8 @@ def test_a_torn_table_keeps_no_one_from_leaving_a_rebuild(tmp_path: Path) -> Non
     begun = begin(asked)
     newest = max((Path(asked.layout.table) / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:40])
-    assert not rebuilds.is_swapped(asked.layout, begun)
-    assert rebuilds.abort(asked.layout) == begun.generation
+    assert not rebuild.is_swapped(asked.layout, begun)
+    assert rebuild.abort(asked.layout) == begun.generation
 
 
 def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
@@ -142,9 +149,9 @@ def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
     flow = asked.flow_spec.model_copy(update={"transform": "own.tidy"})
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
     begin(asked)
-    assert rebuilds.plan(asked).state == "begun"
+    assert rebuild.plan(asked).state == "begun"
     (home / "shared.py").write_text("FACTOR = 2\n")
-    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-other-contract"
+    assert code_of(lambda: rebuild.plan(asked)) == "rebuild-other-contract"
 
 
 class Died(Exception):
@@ -217,19 +224,19 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     said = swap(asked, staged)
 
     assert states(asked) == before  # nothing is decided but by the swap's finish
-    assert rebuilds.plan(asked).state == "swapped"
+    assert rebuild.plan(asked).state == "swapped"
     assert codes(asked, "note") >= {"rebuild-unsettled"}
     assert not {code for code in codes(asked, "wrong") if code != "drain-at-work"}
-    assert "lacks 2 batches" in backlog.plan(asked, AT)[0].reasons["drain"]
+    assert "lacks 2 batches" in plan.plan(asked, AT)[0].reasons["drain"]
     assert code_of(lambda: audit(asked.spec, "f", root=tmp_path)) == "rebuild-unfinished"
-    assert code_of(lambda: rebuilds.abort(layout)) == "rebuild-unfinished"
+    assert code_of(lambda: rebuild.abort(layout)) == "rebuild-unfinished"
     for step in STEPS:
         with pytest.raises(Died):
-            rebuilds.finish(layout, by="me", reached=dying_at(step))
-    assert rebuilds.finish(layout, by="me") == begun
-    assert rebuilds.finish(layout, by="me") is None
+            recovery_swap.finish(layout, by="me", reached=dying_at(step))
+    assert recovery_swap.finish(layout, by="me") == begun
+    assert recovery_swap.finish(layout, by="me") is None
 
-    assert checkpoint.generation(layout) == generations.resume(layout) == 2
+    assert generations.generation(layout) == resume.resume(layout) == 2
     assert states(asked) == {
         "open-again": "open 1",
         "open-passes": "released 1",
@@ -242,19 +249,19 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
         "new": "open 2",
     }
     assert set(quarantine.released(layout).values()) == {""}
-    assert tables.query(layout.tombstones, "select id from t").to_pylist() == [{"id": "c"}]
+    assert delta.query(layout.tombstones, "select id from t").to_pylist() == [{"id": "c"}]
     rows = ledger_table.recent(layout, 10)
     assert [(row.generation, row.batch) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert {row.table_version for row in rows if row.generation == 2} == {said}
     assert ledger_table.heal(layout) == []
-    assert not backlog.plan(asked, AT)[0].drain
-    state = gate.unpublished(layout)
+    assert not plan.plan(asked, AT)[0].drain
+    state = published.unpublished(layout)
     assert state is not None and (state.pending, state.since) == (True, None)
     assert not codes(asked, "wrong")
     left = {str(path.relative_to(staged.layout.staging)) for path in Path(staged.layout.staging).rglob("*")}
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
-    assert code_of(lambda: resets.undo(layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: reset.undo(layout, by="me")) == "generation-has-batches"
 
 
 def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:
@@ -263,7 +270,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     assert {residue.kind for residue in audit(asked.spec, "f", root=tmp_path).residues} >= {"foreign-commit"}
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
-    rebuilds.finish(asked.layout, by="me")
+    recovery_swap.finish(asked.layout, by="me")
     assert not audit(asked.spec, "f", root=tmp_path).residues
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     commit_next(asked)
@@ -283,7 +290,7 @@ def commit_next(asked: Request) -> None:
     from tests.flowfiles import take_in
 
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert known.last_cut(asked.layout) == 3
+    assert catalog.last_cut(asked.layout) == 3
     commit(asked, 2, generation=2)
     write_checkpoint(asked, 2, offsets=3, commits=3)
 
@@ -293,30 +300,30 @@ def test_a_swap_that_brought_other_rows_is_not_finished(tmp_path: Path) -> None:
     staged = read_all(asked, begin(asked))
     swap(asked, staged, rows=3)
     for _ in range(2):
-        assert code_of(lambda: rebuilds.finish(asked.layout, by="me")) == "ledger-does-not-add-up"
-    assert checkpoint.generation(asked.layout) == 1
+        assert code_of(lambda: recovery_swap.finish(asked.layout, by="me")) == "ledger-does-not-add-up"
+    assert generations.generation(asked.layout) == 1
 
 
 def test_rows_that_the_staged_ledger_does_not_know_are_not_swapped_in(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked))
     foreign(staged)
-    assert code_of(lambda: rebuilds.swap(staged)) == "ledger-does-not-add-up"
+    assert code_of(lambda: recovery_swap.swap(staged)) == "ledger-does-not-add-up"
 
 
 def test_a_staged_table_that_lacks_a_cut_is_not_swapped_in(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked), batches=1)
-    assert code_of(lambda: rebuilds.swap(staged)) == "rebuild-damaged"
+    assert code_of(lambda: recovery_swap.swap(staged)) == "rebuild-damaged"
 
 
 def test_a_table_restored_to_before_the_swap_is_behind(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked))
     said = swap(asked, staged)
-    rebuilds.finish(asked.layout, by="me")
+    recovery_swap.finish(asked.layout, by="me")
     restore(asked, said - 1)
-    assert code_of(lambda: generations.resume(asked.layout)) == "table-behind-checkpoint"
+    assert code_of(lambda: resume.resume(asked.layout)) == "table-behind-checkpoint"
 
 
 def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_path: Path) -> None:
@@ -324,8 +331,8 @@ def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_
     tombstones(asked.layout.tombstones, 7)  # of a key type that is no longer
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
-    rebuilds.finish(asked.layout, by="me")
-    found = tables.query(asked.layout.tombstones, "select * from t")
+    recovery_swap.finish(asked.layout, by="me")
+    found = delta.query(asked.layout.tombstones, "select * from t")
     assert (found.num_rows, found.schema.field("id").type) == (0, pa.string())
 
 
@@ -359,7 +366,7 @@ def test_the_command_prints_its_plan_and_needs_a_yes(tmp_path: Path, capsys: pyt
 
 
 def test_a_swap_knows_its_commit() -> None:
-    from draindown.ledger import from_commit, swap_of
+    from draindown.ledger.rows import from_commit, swap_of
 
     said = Swap("p", "f", 2, 3, 4, "r")
     made = {"version": 5, "timestamp": 0, "userMetadata": said.as_metadata()}

@@ -20,24 +20,30 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from draindown import fence, lease, ledger, ledger_table, tables
-from draindown.doctor import examine
-from draindown.epochs import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
-from draindown.errors import TerminalError, TransientError
-from draindown.files import write_json
-from draindown.layout import FlowLayout
-from draindown.lease import Lease, holder
-from draindown.spec import LeaseSpec
-from draindown.transactions import app_id
+from draindown.base.errors import TerminalError, TransientError
+from draindown.doctor.examination import examine
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.lease import holder as lease_holder
+from draindown.lease import locks
+from draindown.lease.holder import holder
+from draindown.lease.lease import Lease
+from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.recovery import fencing
+from draindown.spec.models import LeaseSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
 DRIVER = """
 import sys
 from draindown import lease
-from draindown.errors import DraindownError
-from draindown.layout import FlowLayout
-from draindown.spec import LeaseSpec
+from draindown.base.errors import DraindownError
+from draindown.lake.layout import FlowLayout
+from draindown.spec.models import LeaseSpec
 root, name, expires = sys.argv[1:]
 lease._kernel = lambda: name
 layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
@@ -160,28 +166,28 @@ def test_put_if_absent_makes_a_whole_file_once(tmp_path: Path) -> None:
 def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
     table = layout(tmp_path).table
     app = app_id(layout(tmp_path), 1, "rows")
-    tables.append(table, pa.table({"id": [1]}), app=(app, 4))
+    delta.append(table, pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
-        version = tables.version(table)
+        version = delta.version(table)
         old.signal(signal.SIGKILL)
         old.process.wait()
         assert holder(layout(tmp_path), patient=False)
-        with mock.patch.object(lease, "_kernel", lambda: "new"), shared(tmp_path) as held:
+        with mock.patch.object(locks, "_kernel", lambda: "new"), shared(tmp_path) as held:
             found = holder(layout(tmp_path))
             assert found is not None
             assert (found.owner, found.epoch) == ("me", 2)
             held.check()
-    assert [ledger.is_fence(commit) for commit in tables.history(table, 2)] == [True, False]
-    assert tables.version(table) == version + 1
-    assert tables.query(table, "select * from t").to_pylist() == [{"id": 1}]
-    assert tables.transaction_version(table, app) == 4
-    assert tables.transaction_version(table, app_id(layout(tmp_path), 1, "rows", "gate")) is None
+    assert [ledger_rows.is_fence(commit) for commit in delta.history(table, 2)] == [True, False]
+    assert delta.version(table) == version + 1
+    assert delta.query(table, "select * from t").to_pylist() == [{"id": 1}]
+    assert delta.transaction_version(table, app) == 4
+    assert delta.transaction_version(table, app_id(layout(tmp_path), 1, "rows", "gate")) is None
     assert DeltaTable(table).transaction_version(app_id(layout(tmp_path), 1, "rows", "gate")) == -1
-    assert tables.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
-    assert not tables.append(table, pa.table({"id": [2]}), app=(app, 5))
+    assert delta.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
+    assert not delta.append(table, pa.table({"id": [2]}), app=(app, 5))
     with shared(tmp_path):  # after one that was left in order there is nothing to fence
-        assert tables.version(table) == version + 2
+        assert delta.version(table) == version + 2
 
 
 def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path) -> None:
@@ -240,7 +246,7 @@ def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path) -> None:
 
             thread = threading.Thread(target=redate)
             thread.start()
-            with mock.patch.object(lease, "_kernel", lambda: "new"):
+            with mock.patch.object(locks, "_kernel", lambda: "new"):
                 with pytest.raises(TransientError) as caught, shared(tmp_path):
                     pass
                 assert holder(layout(tmp_path)) is not None
@@ -260,7 +266,7 @@ def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
     if beat is not None:
         (home / "0000000007.beat").write_bytes(beat)
     (home / "notes.txt").touch()
-    with mock.patch.object(lease, "_POLL", 0.001), shared(tmp_path):
+    with mock.patch.object(locks, "POLL", 0.001), shared(tmp_path):
         assert epochs(tmp_path).newest() == 8
     assert holder(layout(tmp_path)) is None
 
@@ -269,7 +275,7 @@ def test_a_torn_heartbeat_of_a_living_holder_is_a_heartbeat(tmp_path: Path) -> N
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
         Path(epochs(tmp_path).home, "0000000001.beat").write_bytes(b"")
-        with mock.patch.object(lease, "_kernel", lambda: "new"), pytest.raises(TransientError), shared(tmp_path):
+        with mock.patch.object(locks, "_kernel", lambda: "new"), pytest.raises(TransientError), shared(tmp_path):
             pass
         assert old.told("check") == "mine"
 
@@ -308,12 +314,12 @@ def test_a_fence_that_fails_is_owed_by_the_next(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), shared(tmp_path):
         raise ValueError("inside")
     with (
-        mock.patch.object(fence, "write", side_effect=OSError(5, "Input/output error")),
+        mock.patch.object(fencing, "write", side_effect=OSError(5, "Input/output error")),
         pytest.raises(OSError, match="Input"),
         shared(tmp_path),
     ):
         pass
-    with mock.patch.object(fence, "write", return_value=[]) as wrote, shared(tmp_path):
+    with mock.patch.object(fencing, "write", return_value=[]) as wrote, shared(tmp_path):
         assert wrote.call_args.args == (layout(tmp_path), 3)
 
 
@@ -390,102 +396,102 @@ def died(root: Path) -> None:
 def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_says_so(tmp_path: Path) -> None:
     where = layout(tmp_path)
     for path in (where.table, where.quarantine):
-        tables.append(path, pa.table({"id": [1]}))
+        delta.append(path, pa.table({"id": [1]}))
     features = {"readerFeatures": [], "writerFeatures": ["clustering", "domainMetadata"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     Path(where.table, "_delta_log", f"{2:020}.json").write_text(json.dumps(protocol) + "\n")
     died(tmp_path)
     with shared(tmp_path):
-        assert tables.version(where.table) == 2
-        assert ledger.is_fence(tables.history(where.quarantine, 1)[0])
-    assert lease.unfenced(where) == [where.table]
+        assert delta.version(where.table) == 2
+        assert ledger_rows.is_fence(delta.history(where.quarantine, 1)[0])
+    assert lease_holder.unfenced(where) == [where.table]
     notes = [symptom for symptom in examine(where).symptoms if symptom.code == "table-without-fence"]
     assert [where.table in note.found for note in notes] == [True]
     Path(where.table, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)
     with shared(tmp_path):
-        assert ledger.is_fence(tables.history(where.table, 1)[0])
-    assert lease.unfenced(where) == []
+        assert ledger_rows.is_fence(delta.history(where.table, 1)[0])
+    assert lease_holder.unfenced(where) == []
 
 
 def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_first(tmp_path: Path) -> None:
     path, app = str(tmp_path / "t"), ("x", 1)
-    tables.append(path, pa.table({"id": [1]}), app=app)
+    delta.append(path, pa.table({"id": [1]}), app=app)
     right, tries = DeltaTable.create_write_transaction, []
 
     def overtaken(table: DeltaTable, *given: Any, **more: Any) -> None:
         tries.append(table.version())
         if len(tries) == 1:
-            tables.append(path, pa.table({"id": [2]}), app=("x", 2))
+            delta.append(path, pa.table({"id": [2]}), app=("x", 2))
         right(table, *given, **more)
 
     with mock.patch.object(DeltaTable, "create_write_transaction", overtaken):
-        assert tables.fence(path, ["x"], "{}")
+        assert delta.fence(path, ["x"], "{}")
     assert tries == [1, 2]
-    assert tables.transaction_version(path, "x") == 2
+    assert delta.transaction_version(path, "x") == 2
     fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
     with mock.patch.object(DeltaTable, "create_write_transaction", fails), pytest.raises(CommitFailedError):
-        tables.fence(path, ["x"], "{}")
+        delta.fence(path, ["x"], "{}")
     assert fails.call_count == 1
 
 
 def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
     where = layout(tmp_path)
     for path in (where.table, where.tombstones, where.quarantine):
-        tables.append(path, pa.table({"id": [1]}))
-    right = tables.fence
+        delta.append(path, pa.table({"id": [1]}))
+    right = delta.fence
     for fenced in (0, 1):  # followed before the first table, and before the second
         died(tmp_path)
-        before, newest = [tables.version(path) for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
+        before, newest = [delta.version(path) for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
 
         def frozen(*given: Any, newest: int = newest) -> bool:
             done = right(*given)
             epochs(tmp_path).claim(newest + 2, {"owner": "another"})
             return done
 
-        write = fence.write
+        write = fencing.write
 
         def late(*given: Any, newest: int = newest, write: Any = write, **more: Any) -> Any:
             epochs(tmp_path).claim(newest + 2, {"owner": "another"})
             return write(*given, **more)
 
-        place = mock.patch.object(tables, "fence", frozen) if fenced else mock.patch.object(fence, "write", late)
+        place = mock.patch.object(delta, "fence", frozen) if fenced else mock.patch.object(fencing, "write", late)
         with place, pytest.raises(TransientError) as caught, shared(tmp_path):
             pass
         assert caught.value.code == "lease-lost"
-        assert [tables.version(path) for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
+        assert [delta.version(path) for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
         epochs(tmp_path).tell(newest + 2, RELEASED)
 
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger.FENCE: {}})
-    tables.append(path, pa.table({"id": [1]}))
+    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    delta.append(path, pa.table({"id": [1]}))
     mine = ledger_table.last_commit(path)["version"]
     for _ in range(3):
-        assert tables.fence(path, ["x"], mark)
-    assert tables.version(path) == mine + 3
+        assert delta.fence(path, ["x"], mark)
+    assert delta.version(path) == mine + 3
     assert ledger_table.last_commit(path)["version"] == mine
 
 
 def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger.FENCE: {}})
-    tables.append(path, pa.table({"id": [1]}))
+    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    delta.append(path, pa.table({"id": [1]}))
     told = CommitProperties(custom_metadata={"userMetadata": mark})
     write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
     DeltaTable(path).delete("id = 1", commit_properties=told)
-    tables.fence(path, ["x"], mark)
-    assert [ledger.is_fence(commit) for commit in tables.history(path, 3)] == [True, False, False]
+    delta.fence(path, ["x"], mark)
+    assert [ledger_rows.is_fence(commit) for commit in delta.history(path, 3)] == [True, False, False]
 
 
 def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:
     where = layout(tmp_path)
-    tables.append(where.table, pa.table({"id": [1]}))
+    delta.append(where.table, pa.table({"id": [1]}))
     for number in (1, 2):
         Path(where.checkpoint(number)).mkdir(parents=True)
         pinned = {"id": f"r{number}", "pipeline": "p", "flow": "f", "generation": number, "asked": "", "parts": []}
         write_json(f"{where.replays}/r{number}.json", pinned | {"begun": True, "done": 0})
     Path(where.replays, "torn.json").write_text("{")
-    assert fence.write(where, 1, check=lambda: None) == []
+    assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.table)
     origins = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
     held = [(n, o) for n in (1, 2) for o in origins if known.transaction_version(app_id(where, n, "rows", o)) == -1]

@@ -9,24 +9,29 @@ from typing import Any
 
 import pytest
 
-from draindown import evidence, gate, generations, pending, rebuilds, replays, resets
+from draindown.base.errors import TerminalError
 from draindown.cli import main
-from draindown.doctor import examine
-from draindown.errors import TerminalError
-from draindown.files import write_json
-from draindown.layout import FlowLayout
-from draindown.pending import Pending
-from draindown.request import Request
+from draindown.doctor.examination import examine
+from draindown.flow import release_intent
+from draindown.flow.release_intent import Pending
+from draindown.gate import published, waivers
+from draindown.lake import transactions
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.planning import compaction
+from draindown.recovery import rebuild, replay, reset
+from draindown.recovery import swap as recovery_swap
+from draindown.runs.request import Request
 from tests.flowfiles import AT, drained
 from tests.flowfiles import checkpoint as write_checkpoint
 from tests.tables.test_rebuilds import begin, code_of, read_all, swap
 
 TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
 KEPT: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], Any]]] = {
-    "published": (lambda layout: layout.published, gate.published),
-    "waivers": (lambda layout: layout.waivers, gate.waivers),
-    "replaying": (lambda layout: layout.replaying, lambda layout: replays.settle(layout, by="me")),
-    "replay": (lambda layout: f"{layout.replays}/0123456789ab.json", replays.unfinished),
+    "published": (lambda layout: layout.published, published.published),
+    "waivers": (lambda layout: layout.waivers, waivers.waivers),
+    "replaying": (lambda layout: layout.replaying, lambda layout: replay.settle(layout, by="me")),
+    "replay": (lambda layout: f"{layout.replays}/0123456789ab.json", replay.unfinished),
 }
 
 
@@ -71,41 +76,41 @@ def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pyte
 
 def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path: Path) -> None:
     layout = drained(tmp_path).layout
-    app = generations.app_id(layout, 1, "rows")
+    app = transactions.app_id(layout, 1, "rows")
     this, later = Pending(app, 1, "r", ("q1", "q2")), Pending(app, 2, "r", ("q1",), read_again=True)
-    pending.note(layout, this)
-    assert pending.pending(layout) == this
+    release_intent.note(layout, this)
+    assert release_intent.pending(layout) == this
     assert (this.is_applied(layout), later.is_applied(layout)) == (True, False)
-    pending.note(layout, later)
-    pending.forget(layout, this)
-    assert pending.pending(layout) == later
-    pending.forget(layout, later)
-    assert pending.pending(layout) is None
+    release_intent.note(layout, later)
+    release_intent.forget(layout, this)
+    assert release_intent.pending(layout) == later
+    release_intent.forget(layout, later)
+    assert release_intent.pending(layout) is None
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
 def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, content: bytes) -> None:
     layout = drained(tmp_path).layout
     write_json(layout.vacuumed, {"table": {"at": AT.isoformat(), "files": 3}})
-    assert evidence.vacuumed(layout)["table"]["files"] == 3
+    assert compaction.vacuumed(layout)["table"]["files"] == 3
     for other in (content, b'{"table": 5}', b'{"table": {"at": "x"}}'):
         tear(layout.vacuumed, other)
-        assert evidence.vacuumed(layout) == {}
+        assert compaction.vacuumed(layout) == {}
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
 def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(tmp_path: Path, content: bytes) -> None:
     asked = drained(tmp_path)
     tear(asked.layout.rebuild, content)  # a crash came before anything was staged
-    assert rebuilds.unfinished(asked.layout) is None
+    assert rebuild.unfinished(asked.layout) is None
     begun = begin(asked)
     read_all(asked, begun, batches=1)
     tear(asked.layout.rebuild, content)
-    found = rebuilds.unfinished(asked.layout)
+    found = rebuild.unfinished(asked.layout)
     assert found is not None
     assert (found.generation, found.previous, found.by, found.contract) == (begun.generation, 1, "me", "")
-    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-damaged"
-    assert rebuilds.abort(asked.layout) == begun.generation
+    assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
+    assert rebuild.abort(asked.layout) == begun.generation
     assert not Path(asked.layout.rebuild).exists()
     assert begin(asked).generation > begun.generation
 
@@ -116,7 +121,7 @@ def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, conten
     begun = begin(asked)
     swap(asked, read_all(asked, begun))
     tear(asked.layout.rebuild, content)
-    found = rebuilds.finish(asked.layout, by="me")
+    found = recovery_swap.finish(asked.layout, by="me")
     assert found is not None and found.generation == begun.generation
     assert not Path(asked.layout.rebuild).exists()
     assert not _left(asked)
@@ -135,7 +140,7 @@ def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(tmp_path: Path, con
     tear(asked.layout.rebuild)
     tear(staged.layout.generation, content)
     with pytest.raises(TerminalError) as caught:
-        rebuilds.finish(asked.layout, by="me")
+        recovery_swap.finish(asked.layout, by="me")
     assert (caught.value.code, staged.layout.generation in caught.value.next[0]) == ("rebuild-damaged", True)
     assert "rebuild-damaged" in _left(asked)
 
@@ -145,27 +150,27 @@ def test_a_rebuild_whose_files_are_all_torn_can_be_aborted(tmp_path: Path) -> No
     staged = read_all(asked, begin(asked), batches=1)
     tear(asked.layout.rebuild)
     tear(staged.layout.generation)
-    assert code_of(lambda: rebuilds.plan(asked)) == "rebuild-damaged"
-    assert rebuilds.abort(asked.layout) == 2
-    assert rebuilds.unfinished(asked.layout) is None
+    assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
+    assert rebuild.abort(asked.layout) == 2
+    assert rebuild.unfinished(asked.layout) is None
     assert not Path(staged.layout.staging).exists()
 
 
 def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_not(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     swap(asked, read_all(asked, begin(asked)))
-    assert rebuilds.finish(asked.layout, by="me")
+    assert recovery_swap.finish(asked.layout, by="me")
     tear(asked.layout.rebuild)
-    assert rebuilds.unfinished(asked.layout) is None  # what is left of it is its log
+    assert rebuild.unfinished(asked.layout) is None  # what is left of it is its log
     begun = begin(asked)
     assert begun.generation == 3
-    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
+    reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
     write_checkpoint(asked, 4, offsets=1, commits=1)
     tear(asked.layout.rebuild)
-    found = rebuilds.unfinished(asked.layout)
+    found = rebuild.unfinished(asked.layout)
     assert found is not None and (found.generation, found.previous) == (3, 2)
     assert "rebuild-overtaken" in _left(asked)
-    assert rebuilds.abort(asked.layout) == 3
+    assert rebuild.abort(asked.layout) == 3
 
 
 def test_a_replay_that_was_moved_aside_is_fenced_all_the_same(tmp_path: Path) -> None:
@@ -173,4 +178,4 @@ def test_a_replay_that_was_moved_aside_is_fenced_all_the_same(tmp_path: Path) ->
     tear(f"{layout.replays}/0123456789ab.json.damaged")
     tear(f"{layout.replays}/ba9876543210-2.json")
     tear(f"{layout.replays}/.0123.json.x.tmp")
-    assert replays.begun(layout) == [("replay:0123456789ab", None), ("replay:ba9876543210-2", None)]
+    assert replay.begun(layout) == [("replay:0123456789ab", None), ("replay:ba9876543210-2", None)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown import tables
+from draindown.lake import delta
 
 TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
 
@@ -26,66 +26,66 @@ def path(tmp_path: Path) -> str:
 
 
 def test_what_is_not_there_is_not_a_table(path: str) -> None:
-    assert not tables.exists(path)
-    assert tables.transaction_version(path, "app") is None
+    assert not delta.exists(path)
+    assert delta.transaction_version(path, "app") is None
     Path(path).mkdir(parents=True)
-    assert not tables.exists(path)
+    assert not delta.exists(path)
 
 
 def test_append_makes_the_table_and_reads_back(path: str) -> None:
-    assert tables.append(path, TABLE)
-    assert (tables.exists(path), tables.version(path)) == (True, 1)
-    found = tables.query(path, "select * from t order by id")
+    assert delta.append(path, TABLE)
+    assert (delta.exists(path), delta.version(path)) == (True, 1)
+    found = delta.query(path, "select * from t order by id")
     assert found.to_pylist() == TABLE.to_pylist()
     assert found.schema.field("name").type == pa.string()
 
 
 def test_an_apps_version_is_appended_once(path: str) -> None:
-    assert tables.append(path, TABLE, app=("f:1", 3))
-    assert not tables.append(path, TABLE, app=("f:1", 3))
-    assert not tables.append(path, TABLE, app=("f:1", 2))
-    assert tables.append(path, TABLE, app=("f:2", 3))
-    assert tables.append(path, TABLE, app=("f:1", 4))
-    assert tables.transaction_version(path, "f:1") == 4
-    assert tables.query(path, "select count(*) as n from t").to_pylist() == [{"n": 6}]
+    assert delta.append(path, TABLE, app=("f:1", 3))
+    assert not delta.append(path, TABLE, app=("f:1", 3))
+    assert not delta.append(path, TABLE, app=("f:1", 2))
+    assert delta.append(path, TABLE, app=("f:2", 3))
+    assert delta.append(path, TABLE, app=("f:1", 4))
+    assert delta.transaction_version(path, "f:1") == 4
+    assert delta.query(path, "select count(*) as n from t").to_pylist() == [{"n": 6}]
 
 
 def test_history_comes_newest_first(path: str) -> None:
-    tables.append(path, TABLE)
-    assert [commit["version"] for commit in tables.history(path, 5)] == [1, 0]
-    assert len(tables.history(path, 1)) == 1
-    assert tables.history(path, 1)[0]["operation"] == "WRITE"
+    delta.append(path, TABLE)
+    assert [commit["version"] for commit in delta.history(path, 5)] == [1, 0]
+    assert len(delta.history(path, 1)) == 1
+    assert delta.history(path, 1)[0]["operation"] == "WRITE"
 
 
 def test_a_table_made_again_has_another_id(path: str, tmp_path: Path) -> None:
-    tables.append(path, TABLE)
-    tables.append(f"{path}2", TABLE)
-    assert tables.table_id(path) != tables.table_id(f"{path}2")
+    delta.append(path, TABLE)
+    delta.append(f"{path}2", TABLE)
+    assert delta.table_id(path) != delta.table_id(f"{path}2")
 
 
 def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
     before = os.umask(0)
     try:
-        tables.create(path, TABLE.schema, private=True)
+        delta.create(path, TABLE.schema, private=True)
     finally:
         os.umask(before)
     assert Path(path).stat().st_mode & 0o777 == 0o700
-    tables.create(path, TABLE.schema)
-    assert tables.version(path) == 0
+    delta.create(path, TABLE.schema)
+    assert delta.version(path) == 0
 
 
 def test_old_versions_stay_in_the_log(path: str) -> None:
     for i in range(1, 105):
-        tables.append(path, TABLE, app=("a", i))
+        delta.append(path, TABLE, app=("a", i))
     logs = {file.name for file in Path(path, "_delta_log").glob("*.json")}
     assert f"{1:020}.json" in logs
     assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
-    assert tables.version(path) == 104
+    assert delta.version(path) == 104
 
 
 def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
-    tables.create(path, TABLE.schema, statistics=("id",))
-    tables.append(path, TABLE)
+    delta.create(path, TABLE.schema, statistics=("id",))
+    delta.append(path, TABLE)
     log = Path(path, "_delta_log", f"{1:020}.json").read_text()
     assert "numRecords" in log
     assert r"\"name\"" not in log
@@ -93,33 +93,33 @@ def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
 
 def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "a b ü")
-    tables.append(path, TABLE)
-    assert tables.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
+    delta.append(path, TABLE)
+    assert delta.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
 
 
 @pytest.mark.parametrize("name", ["my lake", "josé", "a#b?c"])
 def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     write_deltalake(path, pa.table({"p": ["a b%", "ü"], "n": [1, 2]}), partition_by=["p"])
-    assert tables.files_missing(path, 0) == []
+    assert delta.files_missing(path, 0) == []
     gone = next(Path(path).rglob("*.parquet"))
     gone.unlink()
-    assert tables.files_missing(path, 0) == [str(gone)]
+    assert delta.files_missing(path, 0) == [str(gone)]
 
 
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     """Why no type is ever widened in place: once this fails, decision 022 may be taken again."""
-    tables.append(path, pa.table({"n": [1]}))
+    delta.append(path, pa.table({"n": [1]}))
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    Path(path, "_delta_log", f"{tables.version(path) + 1:020}.json").write_text(json.dumps(protocol) + "\n")
+    Path(path, "_delta_log", f"{delta.version(path) + 1:020}.json").write_text(json.dumps(protocol) + "\n")
     with pytest.raises(Exception, match="TypeWidening"):
-        tables.query(path, "select * from t")
+        delta.query(path, "select * from t")
 
 
 def test_reading_and_deciding_imports_no_heavy_library() -> None:
     heavy = ("pandas", "duckdb", "pyspark", "airflow")
-    code = f"import draindown.backlog, sys; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import draindown.planning.plan, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
@@ -128,29 +128,29 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     log = tmp_path / "unmade" / "_delta_log"
     log.mkdir(parents=True)
     (log / ".00000000000000000000.json.0a.tmp").write_text("{")
-    tables.clear_unmade(str(tmp_path / "unmade"))
+    delta.clear_unmade(str(tmp_path / "unmade"))
     assert not (tmp_path / "unmade").exists()
-    tables.clear_unmade(str(tmp_path / "unmade"))
+    delta.clear_unmade(str(tmp_path / "unmade"))
     foreign = tmp_path / "foreign"
     (foreign / "_delta_log").mkdir(parents=True)
     (foreign / "data.parquet").touch()
-    tables.clear_unmade(str(foreign))
+    delta.clear_unmade(str(foreign))
     assert (foreign / "data.parquet").exists()
-    tables.append(str(tmp_path / "table"), pa.table({"n": [1]}))
-    tables.clear_unmade(str(tmp_path / "table"))
-    assert tables.version(str(tmp_path / "table")) == 1
+    delta.append(str(tmp_path / "table"), pa.table({"n": [1]}))
+    delta.clear_unmade(str(tmp_path / "table"))
+    assert delta.version(str(tmp_path / "table")) == 1
 
 
 def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(path: str, tmp_path: Path) -> None:
-    source, right = str(tmp_path / "source"), tables.write_deltalake
-    tables.append(source, pa.table({"id": ["a", "b"]}))
-    tables.append(path, pa.table({"id": ["x"]}))
+    source, right = str(tmp_path / "source"), delta.write_deltalake
+    delta.append(source, pa.table({"id": ["a", "b"]}))
+    delta.append(path, pa.table({"id": ["x"]}))
     fresh = "select t.* from t left anti join held on t.id = held.id"
     held = {"append": ["a", "b", "x"], "replace": ["a", "b"], "new": ["a", "b"]}
     acts = {
-        "append": lambda: tables.append_query(path, source, fresh, app=("quarantine", 5)),
-        "replace": lambda: tables.replace(path, source, app=("tombstones", 5)),
-        "new": lambda: tables.append_query(f"{path}-new", source, "select * from t", app=("quarantine", 5)),
+        "append": lambda: delta.append_query(path, source, fresh, app=("quarantine", 5)),
+        "replace": lambda: delta.replace(path, source, app=("tombstones", 5)),
+        "new": lambda: delta.append_query(f"{path}-new", source, "select * from t", app=("quarantine", 5)),
     }
     for name, act in acts.items():
         stood: list[str] = []
@@ -161,17 +161,17 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
                 act()
             right(*given, **more)
 
-        with mock.patch.object(tables, "write_deltalake", slow):
+        with mock.patch.object(delta, "write_deltalake", slow):
             act()
         where = f"{path}-new" if name == "new" else path
-        assert sorted(row["id"] for row in tables.query(where, "select id from t").to_pylist()) == held[name]
+        assert sorted(row["id"] for row in delta.query(where, "select id from t").to_pylist()) == held[name]
         assert stood
 
 
 def test_what_the_log_says_of_each_file(path: str) -> None:
     days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)]
     write_deltalake(path, pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}), partition_by=["day"])
-    version, found = tables.version_and_files(path, ["day", "b c", "gone"])
+    version, found = delta.version_and_files(path, ["day", "b c", "gone"])
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
 
     assert version == 0
@@ -187,7 +187,7 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
     (log,) = Path(path, "_delta_log").glob("*.json")
     log.write_text(log.read_text().replace("2026-01-01", day))
 
-    (file,) = tables.version_and_files(path, ["day", "n"])[1]
+    (file,) = delta.version_and_files(path, ["day", "n"])[1]
     assert {name: value for name, value in file.items() if name != "size_bytes"} == {
         "num_records": 1,
         "min.n": 1,

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown import ledger_table, resets, tables, tombstones
-from draindown.generations import app_id
-from draindown.ledger import BatchRow
-from draindown.request import Request
+from draindown.flow import orphan_tombstones
+from draindown.lake import delta
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.recovery import reset as reset_plan
+from draindown.runs.request import Request
 from tests.flowfiles import AT, checkpoint, commit, drained
 
 REPLAY = "replay:abc"
@@ -27,13 +30,13 @@ def remember(asked: Request, batch: int, *, origin: str = "source", generation: 
     """What a batch that died before its MERGE leaves; its key says whose it is."""
     row = {"id": f"{generation} {origin} {batch}", "generation": generation, "batch": batch, "origin": origin}
     app = (app_id(asked.layout, generation, "tombstones", origin), batch)
-    tables.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
+    delta.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
 
 
 def made(asked: Request, batch: int, origin: str) -> None:
     """A batch of another origin than the source's, in the target."""
     known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", origin), batch)])
-    write_deltalake(asked.layout.table, tables.query(asked.layout.table, "select * from t limit 0"), mode="append",
+    write_deltalake(asked.layout.table, delta.query(asked.layout.table, "select * from t limit 0"), mode="append",
                     commit_properties=known)  # fmt: skip
 
 
@@ -44,12 +47,12 @@ def recorded(asked: Request, batch: int) -> None:
 
 
 def reset(asked: Request) -> None:
-    resets.begin(asked, resets.plan(asked), by="me", accept_missing=False)
+    reset_plan.begin(asked, reset_plan.plan(asked), by="me", accept_missing=False)
 
 
 def kept(asked: Request) -> set[str]:
-    tombstones.forget(asked.layout, [REPLAY])
-    return {row["id"] for row in tables.query(asked.layout.tombstones, "select id from t").to_pylist()}
+    orphan_tombstones.forget(asked.layout, [REPLAY])
+    return {row["id"] for row in delta.query(asked.layout.tombstones, "select id from t").to_pylist()}
 
 
 def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
@@ -99,7 +102,7 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tm
     made(asked, 3, REPLAY)
     recorded(asked, 3)
     _restore_copy(asked)
-    assert tables.transaction_version(asked.layout.table, app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert delta.transaction_version(asked.layout.table, app_id(asked.layout, 1, "rows", REPLAY)) is None
     assert kept(asked) == {f"1 {REPLAY} 3"}
 
 

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from draindown.card import card, verdict
-from draindown.ledger import BatchRow, total
-from draindown.report import (
-    Backlog,
-    CheckPart,
-    CompactPart,
-    DrainPart,
-    Expectation,
-    Finding,
-    PlanPart,
-    StepReport,
-)
+from draindown.base.findings import Finding
+from draindown.ledger.rows import BatchRow, total
+from draindown.runs.card import card, verdict
+from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
 
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from draindown.checkpoint import Checkpoint, Offset, generation, newest_directory, refuse_lost
-from draindown.errors import TerminalError
-from draindown.layout import FlowLayout
+from draindown.base.errors import TerminalError
+from draindown.flow.checkpoint import Checkpoint, Offset, newest_directory
+from draindown.flow.generations import generation, refuse_lost
+from draindown.lake.layout import FlowLayout
 
 
 def offset(version: int, index: int = -1) -> str:

@@ -15,15 +15,20 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from draindown import drift, files, gate, parked, quarantine, report, scaffold, tables
-from draindown.cli import looking, main, setting
-from draindown.errors import DraindownError, GateFailed, TerminalError, TransientError
-from draindown.lease import Lease
-from draindown.loader import load
-from draindown.report import Backlog, PlanPart, StepReport
-from draindown.request import Request
-from draindown.spark.drain import drain
-from draindown.spec import LeaseSpec, PipelineSpec
+from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
+from draindown.cli import context, inspect, main
+from draindown.flow import quarantine, schema_drift
+from draindown.gate import waivers
+from draindown.lake import delta, documents
+from draindown.lease.lease import Lease
+from draindown.runs import store
+from draindown.runs.report import Backlog, PlanPart, StepReport
+from draindown.runs.request import Request
+from draindown.sources.files import parked
+from draindown.spark.runs.drain import drain
+from draindown.spec import scaffold
+from draindown.spec.loader import load
+from draindown.spec.models import LeaseSpec, PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -176,7 +181,7 @@ def test_a_pipeline_that_claims_what_another_does_is_refused_by_every_command(
 
 def test_a_file_is_named_by_any_way_that_leads_to_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project / "dags")
-    assert files.absolute("../landing/x.json") == str(project / "landing" / "x.json")
+    assert documents.absolute("../landing/x.json") == str(project / "landing" / "x.json")
 
 
 def test_an_unknown_pipeline_is_named_with_those_there_are(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +210,8 @@ def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.Captur
 
 def test_the_root_is_the_nearest_above_that_has_pipelines(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = project / "landing" / "orders"
-    assert setting.nearest_root(deep) == project
-    assert setting.nearest_root(Path("/")) == Path("/")
+    assert context.nearest_root(deep) == project
+    assert context.nearest_root(Path("/")) == Path("/")
 
 
 def test_lag_lists_every_flow_and_exits_zero(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,8 +261,8 @@ def test_what_a_run_left_out_is_in_its_plan(
 ) -> None:
     (project / "landing" / "orders" / "2026-01-01.json").unlink()
     typed(capsys, "run", "orders", "--no-check", "--no-compact", "--json")
-    run = report.runs(spec.layout("orders"))[0]
-    found = report.read(spec.layout("orders"), run, "plan")
+    run = store.runs(spec.layout("orders"))[0]
+    found = store.read(spec.layout("orders"), run, "plan")
     assert found is not None and found.plan is not None and found.plan.left_out == ("check", "compact")
 
 
@@ -271,7 +276,7 @@ def test_an_idle_run_starts_no_jvm(
     code, out, _ = typed(capsys, "run", "orders", "--json")
     found = json.loads(out)
     assert found["exit"] == 0 and [step["outcome"] for step in found["reports"]] == ["idle"]
-    assert len(report.runs(spec.layout("orders"))) == 2
+    assert len(store.runs(spec.layout("orders"))) == 2
 
 
 @pytest.mark.parametrize("words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"])
@@ -283,7 +288,7 @@ def test_a_time_that_is_none_is_usage(project: Path, capsys: pytest.CaptureFixtu
 def _left_report(spec: PipelineSpec, run: str, **more: Any) -> None:
     fields = {"pipeline": "orders", "flow": "orders", "run_id": run, "step": "plan", "outcome": "idle"}
     ends = {"started_at": AT, "finished_at": AT, "plan": PlanPart(backlog=Backlog())}
-    report.write(spec.layout("orders"), StepReport.model_validate(fields | ends | more))
+    store.write(spec.layout("orders"), StepReport.model_validate(fields | ends | more))
 
 
 def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +313,7 @@ def test_report_takes_the_id_of_a_run_and_the_name_of_its_directory(
     listed = json.loads(typed(capsys, "report", "orders", "--list", "--json")[1])
     assert {row["run_id"] for row in listed} == set(ids)
     found = []
-    for name in [*ids, *report.runs(spec.layout("orders"))]:
+    for name in [*ids, *store.runs(spec.layout("orders"))]:
         code, out, _ = typed(capsys, "report", "orders", "--run", name, "--json")
         assert code == 0
         found += [step["run_id"] for step in json.loads(out)]
@@ -327,7 +332,7 @@ def test_audit_exits_with_findings(
     from draindown.audit.model import Audit, Residue
 
     found = Audit("orders", "orders", [] if clean else [Residue("lost-key", "id=1", "1", "2")])
-    monkeypatch.setattr("draindown.audit.audit", lambda *args, **more: found)
+    monkeypatch.setattr("draindown.audit.recount.audit", lambda *args, **more: found)
     ended, out, _ = typed(capsys, "audit", "orders", "--json")
     assert ended == code and json.loads(out)["clean"] is clean
 
@@ -337,7 +342,7 @@ def _refuse(spec: PipelineSpec) -> None:
     numbers = ("position", "raw_length", "generation", "batch")
     row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
-    tables.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
+    delta.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
 
 
 def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,10 +366,10 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     seen = {"generation": 1, "origin": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
     known = next(iter(spec.flows["orders"].columns))
     fields = [
-        drift.Sighting("new-field", name, **seen, file="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
+        schema_drift.Sighting("new-field", name, **seen, file="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
         for name in ("ga\x1bte", known)
     ]
-    drift.remember(spec.layout("orders"), fields)
+    schema_drift.remember(spec.layout("orders"), fields)
     code, out, _ = typed(capsys, "report", "orders", "--drift")
     assert code == 0 and len(out.splitlines()) == 2
     for said in ("new-field", "orders.ga\\x1bte", "int", "2026-01-31 12:00:00", "/in/1.json:7"):
@@ -443,11 +448,11 @@ def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[s
     name = "expect_column_values_to_be_between:amount"
     code, out, _ = typed(capsys, "gate", "waive", "orders", name, "--reason", "known", "--for", "2 days")
     assert code == 0 and "known" in out
-    assert gate.waivers(layout)[name].until is not None
+    assert waivers.waivers(layout)[name].until is not None
     code, out, _ = typed(capsys, "gate", "show", "orders")
     assert code == 0 and "published  none" in out and f"waived     {name} until" in out
     assert typed(capsys, "gate", "unwaive", "orders", name)[0] == 0
-    assert gate.waivers(layout) == {}
+    assert waivers.waivers(layout) == {}
     code, _, err = typed(capsys, "gate", "waive", "orders", "nonsense", "--reason", "x")
     assert code == 78 and "unknown-expectation" in err
     assert json.loads(typed(capsys, "gate", "show", "orders", "--json")[1])["orders"]["waivers"] == {}
@@ -468,7 +473,7 @@ def test_errors_become_exit_codes(
     def broken(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr(looking, "planned", broken)
+    monkeypatch.setattr(inspect, "planned", broken)
     ended, out, err = typed(capsys, "plan", "orders")
     assert (ended, out) == (code, "") and "Traceback" not in err and "\x1b" not in err
     ended, _, err = typed(capsys, "plan", "orders", "--json")

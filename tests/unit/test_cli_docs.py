@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 
+from draindown.base.exits import Exit
 from draindown.cli import app
-from draindown.exits import Exit
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "cli.md").read_text()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from draindown.errors import TerminalError
+from draindown.base.errors import TerminalError
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text(encoding="utf-8")

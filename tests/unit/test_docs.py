@@ -14,10 +14,10 @@ import pytest
 import typer
 
 from draindown.cli import app
-from draindown.ledger_table import SCHEMA as LEDGER
-from draindown.parked import _SCHEMA as PARKED
-from draindown.quarantine import COLUMNS as QUARANTINE
-from draindown.quarantine import RESOLUTIONS
+from draindown.flow.quarantine import COLUMNS as QUARANTINE
+from draindown.flow.quarantine import RESOLUTIONS
+from draindown.ledger.table import SCHEMA as LEDGER
+from draindown.sources.files.parked import _SCHEMA as PARKED
 
 pytestmark = pytest.mark.docs
 

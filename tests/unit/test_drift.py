@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from draindown import drift
-from draindown.drift import Known, Sighting
-from draindown.layout import FlowLayout
-from draindown.spec import FlowSpec
+from draindown.flow import schema_drift
+from draindown.flow.schema_drift import Known, Sighting
+from draindown.lake.layout import FlowLayout
+from draindown.spec.models import FlowSpec
 
 AT = "2026-01-31T12:00:00+00:00"
 
@@ -33,10 +33,10 @@ def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
 
 
 def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
-    assert drift.seen(layout) == []
-    drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
-    drift.remember(layout, [sighting("x", batch=1, run_id="later", file="/in/2"), sighting("x", "new-column")])
-    assert [(one.kind, one.name, one.file) for one in drift.seen(layout)] == [
+    assert schema_drift.seen(layout) == []
+    schema_drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
+    schema_drift.remember(layout, [sighting("x", batch=1, run_id="later", file="/in/2"), sighting("x", "new-column")])
+    assert [(one.kind, one.name, one.file) for one in schema_drift.seen(layout)] == [
         ("new-field", "x", "/in/1"),
         ("missing-column", "a", "/in/1"),
         ("new-column", "x", "/in/1"),
@@ -44,53 +44,53 @@ def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
 
 
 def test_a_torn_memory_is_made_anew(layout: FlowLayout) -> None:
-    drift.remember(layout, [sighting("x")])
+    schema_drift.remember(layout, [sighting("x")])
     Path(layout.drift).write_text('{"seen": [{"kind"')
-    assert drift.seen(layout) == []
-    drift.remember(layout, [sighting("y")])
-    assert [one.name for one in drift.seen(layout)] == ["y"]
+    assert schema_drift.seen(layout) == []
+    schema_drift.remember(layout, [sighting("y")])
+    assert [one.name for one in schema_drift.seen(layout)] == ["y"]
 
 
 def test_memory_is_bounded_and_says_so_once(layout: FlowLayout) -> None:
     for first in (0, 300, 600, 900):
-        drift.remember(layout, [sighting(f"x{i}") for i in range(first, first + 300)])
-    seen = drift.seen(layout)
-    assert len(seen) == drift.MOST_REMEMBERED + 1
+        schema_drift.remember(layout, [sighting(f"x{i}") for i in range(first, first + 300)])
+    seen = schema_drift.seen(layout)
+    assert len(seen) == schema_drift.MOST_REMEMBERED + 1
     assert [one.kind for one in seen if not one.name] == ["many-fields"]
 
 
 def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: FlowLayout) -> None:
-    drift.remember(layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")])
-    told = drift.findings(layout, flow(), "mine", {(1, "source", 0)})
+    schema_drift.remember(layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")])
+    told = schema_drift.findings(layout, flow(), "mine", {(1, "source", 0)})
     assert [(one.kind, one.subject) for one in told] == [("new-field", name) for name in "xyz"]
-    assert [one.subject for one in drift.findings(layout, flow(), "mine")] == ["y"]
-    drift.remember(layout, [sighting(f"m{i}", run_id="mine") for i in range(30)])
-    told = drift.findings(layout, flow(), "mine")
+    assert [one.subject for one in schema_drift.findings(layout, flow(), "mine")] == ["y"]
+    schema_drift.remember(layout, [sighting(f"m{i}", run_id="mine") for i in range(30)])
+    told = schema_drift.findings(layout, flow(), "mine")
     assert len(told) == 11 and told[-1].kind == "many-fields" and "21 more" in told[-1].detail
 
 
 def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
-    drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
-    told = {one.subject: one.next for one in drift.findings(layout, flow(), "r")}
+    schema_drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
+    told = {one.subject: one.next for one in schema_drift.findings(layout, flow(), "r")}
     again = f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"
     assert told["x"] == f"add 'x: int' to columns of flow f, run, then fill older rows: {again}"
     assert "beside a" in told["A"]
     assert "by this name" in told["_own"] and "by this name" in told["a b"]
-    (appended,) = (one for one in drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")
+    (appended,) = (one for one in schema_drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")
     assert "replay" not in appended.next
 
 
 def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:
-    drift.remember(layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")])
-    assert drift.known(layout, flow(), {}) == Known(frozenset({"x", "_own", "A"}), frozenset({"a"}))
-    assert drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(all_records=True)
-    added = drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
+    schema_drift.remember(layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")])
+    assert schema_drift.known(layout, flow(), {}) == Known(frozenset({"x", "_own", "A"}), frozenset({"a"}))
+    assert schema_drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(all_records=True)
+    added = schema_drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
     assert added.fields == {"_own", "A", "gate", "_rescued"}
 
 
 def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) -> None:
-    drift.remember(layout, [sighting("x"), sighting("n"), sighting("a", "missing-column")])
-    assert [one.name for one in drift.unnamed(layout, flow())] == ["x", "a"]
+    schema_drift.remember(layout, [sighting("x"), sighting("n"), sighting("a", "missing-column")])
+    assert [one.name for one in schema_drift.unnamed(layout, flow())] == ["x", "a"]
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) ->
     ],
 )
 def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kind: str) -> None:
-    assert drift.likely(texts) == kind
+    assert schema_drift.likely(texts) == kind

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from draindown import scaffold
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
 from draindown.cli import main
-from draindown.drill import blows, faults, process
+from draindown.drill import faults, injections, process
 from draindown.drill.faults import ALL, FAULTS, There
 from draindown.drill.result import Drill, Result
-from draindown.drill.scratch import BATCHES, Scratch, prepare
-from draindown.errors import TerminalError
-from draindown.listing import list_source
-from draindown.loader import load
-from draindown.project import rooted
-from draindown.report import now
-from draindown.spec import PipelineSpec
+from draindown.drill.sandbox import BATCHES, Scratch, prepare
+from draindown.sources.files.listing import list_source
+from draindown.spec import scaffold
+from draindown.spec.loader import load
+from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
 
 ROOT = Path(__file__).parents[2]
 KEYED = There(keyed=True, batches=3, changes=True)
@@ -68,7 +68,7 @@ def _delivered(scratch: Scratch) -> list[Path]:
 def test_every_fault_says_what_it_does_and_can_be_done(fault: faults.Fault) -> None:
     assert fault.does.endswith(".") and fault.proof and fault.holds
     assert bool(fault.step) == fault.name.startswith("kill-")
-    assert fault.name in blows._ACTS or fault.step
+    assert fault.name in injections._ACTS or fault.step
     assert fault in faults.chosen(ALL, KEYED)
 
 

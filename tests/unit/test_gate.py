@@ -10,12 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from draindown import evidence, gate, gate_page
-from draindown.errors import TerminalError
-from draindown.layout import FlowLayout
-from draindown.ledger import BatchRow
-from draindown.report import CheckPart, Expectation, now
-from draindown.spec import Maintenance
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.gate import page as gate_page
+from draindown.gate import published, refusal, waivers
+from draindown.gate import suite as gate_suite
+from draindown.lake.layout import FlowLayout
+from draindown.ledger.rows import BatchRow
+from draindown.planning import compaction
+from draindown.runs.report import CheckPart, Expectation
+from draindown.spec.targets import Maintenance
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -25,10 +29,10 @@ def layout(tmp_path: Path) -> FlowLayout:
     return FlowLayout(str(tmp_path), "flights", "flights", "flights")
 
 
-def pointer(layout: FlowLayout, version: int, *, table_id: str | None = None) -> gate.Published:
-    state = gate.unpublished(layout)
+def pointer(layout: FlowLayout, version: int, *, table_id: str | None = None) -> published.Published:
+    state = published.unpublished(layout)
     assert state is not None
-    return gate.Published(
+    return published.Published(
         version=version, table_id=table_id or state.table_id, changed_at=AT, at=now(), run_id="r", rows=1
     )
 
@@ -45,25 +49,25 @@ def failing(name: str = "e", **more: object) -> Expectation:
 
 
 def test_without_a_table_nothing_is_unpublished(layout: FlowLayout) -> None:
-    assert gate.unpublished(layout) is None
-    assert gate.carry(layout) is None
+    assert published.unpublished(layout) is None
+    assert published.carry(layout) is None
 
 
 def test_without_a_pointer_all_rows_are_unpublished(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    state = gate.unpublished(layout)
+    state = published.unpublished(layout)
     assert state is not None
     assert (state.version, state.since, state.pending) == (0, None, True)
 
 
 def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, 0))
-    state = gate.unpublished(layout)
+    published.publish(layout, pointer(layout, 0))
+    state = published.unpublished(layout)
     assert state is not None
     assert not state.pending
     write(layout, batch=1)
-    state = gate.unpublished(layout)
+    state = published.unpublished(layout)
     assert state is not None
     assert (state.pending, state.since) == (True, AT)
 
@@ -72,15 +76,15 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
     """A table that was put back from a copy counts on from there: its next commit bears a number that passed before."""
     for batch in (0, 1):
         write(layout, batch=batch)
-    state = gate.unpublished(layout)
+    state = published.unpublished(layout)
     assert state is not None
-    gate.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": state.committed_ms}))
-    again = gate.unpublished(layout)
+    published.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": state.committed_ms}))
+    again = published.unpublished(layout)
     assert again is not None and again.published is not None and not again.pending
     Path(layout.table, "_delta_log", f"{1:020}.json").unlink()
     for batch in (2, 3):
         write(layout, batch=batch)
-        put_back = gate.unpublished(layout)
+        put_back = published.unpublished(layout)
         assert put_back is not None
         assert (put_back.published, put_back.since, put_back.pending) == (None, None, True)
 
@@ -88,21 +92,21 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
 def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(layout: FlowLayout) -> None:
     for batch in (0, 1):
         write(layout, batch=batch)
-    gate.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": 1}))
+    published.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": 1}))
     judged = pointer(layout, 0)
     write(layout, batch=2)
-    assert gate.publish(layout, judged) == judged == gate.published(layout)
-    state = gate.unpublished(layout)
+    assert published.publish(layout, judged) == judged == published.published(layout)
+    state = published.unpublished(layout)
     assert state is not None
     later = pointer(layout, 2).model_copy(update={"committed_ms": state.committed_ms})
-    assert gate.publish(layout, later) == later == gate.publish(layout, judged)
+    assert published.publish(layout, later) == later == published.publish(layout, judged)
 
 
 def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, 0))
+    published.publish(layout, pointer(layout, 0))
     write(layout)
-    state = gate.unpublished(layout)
+    state = published.unpublished(layout)
     assert state is not None
     assert (state.pending, state.since) == (True, None)
 
@@ -110,42 +114,44 @@ def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> No
 @pytest.mark.parametrize(("version", "table_id"), [(0, "another"), (5, None)])
 def test_pointer_of_another_table_does_not_count(layout: FlowLayout, version: int, table_id: str | None) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, version, table_id=table_id))
-    state = gate.unpublished(layout)
+    published.publish(layout, pointer(layout, version, table_id=table_id))
+    state = published.unpublished(layout)
     assert state is not None
     assert state.published is None
 
 
 def test_carry_stops_at_a_change(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, 0))
+    published.publish(layout, pointer(layout, 0))
     write(layout, batch=1)
-    carried = gate.carry(layout)
+    carried = published.carry(layout)
     assert carried is not None
     assert carried.version == 0
 
 
 def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
-    gate.waive(layout, "e", by="ada", reason=" known ", known=["e"], until_version=4, until=now() + timedelta(hours=1))
-    waiver = gate.waivers(layout)["e"]
+    waivers.waive(
+        layout, "e", by="ada", reason=" known ", known=["e"], until_version=4, until=now() + timedelta(hours=1)
+    )
+    waiver = waivers.waivers(layout)["e"]
     assert waiver.reason == "known"
     assert waiver.holds(4, now())
     assert not waiver.holds(5, now())
     assert not waiver.holds(4, now() + timedelta(hours=2))
-    assert [e.waived for e in gate.apply_waivers(layout, [failing("e"), failing("f")], 4)] == [True, False]
-    gate.unwaive(layout, "e")
-    assert gate.waivers(layout) == {}
+    assert [e.waived for e in waivers.apply_waivers(layout, [failing("e"), failing("f")], 4)] == [True, False]
+    waivers.unwaive(layout, "e")
+    assert waivers.waivers(layout) == {}
 
 
 def test_waivers_are_refused_with_a_name(layout: FlowLayout) -> None:
     with pytest.raises(TerminalError) as caught:
-        gate.waive(layout, "e", by="ada", reason=" ")
+        waivers.waive(layout, "e", by="ada", reason=" ")
     assert caught.value.code == "waiver-without-reason"
     with pytest.raises(TerminalError) as caught:
-        gate.waive(layout, "e", by="ada", reason="x", known=["f"])
+        waivers.waive(layout, "e", by="ada", reason="x", known=["f"])
     assert caught.value.code == "unknown-expectation"
     with pytest.raises(TerminalError) as caught:
-        gate.unwaive(layout, "e")
+        waivers.unwaive(layout, "e")
     assert caught.value.code == "unknown-waiver"
 
 
@@ -159,8 +165,8 @@ def test_names_are_unique_and_say_the_column() -> None:
             {"type": "a"},
         ]
     }
-    assert gate.names(suite) == ["a:x", "a:x#2", "a:x,y", "mine", "a"]
-    assert gate.names(None) == []
+    assert gate_suite.names(suite) == ["a:x", "a:x#2", "a:x,y", "mine", "a"]
+    assert gate_suite.names(None) == []
 
 
 @pytest.mark.parametrize(
@@ -173,30 +179,32 @@ def test_names_are_unique_and_say_the_column() -> None:
 )
 def test_names_stay_unique_beside_given_ones_that_look_numbered(given: list[str], found: list[str]) -> None:
     suite = {"expectations": [{"type": "t", "meta": {"draindown": {"name": name}}} for name in given]}
-    assert gate.names(suite) == found
+    assert gate_suite.names(suite) == found
 
 
 def test_the_pointer_never_moves_back(layout: FlowLayout) -> None:
     for batch in range(4):
         write(layout, batch=batch)
     newest, slow = pointer(layout, 3), pointer(layout, 1)
-    assert gate.publish(layout, newest) == newest
-    assert gate.publish(layout, slow) == newest
-    assert gate.published(layout) == newest
+    assert published.publish(layout, newest) == newest
+    assert published.publish(layout, slow) == newest
+    assert published.published(layout) == newest
 
 
 @pytest.mark.parametrize(("version", "table_id"), [(9, None), (9, "another")])
 def test_a_pointer_that_names_nothing_gives_way(layout: FlowLayout, version: int, table_id: str | None) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, version, table_id=table_id))
+    published.publish(layout, pointer(layout, version, table_id=table_id))
     found = pointer(layout, 0)
-    assert gate.publish(layout, found) == found
-    assert gate.published(layout) == found
+    assert published.publish(layout, found) == found
+    assert published.published(layout) == found
 
 
 def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
     judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
-    error = gate.refusal(layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"), keyed=False)
+    error = refusal.refusal(
+        layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"), keyed=False
+    )
     assert error.code == "gate-failed"
     assert "2 of 9 rows" in error.found
     assert "w:" not in error.found
@@ -214,7 +222,7 @@ def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: Flo
         ([whole, unjudged, single], False, []),
         ([whole, unjudged], True, []),
     ):
-        error = gate.refusal(layout, CheckPart(version=3, expectations=judged), keyed=keyed)
+        error = refusal.refusal(layout, CheckPart(version=3, expectations=judged), keyed=keyed)
         assert [command for command in error.next if "gate quarantine" in command] == offered
         assert "gate show" in error.next[0] and "gate waive" in error.next[-1]
 
@@ -245,12 +253,12 @@ def test_page_says_the_verdict_first_and_escapes_values(expectations: list[Expec
 
 
 def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> None:
-    for batch in range(evidence.SMALL_FILES - 1):
+    for batch in range(compaction.SMALL_FILES - 1):
         write(layout, batch=batch)
-    assert not evidence.work(layout, Maintenance())
-    assert evidence.work(layout, Maintenance(), force=True)
+    assert not compaction.work(layout, Maintenance())
+    assert compaction.work(layout, Maintenance(), force=True)
     write(layout, batch=99)
-    found = evidence.work(layout, Maintenance())
+    found = compaction.work(layout, Maintenance())
     assert found
     [table] = found.tables
     [partition] = table.merge
@@ -260,39 +268,39 @@ def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> Non
 
 
 def test_no_table_needs_no_work(layout: FlowLayout) -> None:
-    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+    assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
 def test_old_files_stay_while_the_published_version_needs_them(
     layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(layout, batch=0)
-    gate.publish(layout, pointer(layout, 0))
-    assert evidence.kept_back(layout, 0) == ""
+    published.publish(layout, pointer(layout, 0))
+    assert compaction.kept_back(layout, 0) == ""
     write(layout, batch=1)
-    assert evidence.kept_back(layout, 0) == ""
-    monkeypatch.setattr(evidence, "now", lambda: now() + timedelta(days=8))
-    assert evidence.kept_back(layout, 0).startswith("old files stay: published version 0 needs them")
-    assert evidence.kept_back(layout, 9 * 86400)  # in a day they would go, and with them what is published
-    assert evidence.kept_back(layout, 10 * 86400) == ""
+    assert compaction.kept_back(layout, 0) == ""
+    monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=8))
+    assert compaction.kept_back(layout, 0).startswith("old files stay: published version 0 needs them")
+    assert compaction.kept_back(layout, 9 * 86400)  # in a day they would go, and with them what is published
+    assert compaction.kept_back(layout, 10 * 86400) == ""
 
 
 def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    DeltaTable(layout.table).alter.set_table_properties({evidence.RETENTION: "interval 2592001 seconds"})
-    assert evidence.retention_of(layout.table) == 30 * 86400 + 1
-    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+    DeltaTable(layout.table).alter.set_table_properties({compaction.RETENTION: "interval 2592001 seconds"})
+    assert compaction.retention_of(layout.table) == 30 * 86400 + 1
+    assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
 def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowLayout) -> None:
     days = pa.array([-719_529, 2_932_897, None], pa.int32()).cast(pa.date32())
     write_deltalake(layout.table, pa.table({"day": days, "n": [1, 2, 3]}), partition_by=["day"])
-    found = evidence.partitions(DeltaTable(layout.table), 1024)
+    found = compaction.partitions(DeltaTable(layout.table), 1024)
     assert {one.values[0][1] for one in found} == {b"-719529", b"2932897", None}
-    assert str(evidence.work(layout, Maintenance())) == "nothing to do"
+    assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
 def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    own = gate.publish(layout, pointer(layout, 0))
-    assert gate.publish(layout, pointer(layout, 40, table_id="another")) == own == gate.published(layout)
+    own = published.publish(layout, pointer(layout, 0))
+    assert published.publish(layout, pointer(layout, 40, table_id="another")) == own == published.published(layout)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from draindown.errors import TerminalError
-from draindown.listing import Listing, list_source, shown
-from draindown.spec import FilesSource
+from draindown.base.errors import TerminalError
+from draindown.sources.files.listing import Listing, list_source, shown
+from draindown.spec.sources import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from draindown.errors import TerminalError
-from draindown.spark import jars
-from draindown.spark.jars import LockedJar
+from draindown.base.errors import TerminalError
+from draindown.spark.setup import jars
+from draindown.spark.setup.jars import LockedJar
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = {"delta-spark_4.1_2.13": b"spark jar", "delta-storage": b"storage jar"}

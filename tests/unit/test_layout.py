@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from draindown import report
-from draindown.layout import FlowLayout, safe_name
-from draindown.report import StepReport, now
+from draindown.base.clock import now
+from draindown.lake.layout import FlowLayout, safe_name
+from draindown.runs import store
+from draindown.runs.report import StepReport
 
 
 def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothing_that_is_written() -> None:
@@ -55,10 +56,10 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
     ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00"]
     for run_id in ids:
         facts = {"pipeline": "p", "flow": "f", "step": "drain", "outcome": "done", "started_at": at, "finished_at": at}
-        report.write(layout, StepReport.model_validate({**facts, "run_id": run_id}))
-    listed = [report.read(layout, name, "drain") for name in report.runs(layout)]
+        store.write(layout, StepReport.model_validate({**facts, "run_id": run_id}))
+    listed = [store.read(layout, name, "drain") for name in store.runs(layout)]
     assert {found.run_id for found in listed if found} == set(ids)
-    assert [found.run_id for run_id in ids if (found := report.read(layout, run_id, "drain"))] == ids
+    assert [found.run_id for run_id in ids if (found := store.read(layout, run_id, "drain"))] == ids
 
 
 def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
@@ -68,6 +69,6 @@ def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
             home.mkdir(parents=True)
             os.utime(home, (day * 86400, day * 86400))
     young = time.time() - 2.5 * 86400
-    assert report.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 2 * 3
-    assert report.runs(layout) == ["r5", "r4", "r3"]
-    assert report.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 0
+    assert store.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 2 * 3
+    assert store.runs(layout) == ["r5", "r4", "r3"]
+    assert store.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from draindown.ledger import newest_sequence
+from draindown.ledger.rows import newest_sequence
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from draindown.document import MAX_BYTES
-from draindown.errors import TerminalError
-from draindown.loader import BrokenPipeline, digest, find, load, load_all
-from draindown.schema import schema, schema_text
-from draindown.spec import FilesSource, FlowSpec, Maintenance, PipelineSpec, Target
+from draindown.base.errors import TerminalError
+from draindown.spec.json_schema import schema, schema_text
+from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all
+from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.sources import FilesSource
+from draindown.spec.targets import Maintenance, Target
+from draindown.spec.yaml_document import MAX_BYTES
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\
@@ -517,7 +519,7 @@ def test_every_key_is_in_the_reference(heading: str, model: Any) -> None:
 
 def test_the_schema_file_is_the_generated_one() -> None:
     written = (ROOT / "docs" / "pipeline.schema.json").read_text()
-    assert written == schema_text(), "run: python -m draindown.schema > docs/pipeline.schema.json"
+    assert written == schema_text(), "run: python -m draindown.spec.json_schema > docs/pipeline.schema.json"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, DateType, LongType, StringType, StructField, StructType
 
-from draindown.spark.pruning import Pruning, joined
-from draindown.spark.target import Held
+from draindown.spark.targets.delta_target import Held
+from draindown.spark.targets.pruning import Pruning, joined
 
 SCHEMA = StructType(
     [

@@ -17,31 +17,26 @@ from typing import Any, get_args
 
 import pytest
 
-from draindown import gate, gate_page, pages, report
-from draindown.card import card
+from draindown import pages
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
+from draindown.base.formatting import printable
 from draindown.cli import main
-from draindown.doctor import Health, Symptom
-from draindown.errors import TerminalError
-from draindown.layout import FlowLayout
-from draindown.lease import Lease
-from draindown.loader import load
-from draindown.output import Output, as_csv
+from draindown.cli.output import Output, as_csv
+from draindown.doctor.model import Health, Symptom
+from draindown.gate import page as gate_page
+from draindown.gate import suite, waivers
+from draindown.lake.layout import FlowLayout
+from draindown.launch.settings import settings
+from draindown.lease.lease import Lease
 from draindown.pages import FlowView, RunView
-from draindown.report import (
-    Backlog,
-    CheckPart,
-    CompactPart,
-    DrainPart,
-    Expectation,
-    Finding,
-    PlanPart,
-    StepReport,
-    now,
-)
-from draindown.request import Request, Step
-from draindown.sparkconf import settings
-from draindown.spec import LeaseSpec
-from draindown.wording import printable
+from draindown.runs import store
+from draindown.runs.card import card
+from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
+from draindown.runs.request import Request, Step
+from draindown.spec.loader import load
+from draindown.spec.models import LeaseSpec
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("src", "jobs", "dags", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -217,7 +212,7 @@ def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowLayout, run_id: str
 
 def test_s3_a_report_outside_the_reports_is_not_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     layout = FlowLayout(str(project / "lake"), "p", "f", "f")
-    report.write(layout, reports("planted")[1])
+    store.write(layout, reports("planted")[1])
     outside = Path(layout.home, "drain.json")
     outside.write_text(Path(layout.report("r", "drain")).read_text())
     assert main(["--root", str(project), "report", "p", "--run", "r"]) == 0
@@ -378,9 +373,9 @@ def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowL
     before = os.umask(umask)
     try:
         with Lease(layout, LeaseSpec(), owner="me", run_id="r"):
-            path = report.write(layout, reports("x")[1])
+            path = store.write(layout, reports("x")[1])
         Path(layout.validations("r")).mkdir(parents=True)
-        gate._write_waivers(layout, {})
+        waivers._write_waivers(layout, {})
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path(layout.home).stat().st_mode) == 0o700
@@ -432,7 +427,7 @@ _NULL = {"type": "expect_column_values_to_not_be_null"}
     ],
 )
 def test_a_suite_that_asks_for_code_or_files_is_not_judged(config: dict[str, Any]) -> None:
-    assert gate.unsafe(config)
+    assert suite.unsafe(config)
 
 
 @pytest.mark.parametrize(
@@ -446,5 +441,5 @@ def test_a_suite_that_asks_for_code_or_files_is_not_judged(config: dict[str, Any
     ],
 )
 def test_a_suite_of_plain_data_is_judged(kwargs: dict[str, Any]) -> None:
-    assert gate.unsafe({**_NULL, "kwargs": kwargs}) == ""
-    assert gate.unsafe(_NULL) == ""
+    assert suite.unsafe({**_NULL, "kwargs": kwargs}) == ""
+    assert suite.unsafe(_NULL) == ""

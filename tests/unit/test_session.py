@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from draindown.errors import TerminalError
+from draindown.base.errors import TerminalError
 from draindown.spark.session import session
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from draindown.errors import TerminalError
-from draindown.exits import Exit
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
 
 ROOT = Path(__file__).resolve().parents[2]
 Usage = namedtuple("Usage", "total used free")

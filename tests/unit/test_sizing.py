@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from draindown import sizing
-from draindown.layout import FlowLayout
-from draindown.sizing import Bound, Load, bound_for
-from draindown.spec import FilesSource
+from draindown.lake.layout import FlowLayout
+from draindown.sources import batch_size
+from draindown.sources.batch_size import Bound, Load, bound_for
+from draindown.spec.sources import FilesSource
 
 MB = 1024**2
 HEAP = 2048 * MB
@@ -115,8 +115,8 @@ def test_what_the_source_says_stands() -> None:
 
 def test_the_newest_eight_are_remembered(tmp_path: Path) -> None:
     for number in range(10):
-        sizing.remember(layout(tmp_path), load(number * MB))
-    assert [one.raw_bytes // MB for one in sizing.loads(layout(tmp_path))] == [2, 3, 4, 5, 6, 7, 8, 9]
+        batch_size.remember(layout(tmp_path), load(number * MB))
+    assert [one.raw_bytes // MB for one in batch_size.loads(layout(tmp_path))] == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 WORDS = '[{"raw_bytes": "x", "kept_bytes": 1, "spilled_bytes": 1, "gc_seconds": 1, "seconds": 1, "heap_bytes": 1}]'
@@ -127,6 +127,6 @@ def test_what_can_not_be_read_is_not_known(tmp_path: Path, text: str) -> None:
     place = Path(layout(tmp_path).loads)
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    assert sizing.loads(layout(tmp_path)) == []
-    sizing.remember(layout(tmp_path), load())
-    assert len(sizing.loads(layout(tmp_path))) == 1
+    assert batch_size.loads(layout(tmp_path)) == []
+    batch_size.remember(layout(tmp_path), load())
+    assert len(batch_size.loads(layout(tmp_path))) == 1

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from draindown import sparkconf
+from draindown.launch import settings as spark_settings
 
 
 @pytest.fixture(autouse=True)
 def _jars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparkconf, "class_path", lambda: "delta.jar")
+    monkeypatch.setattr(spark_settings, "class_path", lambda: "delta.jar")
 
 
 def _flags(master: str, *, short: bool = False) -> list[str]:
-    return sparkconf.settings(master, short=short)["spark.driver.extraJavaOptions"].split()
+    return spark_settings.settings(master, short=short)["spark.driver.extraJavaOptions"].split()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def _flags(master: str, *, short: bool = False) -> list[str]:
 def test_a_long_run_on_one_machine_has_a_young_generation_by_its_tasks(
     monkeypatch: pytest.MonkeyPatch, master: str, heap: str, young: list[str]
 ) -> None:
-    monkeypatch.setattr(sparkconf.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(spark_settings.os, "cpu_count", lambda: 3)
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
     assert [flag for flag in _flags(master) if flag.startswith("-Xmn")] == young
 
@@ -51,5 +51,5 @@ def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
     told = {flag for flag in set(_flags("local[2]")) - set(_flags("yarn")) if not flag.startswith("-Xmn")}
-    assert told == {*sparkconf._SPARING, *(sparkconf._TIGHT_HEAP if tight else ())}
+    assert told == {*spark_settings._SPARING, *(spark_settings._TIGHT_HEAP if tight else ())}
     assert not told & set(_flags("local[2]", short=True))

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from draindown.columns import SCALARS, Column, normalise
-from draindown.cron import check_schedule
-from draindown.errors import TerminalError
-from draindown.expressions import check_expression
-from draindown.spec import RETAIN_FLOOR, Drift, FilesSource, FlowSpec, LeaseSpec, Maintenance, PipelineSpec, Target
-from draindown.units import parse_duration, parse_size, show_size
+from draindown.base.errors import TerminalError
+from draindown.spec.column_types import SCALARS, Column, normalise
+from draindown.spec.expressions import check_expression
+from draindown.spec.models import Drift, FlowSpec, LeaseSpec, PipelineSpec
+from draindown.spec.schedule import check_schedule
+from draindown.spec.sources import FilesSource
+from draindown.spec.targets import RETAIN_FLOOR, Maintenance, Target
+from draindown.spec.units import parse_duration, parse_size, show_size
 
 FLOW: dict[str, Any] = {
     "source": {"files": "landing/*.json", "format": "json"},

@@ -14,10 +14,10 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from draindown import verify as module
-from draindown.listing import SourceFile
-from draindown.spec import FilesSource
-from draindown.verify import Skipped, Unreadable, Verified, verify
+from draindown.sources.files import inspection as module
+from draindown.sources.files.inspection import Skipped, Unreadable, Verified, verify
+from draindown.sources.files.listing import SourceFile
+from draindown.spec.sources import FilesSource
 from tests.spark.mutants import mutant
 
 ROWS = b"".join(b'{"id":%d,"name":"row %d"}\n' % (i, i * 7919) for i in range(3000))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draindown.lines import LineCounter, LineTooLong
+from draindown.sources.files.line_counter import LineCounter, LineTooLong
 
 BOM = b"\xef\xbb\xbf"
 ALPHABET = [b"\n", b"\r", b"\r\n", b" ", b"\t", b"\x0b", b"\x0c", b"a", b'"', b",", b"\x00", b"\xff", BOM, b"\xc3\xa4"]

@@ -12,13 +12,15 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow.operators import PlanOperator, StepOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
-from draindown.loader import BrokenPipeline, load_all
-from draindown.request import Step
-from draindown.spec import PipelineSpec
+from draindown.runs.request import Step
+from draindown.spec.loader import BrokenPipeline, load_all
+from draindown.spec.models import PipelineSpec
 
 INVALID = "invalid-spec"
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
+
+
 # `$` would let a line end through
 _MOMENT = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"

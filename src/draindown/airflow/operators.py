@@ -11,21 +11,23 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
-from draindown import ledger
-from draindown import report as reports
-from draindown.airflow.identity import left_out, project_root, request_for
 from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, stop
-from draindown.errors import DraindownError, TerminalError
-from draindown.report import PlanPart, StepReport
-from draindown.request import STEPS, Request, Step
-from draindown.sparkconf import settings, spark_python, spark_submit
-from draindown.spec import PipelineSpec
-from draindown.wording import printable
+from draindown.airflow.requests import left_out, project_root, request_for
+from draindown.base import clock
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.formatting import printable
+from draindown.launch.settings import settings, spark_python, spark_submit
+from draindown.ledger import rows as ledger_rows
+from draindown.runs import store
+from draindown.runs.report import PlanPart, StepReport
+from draindown.runs.request import STEPS, Request, Step
+from draindown.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
+
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
 ALONE = "local[*]"
@@ -44,7 +46,7 @@ class PlanOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the plan as a flat dict for the tasks that follow."""
         # deltalake is heavy: needed by the task that runs, never by the parser
-        from draindown.backlog import planned
+        from draindown.planning.plan import planned
 
         _skip_other_flows(self.flow, context)
         try:
@@ -90,16 +92,16 @@ class StepOperator(SparkSubmitOperator):
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
         except DraindownError as error:
             fail(error)
-        started = reports.now()
+        started = clock.now()
         exit_code = self._submit()
-        report = reports.read(request.layout, request.run_id, self.step)
+        report = store.read(request.layout, request.run_id, self.step)
         if report is not None and report.finished_at < started:
             report = None  # an earlier try wrote it; this driver died before it could
         self._show(request, report)
         try:
             verdict(exit_code, report)
         except LeaseHeld as held:
-            wait_or_fail(held, context["ti"].get_first_reschedule_date(context), reports.now())
+            wait_or_fail(held, context["ti"].get_first_reschedule_date(context), clock.now())
         return self._done(report, request, context)
 
     def prepare(self, request: Request, *, short: bool) -> None:
@@ -161,7 +163,7 @@ class StepOperator(SparkSubmitOperator):
         return None if found is None else PlanPart.model_validate(found)
 
     def _skip_unless_wanted(self, part: PlanPart | None, request: Request) -> None:
-        from draindown.evidence import work
+        from draindown.planning.compaction import work
 
         if part is None or (self.step == "compact" and request.force):
             return
@@ -176,11 +178,11 @@ class StepOperator(SparkSubmitOperator):
 
     def _show(self, request: Request, report: StepReport | None) -> None:
         """The step's card in the task log; after the last step, the whole flow's."""
-        from draindown.card import card
+        from draindown.runs.card import card
 
         shown = [report] if report else []
         if self.step == STEPS[-1]:
-            found = (reports.read(request.layout, request.run_id, step) for step in STEPS)
+            found = (store.read(request.layout, request.run_id, step) for step in STEPS)
             shown = [step for step in found if step is not None]
         if shown:
             for line in card(shown).splitlines():
@@ -208,7 +210,7 @@ def summary(report: StepReport) -> dict[str, Any]:
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1)}
     if report.drain:
         newest = [b["max_sequence"] for b in report.drain.batches if b.get("max_sequence")]
-        numbers |= report.drain.totals | {"max_sequence": ledger.newest_sequence(newest)}
+        numbers |= report.drain.totals | {"max_sequence": ledger_rows.newest_sequence(newest)}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
@@ -224,7 +226,7 @@ def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Req
 
 def _published_by(request: Request) -> bool:
     """Whether this run moved the published pointer: an earlier try may have, and died before it could tell."""
-    from draindown.gate import published
+    from draindown.gate.published import published
 
     pointer = published(request.layout)
     return pointer is not None and pointer.run_id == request.run_id

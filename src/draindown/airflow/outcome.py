@@ -8,10 +8,10 @@ from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from draindown.errors import DraindownError
-from draindown.exits import Exit, exit_for
-from draindown.report import StepReport
-from draindown.wording import printable_lines
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
+from draindown.base.formatting import printable_lines
+from draindown.runs.report import StepReport
 
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # how Spark ends a JVM in which a task found no memory

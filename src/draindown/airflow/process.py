@@ -13,6 +13,7 @@ _PR_SET_PDEATHSIG = 1
 POLITE_SECONDS = 3.0
 """Airflow kills a task five seconds after it asked it to stop: waiting must end well before."""
 
+
 # resolved before any fork: between fork and exec only a plain C call is safe
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 

@@ -12,13 +12,15 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import HTMLResponse
 
 from draindown import pages
-from draindown.airflow.identity import project_root
+from draindown.airflow.requests import project_root
 
 PREFIX = "/draindown"
 VIEWS: list[dict[str, Any]] = [
     {"name": "draindown", "href": f"{PREFIX}/", "destination": "nav", "url_route": "draindown"},
     {"name": "Flows", "href": f"{PREFIX}/dag/{{DAG_ID}}", "destination": "dag", "url_route": "flows"},
 ]
+
+
 # the page runs no script and loads nothing, and only Airflow may frame it
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",

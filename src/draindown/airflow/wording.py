@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from draindown.loader import BrokenPipeline
-from draindown.spec import PipelineSpec
+from draindown.spec.loader import BrokenPipeline
+from draindown.spec.models import PipelineSpec
 
 _STEPS = """
 Each flow runs **plan → drain → check → compact**. `plan` starts no JVM; where it finds nothing to do, the others are

@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
-from draindown.spec import FlowSpec
+from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes

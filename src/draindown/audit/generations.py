@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown import damage, tables
-from draindown.audit.desk import Desk, is_commit_of, of_source, origin_of
+from draindown.audit.context import Desk, is_commit_of, of_source, origin_of
 from draindown.audit.rebuilds import swaps
-from draindown.files import read_json
-from draindown.ledger import BatchRow, Place
-from draindown.wording import count
+from draindown.base.formatting import count
+from draindown.flow import integrity
+from draindown.lake import delta
+from draindown.lake.documents import read_json
+from draindown.ledger.rows import BatchRow, Place
 
 
 def generations_of(desk: Desk) -> None:
@@ -28,7 +29,7 @@ def generations_of(desk: Desk) -> None:
         desk.unlooked.append(
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
         )
-    desk.refused_since = damage.put_aside_last(desk.layout, desk.layout.quarantine)
+    desk.refused_since = integrity.put_aside_last(desk.layout, desk.layout.quarantine)
     older = sum(batch.generation < desk.refused_since and batch.quarantined > 0 for batch in of_source(desk))
     if older:
         desk.unlooked.append(
@@ -41,7 +42,7 @@ def generations_of(desk: Desk) -> None:
 def _lost(desk: Desk, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
-    commits = {row["version"]: row for row in tables.history(desk.layout.table, tables.version(desk.layout.table) + 1)}
+    commits = {row["version"]: row for row in delta.history(desk.layout.table, delta.version(desk.layout.table) + 1)}
     restored = _restores(commits)
     brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
@@ -65,7 +66,7 @@ def _lost(desk: Desk, live: int) -> set[Place]:
 def made_up_for(desk: Desk) -> set[int]:
     """Versions of RESTOREs after which a new generation read everything again."""
     begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
-    history = tables.history(desk.layout.table, tables.version(desk.layout.table) + 1) if begun else []
+    history = delta.history(desk.layout.table, delta.version(desk.layout.table) + 1) if begun else []
     return {at for at in _restores({row["version"]: row for row in history}) if any(at < version for version in begun)}
 
 
@@ -95,8 +96,8 @@ def _let_through_before(desk: Desk) -> None:
 
 def _intake(desk: Desk) -> list[dict[str, Any]]:
     return (
-        tables.query(desk.layout.intake, "select path, cut from t").to_pylist()
-        if tables.exists(desk.layout.intake)
+        delta.query(desk.layout.intake, "select path, cut from t").to_pylist()
+        if delta.exists(desk.layout.intake)
         else []
     )
 

@@ -16,16 +16,14 @@ import duckdb
 import pyarrow as pa
 
 from draindown.audit.model import Residue
-from draindown.spec import FlowSpec
-from draindown.wording import count
+from draindown.base.formatting import count
+from draindown.spec.models import FlowSpec
 
 MOST = 1000
 """Residues listed of one kind; one more says how many there are in all."""
-
 _SAME = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date"}
 _OTHER = {"string": "varchar", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _MAKERS = {"withColumn": 0, "withColumnRenamed": 1, "alias": 0, "name": 0}
-
 _CHECKS = {
     "lost-key": "w.s is not null and h.s is null and d.s is null and x.s is null",
     "key-from-nowhere": "w.s is null and (h.s is not null or d.s is not null)",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from draindown.wording import age, columns, count, printable
+from draindown.base.formatting import age, columns, count, printable
 
 _MOST_PER_KIND = 20
 

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from draindown.spec import FilesSource
+from draindown.spec.sources import FilesSource
 
 CHUNK = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _OPENERS: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+
+
 # a cell may be as long as a record; the spec bounds records, the drain holds to it
 csv.field_size_limit(2**31 - 1)
 

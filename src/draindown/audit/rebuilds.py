@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown import ledger, ledger_table
-from draindown.audit.desk import Desk, differences, where_of
-from draindown.ledger import BatchRow, Swap
+from draindown.audit.context import Desk, differences, where_of
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow, Swap
 
 
 def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
@@ -17,7 +18,7 @@ def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) ->
     """
     found = swaps(desk, commits)
     for version, swap in found.items():
-        rows = [ledger.from_commit(commit) for commit in ledger_table.made(desk.layout, swap.generation, version)]
+        rows = [ledger_rows.from_commit(commit) for commit in ledger_table.made(desk.layout, swap.generation, version)]
         made = {row.batch: row for row in rows if row is not None}
         if made:
             _against_ledger(desk, swap, version, made)
@@ -31,7 +32,7 @@ def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) ->
 
 def swaps(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, Swap]:
     """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
-    said = {version: ledger.swap_of(commit) for version, commit in commits.items()}
+    said = {version: ledger_rows.swap_of(commit) for version, commit in commits.items()}
     mine = (desk.layout.pipeline, desk.layout.flow)
     return {version: swap for version, swap in said.items() if swap and (swap.pipeline, swap.flow) == mine}
 

@@ -17,23 +17,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from draindown import checkpoint, lease, ledger, rebuilds, tables
-from draindown.audit.desk import Desk, Progress, differences, is_commit_of, of_source, origin_of, where_of
+from draindown.audit.context import Desk, Progress, of_source, origin_of, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
-from draindown.audit.generations import generations_of, left_out, made_up_for, refused_before
+from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.keys import KeyRecount, unusable
+from draindown.audit.ledger_sums import ledger_against_commits, ledger_against_intake, ledger_sums
 from draindown.audit.model import Audit
-from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals, withheld_keys
-from draindown.checkpoint import Checkpoint
-from draindown.errors import TerminalError, TransientError
-from draindown.layout import FlowLayout
-from draindown.ledger import BatchRow
-from draindown.pending import pending
-from draindown.spec import PipelineSpec
-from draindown.wording import count
+from draindown.base.errors import TerminalError, TransientError
+from draindown.base.formatting import count
+from draindown.flow import generations
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.release_intent import pending
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lease import holder as lease_holder
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger.rows import BatchRow
+from draindown.recovery import rebuild
+from draindown.spec.models import PipelineSpec
 
-_WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 _LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
 
 
@@ -47,7 +50,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     started = time.monotonic()
     desk = Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
     _refuse_drain_at_work(desk.layout)
-    rebuilds.refuse_half_swapped(desk.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
+    rebuild.refuse_half_swapped(desk.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
     _load(desk)
     _set_unfinished_apart(desk)
     settle_withdrawals(desk)
@@ -56,9 +59,9 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     cuts = {batch.cut for batch in of_source(desk)}
     desk.files = [row for row in _all(desk.layout.intake) if row["cut"] in cuts]
     desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
-    _ledger_sums(desk)
-    _ledger_against_intake(desk)
-    _ledger_against_commits(desk)
+    ledger_sums(desk)
+    ledger_against_intake(desk)
+    ledger_against_commits(desk)
     _quarantine(desk)
     withdrawals(desk)
     with tempfile.TemporaryDirectory(prefix="draindown-audit-") as temporary:
@@ -72,7 +75,7 @@ def _silent(_done: int, _of: int, _name: str) -> None:
 
 
 def _refuse_drain_at_work(layout: FlowLayout) -> None:
-    holder = lease.holder(layout)
+    holder = lease_holder.holder(layout)
     if holder is not None:
         raise TransientError(
             "drain-at-work",
@@ -84,11 +87,11 @@ def _refuse_drain_at_work(layout: FlowLayout) -> None:
 
 def _set_unfinished_apart(desk: Desk) -> None:
     """Judge a batch that a crash cut short by what the next run will make of it: kept if committed, repeated if not."""
-    generation = checkpoint.generation(desk.layout)
+    generation = generations.generation(desk.layout)
     number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
     if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
         return
-    rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
         desk.batches += committed
@@ -108,7 +111,7 @@ def _settle_replay(desk: Desk) -> None:
         if note.is_applied(desk.layout):
             desk.released |= dict.fromkeys(note.ids, "")
         return
-    rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
     this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.origin, row.batch, row.run_id) == this]
     if committed and not any((b.origin, b.batch, b.run_id) == this for b in desk.batches):
@@ -124,7 +127,7 @@ def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
 
 def _load(desk: Desk) -> None:
     paths = desk.layout
-    if not tables.exists(paths.table):
+    if not delta.exists(paths.table):
         raise TerminalError(
             "nothing-to-audit",
             tried=f"audit flow {paths.flow} of pipeline {paths.pipeline}",
@@ -145,66 +148,7 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _all(path: str) -> list[dict[str, Any]]:
-    return tables.query(path, "select * from t").to_pylist() if tables.exists(path) else []
-
-
-def _ledger_sums(desk: Desk) -> None:
-    for batch in desk.batches:
-        fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
-        desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
-        desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
-        desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
-    for (generation, origin, number), times in Counter(b.place for b in desk.batches).items():
-        desk.expect("ledger-double-batch", f"generation {generation}, {origin} batch {number}", 1, times)
-    for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
-        desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
-
-
-def _ledger_against_intake(desk: Desk) -> None:
-    by_cut: dict[int, list[dict[str, Any]]] = {}
-    for row in desk.files:
-        by_cut.setdefault(row["cut"], []).append(row)
-    for path, times in Counter(row["path"] for row in desk.files).items():
-        desk.expect("intake-double-file", path, 1, times, "times taken in")
-    for batch in of_source(desk):
-        left_out = desk.without.get(batch.generation, frozenset())
-        taken = [row for row in by_cut.get(batch.cut, []) if row["path"] not in left_out]
-        desk.expect("ledger-files", where_of(batch), len(taken), batch.files, "files in the intake against the ledger")
-        known = sum(row["size"] for row in taken)
-        desk.expect("ledger-bytes", where_of(batch), known, batch.bytes, "sizes in the intake against the ledger")
-
-
-def _ledger_against_commits(desk: Desk) -> None:
-    """The ledger table is a projection of the target's commits: each row must be one of them, word for word."""
-    table = desk.layout.table
-    commits = {row["version"]: row for row in tables.history(table, tables.version(table) + 1)}
-    oldest = min(commits, default=0)
-    aged = [batch for batch in desk.batches if batch.table_version < oldest]
-    if aged:
-        desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
-    # what a RESTORE took back is in the log all the same; what went with another table is not
-    taken_back = [batch for batch in desk.lost if is_commit_of(commits.get(batch.table_version), batch)]
-    rebuilt = rebuilt_against_log(desk, commits)
-    batches = [batch for batch in desk.batches if rebuilt.get(batch.table_version) != batch.generation]
-    projected = {batch.table_version: batch for batch in [*taken_back, *batches]}
-    for version, commit in commits.items():
-        if version in rebuilt:
-            continue
-        written = ledger.from_commit(commit)
-        if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
-            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk) or ledger.is_fence(commit)
-            if version and str(commit.get("operation")).startswith(_WRITES_ROWS) and not made_up:
-                desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit["operation"])
-            continue
-        if version not in projected:
-            desk.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")
-        else:
-            for name, (true, said) in differences(written, projected[version]).items():
-                desk.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
-    for batch in batches:
-        if batch.table_version >= oldest and not is_commit_of(commits.get(batch.table_version), batch):
-            desk.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
-    desk.seen["commits"] = len(commits)
+    return delta.query(path, "select * from t").to_pylist() if delta.exists(path) else []
 
 
 def _quarantine(desk: Desk) -> None:
@@ -330,17 +274,17 @@ def _appended(desk: Desk, facts: Iterable[FileFacts], *, all_files: bool) -> Non
 
 
 def _rows_of(desk: Desk) -> int:
-    found = tables.query(desk.layout.table, "select count(*) as n from t").column("n")[0].as_py()
+    found = delta.query(desk.layout.table, "select count(*) as n from t").column("n")[0].as_py()
     desk.seen["rows in the table"] = int(found)
     return int(found)
 
 
 def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
     for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
-        if tables.exists(path):
-            chosen = ", ".join(tables.identifier(column) for column in keys.names)
+        if delta.exists(path):
+            chosen = ", ".join(delta.identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(desk)
-            found: pa.Table = tables.query(path, f"select {chosen} from t{finished}")
+            found: pa.Table = delta.query(path, f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
     withheld = withheld_keys(desk, keys.names)
     if withheld:

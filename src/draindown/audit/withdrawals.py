@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draindown import ledger, tables
-from draindown.audit.desk import Desk, where_of
+from draindown.audit.context import Desk, where_of
 from draindown.audit.raw import json_fields
-from draindown.wording import count
+from draindown.base.formatting import count
+from draindown.lake import delta
+from draindown.ledger import rows as ledger_rows
 
 _LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
 _Name = tuple[int, int]
@@ -22,7 +23,7 @@ def settle_withdrawals(desk: Desk) -> None:
     begun = {_name(row) for row in desk.withdrawn} - known
     if not begun:
         return
-    rows = (ledger.from_commit(commit) for commit in tables.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (desk.layout.pipeline, desk.layout.flow)]
     committed = [row for row in mine if row.origin == "gate" and (row.generation, row.batch) in begun]
     desk.batches += committed

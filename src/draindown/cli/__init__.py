@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 
 from draindown import __version__
-from draindown.cli import authoring, drilling, looking, recovery, running
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
+from draindown.cli import authoring, drilling, inspect, recovery, running
+from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
+from draindown.cli.output import Output
 from draindown.cli.quarantine import quarantine
-from draindown.cli.setting import Setting, nearest_root
-from draindown.errors import DraindownError
-from draindown.exits import Exit, exit_for
-from draindown.output import Output
 
 _EPILOG = """
 Examples:
@@ -34,7 +34,6 @@ PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
 
 Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
 """
-
 app = typer.Typer(
     name="draindown",
     help="Incremental ETL for Airflow and Spark: drain a backlog into Delta tables, prove it, keep it fast.",
@@ -69,7 +68,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(looking.plan, running.run, looking.report, looking.audit, looking.lag, running.compact),
+    *(inspect.plan, running.run, inspect.report, inspect.audit, inspect.lag, running.compact),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, drilling.drill),
 )
 for command in _COMMANDS:

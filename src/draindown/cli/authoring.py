@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draindown.cli.setting import Json, setting
-from draindown.exits import Exit
-from draindown.output import Output
+from draindown.base.exits import Exit
+from draindown.cli.context import Json, setting
+from draindown.cli.output import Output
 
 if TYPE_CHECKING:
-    from draindown.errors import TerminalError
-    from draindown.spec import PipelineSpec
+    from draindown.base.errors import TerminalError
+    from draindown.spec.models import PipelineSpec
 
 
 def init(
@@ -24,7 +24,7 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a small pipeline that runs, with a suite and sample data. Overwrites nothing."""
-    from draindown import scaffold
+    from draindown.spec import scaffold
 
     home = directory or setting(ctx).root
     written = scaffold.init(home, name)
@@ -61,14 +61,14 @@ def validate(
 
 def schema() -> None:
     """Print the JSON Schema of pipeline files, for editors."""
-    from draindown.schema import schema_text
+    from draindown.spec.json_schema import schema_text
 
     typer.echo(schema_text(), nl=False)
 
 
 def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalError | None]]:
-    from draindown.errors import TerminalError
-    from draindown.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.base.errors import TerminalError
+    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
 
     here = setting(ctx)
     found: list[tuple[str, TerminalError | None]] = []
@@ -89,8 +89,8 @@ def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalEr
 
 
 def _bad_suite(root: Path, spec: PipelineSpec) -> TerminalError | None:
-    from draindown.errors import TerminalError
-    from draindown.project import suite
+    from draindown.base.errors import TerminalError
+    from draindown.spec.project import suite
 
     try:
         for flow in spec.flows.values():

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draindown.cli.setting import Flow, Json, flows, setting
-from draindown.exits import Exit
-from draindown.output import Output, table
+from draindown.base.exits import Exit
+from draindown.cli.context import Flow, Json, flows, setting
+from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.drill.order import Order
+    from draindown.drill.campaign import Order
     from draindown.drill.result import Drill
 
 
@@ -45,7 +45,7 @@ def drill(
     as_json: Json = False,
 ) -> None:
     """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
-    from draindown.drill.order import Order
+    from draindown.drill.campaign import Order
 
     out = Output(as_json)
     if listed or fault is None:
@@ -62,7 +62,7 @@ def drill(
 
 
 def _play(order: Order, out: Output) -> Drill:
-    from draindown.drill.order import play
+    from draindown.drill.campaign import play
 
     # else a driver that a drill froze would stay frozen for good
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
@@ -90,7 +90,7 @@ def _done(result: Drill, where: Path, keep: bool, out: Output) -> None:
 
 
 def _bytes(text: str) -> int:
-    from draindown.units import parse_size
+    from draindown.spec.units import parse_size
 
     try:
         return parse_size(int(text) if text.isdigit() else text)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.setting import Flow, Json, PipelineName, Setting, Yes, flows, one_flow, person, setting
-from draindown.output import Output
+from draindown.cli.context import Flow, Json, PipelineName, Setting, Yes, flows, one_flow, person, setting
+from draindown.cli.output import Output
 
 if TYPE_CHECKING:
-    from draindown.gate import Waiver
-    from draindown.spec import PipelineSpec
+    from draindown.gate.waivers import Waiver
+    from draindown.spec.models import PipelineSpec
+
 
 gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way.")
-
 Expectation = Annotated[str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")]
 
 
@@ -41,12 +41,12 @@ def waive(
     as_json: Json = False,
 ) -> None:
     """Let the gate pass although an expectation fails. The next run checks again and publishes."""
-    from draindown import gate as gates
+    from draindown.gate import waivers
 
     here = setting(ctx)
     spec = here.spec(pipeline)
     name = _flow_with(here, spec, flow, expectation)
-    waiver = gates.waive(
+    waiver = waivers.waive(
         spec.layout(name),
         expectation,
         by=person(),
@@ -64,13 +64,13 @@ def unwaive(
     ctx: typer.Context, pipeline: PipelineName, expectation: Expectation, flow: Flow = None, as_json: Json = False
 ) -> None:
     """Take a waiver back."""
-    from draindown import gate as gates
+    from draindown.gate import waivers
 
     here = setting(ctx)
     spec = here.spec(pipeline)
-    waived = [name for name in flows(spec, flow) if expectation in gates.waivers(spec.layout(name))]
+    waived = [name for name in flows(spec, flow) if expectation in waivers.waivers(spec.layout(name))]
     name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
-    removed = gates.unwaive(spec.layout(name), expectation)
+    removed = waivers.unwaive(spec.layout(name), expectation)
     Output(as_json).result({"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}")
 
 
@@ -92,26 +92,27 @@ def quarantine_(
 
 
 def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
-    from draindown import gate as gates
-    from draindown import report as reports
+    from draindown.gate import published as gates
+    from draindown.gate import waivers
+    from draindown.runs import store
 
     layout = spec.layout(flow)
-    checks = (reports.read(layout, run, "check") for run in reports.runs(layout, reports.KEPT_RUNS))
+    checks = (store.read(layout, run, "check") for run in store.runs(layout, store.KEPT_RUNS))
     last = next((step for step in checks if step), None)
     pointer = gates.published(layout)
     return {
         "published": pointer.model_dump(mode="json") if pointer else None,
         "last": last.model_dump(mode="json") if last else None,
         "expectations": _names(here, spec, flow),
-        "waivers": {name: w.model_dump(mode="json") for name, w in gates.waivers(layout).items()},
+        "waivers": {name: w.model_dump(mode="json") for name, w in waivers.waivers(layout).items()},
     }
 
 
 def _text(where: str, state: dict[str, Any]) -> str:
-    from draindown.card import card
-    from draindown.gate import Waiver
-    from draindown.report import StepReport
-    from draindown.wording import count, printable
+    from draindown.base.formatting import count, printable
+    from draindown.gate.waivers import Waiver
+    from draindown.runs.card import card
+    from draindown.runs.report import StepReport
 
     pointer = state["published"]
     lines = [where, "  published  none"]
@@ -126,7 +127,7 @@ def _text(where: str, state: dict[str, Any]) -> str:
 
 
 def _waiver_text(waiver: Waiver) -> str:
-    from draindown.wording import printable
+    from draindown.base.formatting import printable
 
     ends = [f"until version {waiver.until_version}"] if waiver.until_version is not None else []
     ends += [f"until {waiver.until:%Y-%m-%d %H:%M}"] if waiver.until else []
@@ -135,11 +136,11 @@ def _waiver_text(waiver: Waiver) -> str:
 
 
 def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
-    from draindown import gate as gates
-    from draindown.project import suite
+    from draindown.gate import suite as gate_suite
+    from draindown.spec.project import suite
 
     wanted = spec.flow(flow).expectations
-    return gates.names(suite(here.root, wanted)) if wanted else []
+    return gate_suite.names(suite(here.root, wanted)) if wanted else []
 
 
 def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:
@@ -148,8 +149,8 @@ def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation:
 
 
 def _until(duration: str | None) -> datetime | None:
-    from draindown.report import now
-    from draindown.units import parse_duration
+    from draindown.base.clock import now
+    from draindown.spec.units import parse_duration
 
     try:
         return None if duration is None else now() + timedelta(seconds=parse_duration(duration))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from draindown.cli.setting import (
+from draindown.cli.context import (
     Flow,
     Json,
     Note,
@@ -21,13 +21,14 @@ from draindown.cli.setting import (
     refuse_without,
     setting,
 )
-from draindown.files import absolute
-from draindown.output import Output, as_csv, table
+from draindown.cli.output import Output, as_csv, table
+from draindown.lake.documents import absolute
 
 if TYPE_CHECKING:
-    from draindown.layout import FlowLayout
-    from draindown.quarantine import Counts, Filter
-    from draindown.spec import PipelineSpec
+    from draindown.flow.quarantine import Counts, Filter
+    from draindown.lake.layout import FlowLayout
+    from draindown.spec.models import PipelineSpec
+
 
 quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
 
@@ -85,7 +86,7 @@ def list_(
     if files:
         _list_files(spec, flows(spec, flow), Output(as_json))
         return
-    from draindown import quarantine as rows_of
+    from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
     # one more than asked for tells whether there are more
@@ -113,9 +114,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one refused row: raw text with control characters encoded, why it was refused, where it came from."""
-    from draindown import quarantine as rows_of
-    from draindown.errors import TerminalError
-    from draindown.wording import printable
+    from draindown.base.errors import TerminalError
+    from draindown.base.formatting import printable
+    from draindown.flow import quarantine as rows_of
 
     spec = setting(ctx).spec(pipeline)
     which = rows_of.Filter(ids=(identity,), state=None)
@@ -180,17 +181,17 @@ def discard(
     if files:
         _close_files(spec, layout, paths, note, yes, out, "discard")
         return
-    from draindown import quarantine as rows_of
-    from draindown import rebuilds
-    from draindown.lease import Lease
-    from draindown.replays import settle
+    from draindown.flow import quarantine as rows_of
+    from draindown.lease.lease import Lease
+    from draindown.recovery import swap
+    from draindown.recovery.replay import settle
 
     done = 0
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
         with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
-            rebuilds.finish(layout, by=person(), reached=lease.guard())
+            swap.finish(layout, by=person(), reached=lease.guard())
             # what a replay that died has applied is not for anyone to give up
             settle(layout, by=person(), reached=lease.guard())
             lease.check()
@@ -217,7 +218,7 @@ def _chosen(
     layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
 ) -> list[str]:
     """Ids of the rows that are meant, after saying on stderr which these are."""
-    from draindown import quarantine as rows_of
+    from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run)
     chosen = rows_of.identified(layout, which)
@@ -234,7 +235,7 @@ def _meant(which: Filter) -> str:
 
 
 def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], more: bool) -> str:
-    from draindown.wording import count, printable
+    from draindown.base.formatting import count, printable
 
     by_reason = ", ".join(f"{printable(reason, 80)} {count(number)}" for reason, number in sums.by_reason.items())
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
@@ -249,7 +250,7 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
 
 
 def _row(row: dict[str, Any]) -> list[str]:
-    from draindown.wording import printable
+    from draindown.base.formatting import printable
 
     file = str(row["file"]).rsplit("/", 1)[-1]
     cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", file, str(row["position"]), row["raw"] or "")
@@ -259,8 +260,8 @@ def _row(row: dict[str, Any]) -> list[str]:
 def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
     from dataclasses import asdict
 
-    from draindown import parked
-    from draindown.wording import printable, size
+    from draindown.base.formatting import printable, size
+    from draindown.sources.files import parked
 
     rows, data = [], []
     for name in names:
@@ -274,10 +275,12 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
 def _close_files(
     spec: PipelineSpec, layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str
 ) -> None:
-    from draindown import generations, parked, rebuilds
-    from draindown.lease import Lease
-    from draindown.report import now
-    from draindown.wording import printable
+    from draindown.base.clock import now
+    from draindown.base.formatting import printable
+    from draindown.flow import discards
+    from draindown.lease.lease import Lease
+    from draindown.recovery import swap
+    from draindown.sources.files import parked
 
     wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
     out.note(f"{verb} {len(wanted)} files of {layout.pipeline}/{layout.flow}")
@@ -286,11 +289,11 @@ def _close_files(
     if wanted:
         refuse_without(yes)
         with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
-            rebuilds.finish(layout, by=person(), reached=lease.guard())
+            swap.finish(layout, by=person(), reached=lease.guard())
             lease.check()
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
-                generations.discard_files(layout, wanted, by=person(), note=note, at=now())
+                discards.discard_files(layout, wanted, by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{len(wanted)} files {done}")

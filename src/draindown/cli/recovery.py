@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.setting import (
+from draindown.cli.context import (
     Flow,
     Json,
     OneFlow,
@@ -19,16 +19,17 @@ from draindown.cli.setting import (
     refuse_without,
     setting,
 )
-from draindown.files import absolute
-from draindown.output import Output
+from draindown.cli.output import Output
+from draindown.lake.documents import absolute
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from draindown.rebuilds import RebuildPlan
-    from draindown.replays import Replay
-    from draindown.request import Request
-    from draindown.resets import ResetPlan
+    from draindown.recovery.rebuild import RebuildPlan
+    from draindown.recovery.replay import Replay
+    from draindown.recovery.reset import ResetPlan
+    from draindown.runs.request import Request
+
 
 _AcceptMissing = Annotated[
     bool, typer.Option("--accept-missing", help="Begin although some input is gone or changed; it is left out.")
@@ -42,7 +43,7 @@ _Files = Annotated[list[str] | None, typer.Option("--file", help="This file. Rep
 
 def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
     """Say whether all that a flow keeps agrees; name what doesn't, and its command. Changes nothing, starts no JVM."""
-    from draindown.doctor import examine, examine_setup
+    from draindown.doctor.examination import examine, examine_setup
 
     spec = setting(ctx).spec(pipeline)
     found = [*(examine(spec.layout(name)) for name in flows(spec, flow)), examine_setup()]
@@ -67,8 +68,9 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
-    from draindown import rebuilds, resets
-    from draindown.lease import Lease
+    from draindown.lease.lease import Lease
+    from draindown.recovery import reset as reset_plan
+    from draindown.recovery import swap
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
@@ -78,37 +80,39 @@ def reset(
             raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
         _undo(request, yes, out)
         return
-    plan = resets.plan(request, table_aside=table_aside)
+    plan = reset_plan.plan(request, table_aside=table_aside)
     out.note(_plan_text(plan))
     if (plan.missing or plan.forgotten) and not accept_missing:
-        raise resets.input_gone(plan)
+        raise reset_plan.input_gone(plan)
     refuse_without(yes)
     with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
-        rebuilds.finish(request.layout, by=person(), reached=lease.guard())
-        plan = resets.plan(request, table_aside=table_aside)
+        swap.finish(request.layout, by=person(), reached=lease.guard())
+        plan = reset_plan.plan(request, table_aside=table_aside)
         lease.check()
-        resets.begin(request, plan, by=person(), accept_missing=accept_missing)
+        reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
 
 
 def _undo(request: Request, yes: bool, out: Output) -> None:
-    from draindown import checkpoint, rebuilds, resets
-    from draindown.lease import Lease
+    from draindown.flow import generations
+    from draindown.lease.lease import Lease
+    from draindown.recovery import reset as reset_plan
+    from draindown.recovery import swap
 
-    live, previous = checkpoint.generation(request.layout), resets.undoable(request.layout)
+    live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
     with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
-        rebuilds.finish(request.layout, by=person(), reached=lease.guard())
+        swap.finish(request.layout, by=person(), reached=lease.guard())
         lease.check()
-        previous = resets.undo(request.layout, by=person())
+        previous = reset_plan.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
 
 
 def _plan_text(plan: ResetPlan) -> str:
-    from draindown.generations import gone
-    from draindown.wording import count, size
+    from draindown.base.formatting import count, size
+    from draindown.flow.generations import gone
 
     before = "can't be told" if plan.previous is None else plan.previous
     what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
@@ -152,8 +156,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Read input again that was drained before: what was first seen in a range of time, or named files."""
-    from draindown import replays
-    from draindown.request import Again
+    from draindown.recovery import replay as replay_plan
+    from draindown.runs.request import Again
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
@@ -161,12 +165,12 @@ def replay(
     # names are found from where they are typed, not from the project's root
     asked = asked.model_copy(update={"files": tuple(absolute(name) for name in asked.files)})
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
-    found = replays.find(request)
+    found = replay_plan.find(request)
     out.note(_replay_text(found))
     if not found.left:
         out.result({"replay": found.as_dict(), "batches": 0}, _nothing_left(found))
         return
-    replays.refuse_gone(request.layout, found.left)
+    replay_plan.refuse_gone(request.layout, found.left)
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
@@ -183,7 +187,7 @@ def rebuild(
     as_json: Json = False,
 ) -> None:
     """Read all input again into a fresh table and swap it in: after a change of transform, rules, types or keys."""
-    from draindown import rebuilds
+    from draindown.recovery import rebuild as rebuild_plan
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
@@ -191,10 +195,10 @@ def rebuild(
     if abort:
         _abort(request, yes, out)
         return
-    plan = rebuilds.plan(request)
+    plan = rebuild_plan.plan(request)
     out.note(_rebuild_text(plan, request))
     if (plan.missing or plan.forgotten) and not accept_missing:
-        raise rebuilds.input_gone(plan)
+        raise rebuild_plan.input_gone(plan)
     refuse_without(yes)
     from draindown.cli.running import rebuild_table
 
@@ -202,21 +206,21 @@ def rebuild(
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
-    from draindown import rebuilds
-    from draindown.lease import Lease
+    from draindown.lease.lease import Lease
+    from draindown.recovery import rebuild as rebuild_plan
 
-    begun = rebuilds.abortable(request.layout)
+    begun = rebuild_plan.abortable(request.layout)
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
     with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
-        generation = rebuilds.abort(request.layout)
+        generation = rebuild_plan.abort(request.layout)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 
 
 def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
-    from draindown.generations import gone
-    from draindown.wording import count, size
+    from draindown.base.formatting import count, size
+    from draindown.flow.generations import gone
 
     head = f"rebuild {plan.pipeline}/{plan.flow}: generation {plan.previous} -> {plan.generation}"
     if plan.state == "swapped":
@@ -237,7 +241,7 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
 
 
 def _replay_text(found: Replay) -> str:
-    from draindown.wording import count, size
+    from draindown.base.formatting import count, size
 
     data: dict[str, Any] = found.as_dict()
     batches = count(len(found.parts), "batch", "batches")
@@ -261,7 +265,7 @@ def _nothing_left(found: Replay) -> str:
 
 def _time(text: str | None, option: str) -> datetime | None:
     """A time as ISO 8601; UTC where it names no zone."""
-    from draindown.units import parse_time
+    from draindown.spec.units import parse_time
 
     try:
         return None if text is None else parse_time(text)

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.setting import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
-from draindown.errors import DraindownError
-from draindown.exits import Exit, exit_for
-from draindown.output import Output, table
-from draindown.report import now, of
-from draindown.wording import count, printable
+from draindown.base.clock import now
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
+from draindown.base.formatting import count, printable
+from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
+from draindown.cli.output import Output, table
+from draindown.runs.report import of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from draindown.report import PlanPart, StepReport
-    from draindown.request import Request, Step
-    from draindown.spark.bounds import Stop
-    from draindown.spark.withdrawal import Plan
-    from draindown.spec import PipelineSpec
+    from draindown.runs.report import PlanPart, StepReport
+    from draindown.runs.request import Request, Step
+    from draindown.spark.limits import Stop
+    from draindown.spark.runs.withdrawal import Plan
+    from draindown.spec.models import PipelineSpec
 
 
 @dataclass
@@ -45,7 +46,7 @@ class _Run:
 
     def finish(self) -> None:
         """Print the run card and end with the worst step's exit code."""
-        from draindown.card import card
+        from draindown.runs.card import card
 
         data = {"run_id": self.run_id, "exit": int(self.exit)}
         self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, card(self.reports))
@@ -96,7 +97,7 @@ def compact(
 
 
 def _seconds(deadline: str | None) -> float | None:
-    from draindown.units import parse_duration
+    from draindown.spec.units import parse_duration
 
     try:
         return None if deadline is None else parse_duration(int(deadline) if deadline.isdigit() else deadline)
@@ -106,7 +107,7 @@ def _seconds(deadline: str | None) -> float | None:
 
 def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
     """The flows that come before one that can't be planned, each with its plan. Raises what the first one's raises."""
-    from draindown.backlog import planned
+    from draindown.planning.plan import planned
 
     found: list[tuple[str, PlanPart]] = []
     for name in names:
@@ -152,7 +153,7 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
 
 def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
     """Run one step as its job would; whether the next one may start."""
-    from draindown.spark.runner import attempt
+    from draindown.spark.job.main import attempt
 
     request = this.request(flow, step)
     this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
@@ -165,20 +166,20 @@ def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
 
 def _work(request: Request, spark: _Spark, stop: Stop, out: Output) -> StepReport:
     if request.step == "drain":
-        from draindown.spark.modes import run_drain
+        from draindown.spark.runs.dispatch import run_drain
 
         return run_drain(request, spark(), progress=out.progress, stop=stop)
     if request.step == "check":
-        from draindown.spark.check import check as judge
+        from draindown.spark.checks.check import check as judge
 
         return judge(request, spark())
-    from draindown import evidence
+    from draindown.planning import compaction
 
-    return evidence.idle(request) or _compacted(request, spark())
+    return compaction.idle(request) or _compacted(request, spark())
 
 
 def _compacted(request: Request, spark: SparkSession) -> StepReport:
-    from draindown.spark.maintenance import compact as compact_tables  # importing Delta is for those who have work
+    from draindown.spark.runs.compaction import compact as compact_tables  # importing Delta is for those who have work
 
     return compact_tables(request, spark)
 
@@ -193,8 +194,8 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
 
 def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output) -> None:
     """Withdraw unpublished rows that fail, after saying which; prints the card and ends with its exit code."""
-    from draindown.spark.runner import attempt
-    from draindown.spark.withdrawal import Plan, refuse_impossible, withdraw
+    from draindown.spark.job.main import attempt
+    from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
     this = _Run(here, spec, out)
     request, plans = this.request(flow, "drain"), list[Plan]()
@@ -223,11 +224,11 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 
 
 def _withdrawal_text(plan: Plan) -> str:
-    from draindown import withdrawn
+    from draindown.flow import withdrawals
 
     rows = [[printable("NULL" if value is None else value, 40) for value in row.values()] for row in plan.sample]
     back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
-    reason = shlex.quote(f"{withdrawn.REASON}{plan.expectation}")
+    reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
         [
             f"gate quarantine {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
@@ -243,8 +244,8 @@ def _withdrawal_text(plan: Plan) -> str:
 
 def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: bool, out: Output) -> None:
     """Read all input into a fresh table and swap it in; prints the card and ends with its exit code."""
-    from draindown.spark.rebuild import rebuild
-    from draindown.spark.runner import attempt
+    from draindown.spark.job.main import attempt
+    from draindown.spark.runs.rebuild import rebuild
 
     this = _Run(here, spec, out)
     request = this.request(flow, "drain")

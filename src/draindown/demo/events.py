@@ -20,13 +20,12 @@ from pathlib import Path
 
 import duckdb
 
+from draindown.base.errors import TerminalError
 from draindown.demo import life
 from draindown.demo.oracle import fingerprint
-from draindown.errors import TerminalError
 
 Progress = Callable[[int, int], None]
 """Called with files done and files in all."""
-
 _FORMAT = 1  # of the data: another number means other bytes for the same fraction and seed
 _FILES = 100  # for all flights, before the files that come twice
 _FILES_AGAIN = 4
@@ -197,7 +196,6 @@ create table told as select *, text_of(event) as text,
        case when delivered < $first then 0 else 1 + (delivered - $first) // 86400 end as day
 from event
 """
-
 _DEALT = """
 create table dealt as
 select *, place - min(place) over (partition by part) + 1 as position

@@ -15,16 +15,15 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from draindown import tables
-from draindown.layout import FlowLayout
-from draindown.spec import FlowSpec
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.spec.models import FlowSpec
 
 _STAMP = "_changed_at"
 _REFUSED = ("quarantine_id", "file", "position", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
 _INPUT = ("batch", "cut", "files", "bytes", "lines", "blank", "records")
 _FATES = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # how the transaction ids of the target's batches end
-
 Commit = tuple[str, int]
 """A Delta transaction: its application's id and its number there."""
 
@@ -69,7 +68,7 @@ class Control:
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
         names = _INPUT if reset else ("generation", "origin", *_INPUT, *_FATES, "reasons")
         newest = "select * from t where generation = (select max(generation) from t)"
-        theirs = tables.query(other.ledger, newest) if reset and tables.exists(other.ledger) else _all(other.ledger)
+        theirs = delta.query(other.ledger, newest) if reset and delta.exists(other.ledger) else _all(other.ledger)
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
 
 
@@ -85,7 +84,7 @@ def commits(path: str) -> Counter[Commit]:
 
 
 def _all(path: str) -> pa.Table | None:
-    return tables.query(path, "select * from t") if tables.exists(path) else None
+    return delta.query(path, "select * from t") if delta.exists(path) else None
 
 
 def _differing(
@@ -106,7 +105,7 @@ def _differing(
 
 
 def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
-    columns = ", ".join(f"{tables.identifier(name)}::varchar" for name in names)
+    columns = ", ".join(f"{delta.identifier(name)}::varchar" for name in names)
     with duckdb.connect() as db:
         db.register("a", left)
         db.register("b", right)
@@ -116,13 +115,13 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
 
 def _states(path: str) -> Iterator[str]:
     """A fingerprint of the rows of each version, in whatever order they stand."""
-    for version in range(tables.version(path) + 1) if tables.exists(path) else ():
-        rows = tables.query(path, "select * from t", version=version)
+    for version in range(delta.version(path) + 1) if delta.exists(path) else ():
+        rows = delta.query(path, "select * from t", version=version)
         yield _fingerprint(rows)
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    columns = ", ".join(f"{tables.identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
+    columns = ", ".join(f"{delta.identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
     with duckdb.connect() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"

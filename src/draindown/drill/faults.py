@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draindown.errors import TerminalError
-from draindown.names import near
+from draindown.base.errors import TerminalError
+from draindown.spec.names import near
 
 ALL = "all"
 """In place of a fault: every one that the flow can suffer."""
@@ -50,7 +50,6 @@ class Fault:
 
 _DIED = "the driver left a mark there and ended by signal 9, and so did its JVM"
 _SAME = "after a plain run everything equals the control"
-
 FAULTS = (
     Fault("kill-after-intake", "Kill the driver when files are taken in and none is read.", _DIED, _SAME, "intake"),
     Fault("kill-before-read", "Kill it when a batch is planned and nothing of it is read.", _DIED, _SAME, "begun"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from draindown.wording import age, columns, printable
+from draindown.base.formatting import age, columns, printable
 
 
 @dataclass(frozen=True)

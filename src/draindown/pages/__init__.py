@@ -11,14 +11,15 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from draindown import quarantine, report
-from draindown.card import backlog_words, card, verdict
-from draindown.gate import published
-from draindown.layout import FlowLayout
-from draindown.loader import BrokenPipeline, load_all
-from draindown.project import rooted
-from draindown.request import STEPS
-from draindown.spec import PipelineSpec
+from draindown.flow import quarantine
+from draindown.gate.published import published
+from draindown.lake.layout import FlowLayout
+from draindown.runs import report, store
+from draindown.runs.card import backlog_words, card, verdict
+from draindown.runs.request import STEPS
+from draindown.spec.loader import BrokenPipeline, load_all
+from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
 
 _TEMPLATES = Environment(
     loader=PackageLoader("draindown.pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -90,15 +91,15 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             waiting=_waiting(layout),
             published="nothing yet" if pointer is None else str(pointer.version),
             open_rows=quarantine.counts(layout).by_reason or {},
-            runs=[_run(layout, run_id) for run_id in report.runs(layout, _RUNS)],
+            runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
         )
     except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others
         return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")
 
 
 def _waiting(layout: FlowLayout) -> str:
-    for run_id in report.runs(layout, _RUNS):  # a replay doesn't say what waits
-        drained, planned = report.read(layout, run_id, "drain"), report.read(layout, run_id, "plan")
+    for run_id in store.runs(layout, _RUNS):  # a replay doesn't say what waits
+        drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
         if drained and drained.drain and not drained.drain.replay:
             return backlog_words(drained.drain.after)
         if planned and planned.plan and not planned.plan.replay:
@@ -107,7 +108,7 @@ def _waiting(layout: FlowLayout) -> str:
 
 
 def _run(layout: FlowLayout, run_id: str) -> RunView:
-    steps = [found for step in STEPS if (found := report.read(layout, run_id, step))]
+    steps = [found for step in STEPS if (found := store.read(layout, run_id, step))]
     batches = [row for step in steps if step.drain for row in step.drain.batches]
     own_id = steps[0].run_id if steps else run_id
     return RunView(own_id, verdict(steps) if steps else "no reports", card(steps), batches)

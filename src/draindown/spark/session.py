@@ -9,14 +9,12 @@ from contextlib import contextmanager, suppress
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from draindown import sparkconf
-from draindown.errors import TerminalError
+from draindown.base.errors import TerminalError
+from draindown.launch import settings as spark_settings
 
 DEFAULT_MASTER = "local[*]"
-
 _NO_SUBJECT = "getSubject is not supported"
 """How every Java after 22 answers the Hadoop that Spark 4.1 brings."""
-
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -31,13 +29,13 @@ def session(app: str, *, master: str | None = None, short: bool = False) -> Spar
     Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
     draindown's. Raises TerminalError `jars-missing` where set-up is incomplete, `java-too-new` where Spark can't start.
     """
-    for name, value in sparkconf.spark_python().items():
+    for name, value in spark_settings.spark_python().items():
         os.environ.setdefault(name, value)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         chosen = master or os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
         builder = builder.master(chosen)
-        for name, value in sparkconf.settings(chosen, short=short).items():
+        for name, value in spark_settings.settings(chosen, short=short).items():
             builder = builder.config(name, value)
     try:
         return builder.getOrCreate()

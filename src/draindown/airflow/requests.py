@@ -1,0 +1,107 @@
+"""From a task that runs to the request its job gets: project root, suite, run identity, typed params."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.runs.request import Again, Request, Step
+from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted, suite
+from draindown.spec.units import parse_time
+
+ROOT_VARIABLE = "DRAINDOWN_ROOT"
+
+
+def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The directory that holds `jobs/` as this worker sees it: DRAINDOWN_ROOT, or the nearest above the DAG file.
+
+    Raises TerminalError `no-project-root`: a path that another machine saw is never used.
+    """
+    given = environ.get(ROOT_VARIABLE)
+    tried = [Path(given)] if given else list(Path(dag_file).resolve().parents)
+    for place in tried:
+        if (place / "jobs" / "drain.py").is_file():
+            return place.resolve()
+    raise TerminalError(
+        "no-project-root",
+        tried=f"find jobs/drain.py {'in ' + given if given else 'above ' + dag_file}",
+        found="there is none on this worker",
+        next=f"set {ROOT_VARIABLE} to the directory that holds dags/ and jobs/",
+    )
+
+
+def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that a person may set when starting a run; absent ones are left out."""
+    chosen: dict[str, Any] = {"force": bool(params.get("force_compact"))}
+    if params.get("max_batches") is not None:
+        chosen["max_batches"] = int(params["max_batches"])
+    if params.get("deadline_minutes") is not None:
+        chosen["deadline"] = float(params["deadline_minutes"]) * 60
+    return chosen
+
+
+def left_out(params: Mapping[str, Any], flow: str) -> str:
+    """Why the run has nothing to do with this flow; empty where it has."""
+    only = params.get("flow")
+    return f"the run is for flow {only} only" if only not in (None, flow) else ""
+
+
+def replay(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
+    """What the run reads again: a backfill its interval, a run in mode replay its range, any other nothing.
+
+    Raises TerminalError `bad-params` where the params contradict each other or the run.
+    """
+    run, params = context["dag_run"], context["params"]
+    try:
+        since, until = (None if params.get(name) is None else parse_time(params[name]) for name in ("from", "to"))
+    except ValueError as error:
+        raise _bad(spec, run.run_id, str(error)) from None
+    again = bool(params.get("again"))
+    if run.run_type == "backfill":
+        if since or until:
+            raise _bad(spec, run.run_id, "from or to is given, but a run of a backfill replays its own interval")
+        if run.data_interval_start is None:
+            raise _bad(spec, run.run_id, "a run of a backfill that has no interval")
+        return Again(since=run.data_interval_start, until=run.data_interval_end, again=again)
+    if params.get("mode") != "replay":
+        if since or until or again:
+            raise _bad(spec, run.run_id, "from, to and again are for mode replay; the mode is drain")
+        return None
+    if since is None or until is None or since >= until:
+        raise _bad(spec, run.run_id, "mode replay needs a time in from and a later one in to")
+    return Again(since=since, until=until, again=again)
+
+
+def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
+    conf = '{"mode": "replay", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}'
+    return TerminalError(
+        "bad-params",
+        tried=f"read the params of run {run_id}",
+        found=found,
+        next=[
+            "start a new run; a retry reads the same params",
+            f"airflow dags trigger {spec.pipeline} --conf '{conf}'",
+        ],
+    )
+
+
+def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
+    """The request of one step, with the identity of the running task and the params of its DAG run."""
+    flow_spec = spec.flow(flow)
+    task = context["ti"]
+    return Request(
+        spec=rooted(spec, root),
+        flow=flow,
+        step=step,
+        run_id=context["run_id"],
+        try_number=task.try_number,
+        owner=f"{task.dag_id} {context['run_id']} {task.task_id} try {task.try_number}",
+        root=str(root),
+        suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
+        replay=replay(spec, context),
+        **bounds(context["params"]),
+    )

@@ -1,0 +1,76 @@
+"""What one audit works on: the tables as they are, and what was found in them so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from draindown.audit.model import Residue
+from draindown.lake.layout import FlowLayout
+from draindown.ledger.rows import BatchRow, from_commit
+from draindown.spec.models import FlowSpec
+
+Progress = Callable[[int, int, str], None]
+"""Told how many raw files are read, of how many, and the name of the next."""
+
+
+@dataclass
+class Desk:
+    """What one audit works on, and what it has found so far."""
+
+    flow: FlowSpec
+    layout: FlowLayout
+    root: Path
+    progress: Progress
+    batches: list[BatchRow] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    withdrawn: list[dict[str, Any]] = field(default_factory=list)
+    released: dict[str, str] = field(default_factory=dict)
+    residues: list[Residue] = field(default_factory=list)
+    unlooked: list[str] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    unfinished: tuple[int, int] | None = None
+    lost: list[BatchRow] = field(default_factory=list)
+    accepted_before: set[str] = field(default_factory=set)
+    refused_since: int = 0
+    without: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
+        """Note a residue unless both are equal."""
+        if expected != found:
+            self.residues.append(Residue(kind, where, str(expected), str(found), detail))
+
+
+def of_source(desk: Desk) -> list[BatchRow]:
+    """Batches that read the source through a checkpoint: no replays."""
+    return [batch for batch in desk.batches if batch.origin == "source"]
+
+
+def where_of(batch: BatchRow) -> str:
+    """A batch in words, for `Residue.where`."""
+    return f"generation {batch.generation}, {batch.origin} batch {batch.batch}"
+
+
+def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
+    """By name, what a row of the ledger says otherwise than the commit that it projects."""
+    # times differ by how a table keeps them; every count must be the same
+    skipped = {"started_at", "finished_at", "seconds", "reasons"}
+    pairs = {f.name: (getattr(true, f.name), getattr(said, f.name)) for f in fields(BatchRow) if f.name not in skipped}
+    pairs["reasons"] = (json.dumps(dict(sorted(true.reasons.items()))), json.dumps(dict(sorted(said.reasons.items()))))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def origin_of(row: Mapping[str, Any]) -> str:
+    """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or the `gate`."""
+    kind = (row.get("origin") or "source").partition(":")[0]
+    return kind if kind in ("source", "replay", "gate") else "quarantine"
+
+
+def is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
+    """Whether an entry of the target's history is the commit of that batch."""
+    written = from_commit(commit) if commit else None
+    return written is not None and written.place == batch.place

@@ -1,0 +1,19 @@
+"""A finding: something a person should know that does not stop the run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from draindown.base.models import Frozen
+
+
+class Finding(Frozen):
+    """Something a person should know that did not stop the run: about a file, a field, a column, or the table."""
+
+    kind: (
+        Literal["parked", "changed", "vanished", "ignored", "unsettled"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost"]
+    )
+    subject: str
+    detail: str
+    next: str = ""

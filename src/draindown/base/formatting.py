@@ -1,0 +1,68 @@
+"""How numbers, sizes, ages and foreign text are spelled for people: on terminals, in task logs, in files."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+# written as \xNN, \uNNNN: control, format (bidirectional marks hide text), surrogates, private use, line separators
+_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+def count(number: int, noun: str = "", plural: str = "") -> str:
+    """`1,003,210`, or with a noun `1 file`, `2 files`."""
+    text = f"{number:,}"
+    return f"{text} {noun if number == 1 else plural or noun + 's'}" if noun else text
+
+
+def size(number: float) -> str:
+    """Bytes, rounded: `0 B`, `31.2 MB`; powers of 1024."""
+    unit = 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.0f} {_UNITS[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_UNITS[unit]}"
+
+
+def age(seconds: float) -> str:
+    """Seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    for width, name, below, below_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= width:
+            rest = whole % width // below
+            return f"{whole // width} {name}" + (f" {rest} {below_name}" if rest else "")
+    return f"{whole} s"
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """`text` on one line that no terminal obeys: control characters and escapes encoded, cut at `limit` characters."""
+    shown = "".join(_encoded(c) if unicodedata.category(c) in _HIDDEN else c for c in text[: (limit or len(text)) + 1])
+    if limit is not None and (len(shown) > limit or len(text) > limit):
+        return shown[: max(limit - 3, 0)] + "..."
+    return shown
+
+
+def printable_lines(text: str) -> str:
+    """`text` as `printable` shows it, its line ends kept: for messages of several lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Lines of aligned cells, two spaces apart; cells of the columns in `right` are flushed right."""
+    if not rows:
+        return []
+    flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    cells = ([c.rjust(width[i]) if i in flush else c.ljust(width[i]) for i, c in enumerate(row)] for row in rows)
+    return ["  ".join(line).rstrip() for line in cells]
+
+
+def _encoded(character: str) -> str:
+    simple = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    if character in simple:
+        return simple[character]
+    point = ord(character)
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

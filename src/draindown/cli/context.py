@@ -1,0 +1,107 @@
+"""What commands share: the project root, pipelines by name, flows, requests, and options spelled once."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.base.clock import now
+from draindown.base.exits import Exit
+
+if TYPE_CHECKING:
+    from draindown.runs.request import Request, Step
+    from draindown.spec.models import PipelineSpec
+
+
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")]
+Flow = Annotated[str | None, typer.Option(help="Only this flow. Default: all.")]
+OneFlow = Annotated[str | None, typer.Option(help="The flow; may be left out where the pipeline has one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only the plan is printed.")]
+Note = Annotated[str, typer.Option(help="Why, for those who read it later.")]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a command runs."""
+
+    root: Path
+    environ: Mapping[str, str]
+
+    def spec(self, pipeline: str) -> PipelineSpec:
+        """The pipeline an argument means, its lake found from the project root. Raises like `loader.load_alone`."""
+        from draindown.spec.loader import find, load_alone
+        from draindown.spec.project import rooted
+
+        return rooted(load_alone(find(pipeline, self.root), self.root, self.environ), self.root)
+
+    def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
+        """The request of one step, as the DAG would make it."""
+        from draindown.runs.request import Request
+        from draindown.spec.project import suite
+
+        flow_spec = spec.flow(flow)
+        return Request(
+            spec=spec,
+            flow=flow,
+            step=step,
+            run_id=run_id,
+            owner=person(),
+            root=str(self.root),
+            suite=suite(self.root, flow_spec.expectations) if flow_spec.expectations else None,
+            **{name: value for name, value in more.items() if value is not None},
+        )
+
+
+def nearest_root(start: Path) -> Path:
+    """The nearest directory from `start` upwards that has dags/pipelines; `start` itself where none has."""
+    return next((place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()), start)
+
+
+def setting(ctx: typer.Context) -> Setting:
+    """The setting of the running command."""
+    found: Setting = ctx.obj
+    return found
+
+
+def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+    """The named flow, or all. Raises TerminalError `unknown-flow`."""
+    if flow is None:
+        return list(spec.flows)
+    spec.flow(flow)
+    return [flow]
+
+
+def one_flow(spec: PipelineSpec, flow: str | None) -> str:
+    """The named flow, or the only one; otherwise the command line is wrong."""
+    found = flows(spec, flow)
+    if len(found) > 1:
+        raise typer.BadParameter(f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}")
+    return found[0]
+
+
+def person() -> str:
+    """Who types: user@host."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):
+        return f"someone@{socket.gethostname()}"
+
+
+def new_run_id() -> str:
+    """A run id for a run that a person started; sorts by time."""
+    return f"cli__{now():%Y-%m-%dT%H-%M-%S}_{secrets.token_hex(2)}"
+
+
+def refuse_without(yes: bool) -> None:
+    """End a dangerous command after its plan was printed, unless the person agreed."""
+    if not yes:
+        typer.echo("nothing was changed; add --yes to do it", err=True)
+        raise typer.Exit(Exit.USAGE)

@@ -1,0 +1,250 @@
+"""Commands that look and change nothing: plan, report, audit, lag."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit
+from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from draindown.base.findings import Finding
+    from draindown.lake.layout import FlowLayout
+    from draindown.lease.holder import Card
+    from draindown.runs.report import PlanPart, StepReport
+    from draindown.spec.models import PipelineSpec
+
+
+def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Show what waits and what a run would do now. Starts no JVM."""
+    from draindown.lease.holder import holder
+
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    found = {name: planned(here, spec, name) for name in flows(spec, flow)}
+    holders = {name: holder(spec.layout(name), patient=False) for name in found}
+    unnamed = {name: [row for row in _unnamed(spec, name) if row["kind"] == "new-field"] for name in found}
+    data = {
+        name: {
+            "plan": part.model_dump(mode="json"),
+            "findings": [f.model_dump(mode="json") for f in findings],
+            "drift": unnamed[name],
+            "holder": None if holders[name] is None else str(holders[name]),
+        }
+        for name, (part, findings) in found.items()
+    }
+    more = {name: (_lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name)) for name in found}
+    texts = [_plan_text(f"{spec.pipeline}/{name}", *parts, *more[name]) for name, parts in found.items()]
+    text = "\n\n".join(texts)
+    Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
+
+
+def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tuple[PlanPart, list[Finding]]:
+    """The plan of one flow, as the DAG's plan task makes it."""
+    from draindown.base.clock import now
+    from draindown.planning.plan import plan as plan_flow
+
+    part, findings = plan_flow(here.request(spec, flow, "plan", new_run_id(), **bounds), now())
+    return part, list(findings)
+
+
+def report(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
+    flow: Flow = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the runs that left reports, newest first.")] = False,
+    drift: Annotated[
+        bool, typer.Option("--drift", help="List fields that the contract doesn't name, and what files lacked.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the run card of a run: what became of every row, the gate, what failed and what to type next."""
+    from draindown.runs.card import card
+
+    spec = setting(ctx).spec(pipeline)
+    names = flows(spec, flow)
+    if listing:
+        _list_runs(spec, names, Output(as_json))
+        return
+    if drift:
+        _list_drift(spec, names, Output(as_json))
+        return
+    found = [step for name in names for step in _steps_of(spec.layout(name), run)]
+    if not found:
+        raise _no_report(spec, run)
+    Output(as_json).result([step.model_dump(mode="json") for step in found], card(found))
+
+
+def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Recount everything from raw input and hold it against the tables. Exit 1 if anything doesn't fit."""
+    from draindown.audit.recount import audit as audit_flow
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    found = []
+    for name in flows(spec, flow):
+        found.append(audit_flow(spec, name, root=here.root, progress=_every_tenth(out)))
+        out.progress_done()
+    clean = all(one.clean for one in found)
+    out.result({"clean": clean, "flows": [one.asdict() for one in found]}, "\n\n".join(map(str, found)))
+    if not clean:
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def lag(
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Names or YAML files. Default: all.")
+    ] = None,
+    *,
+    ctx: typer.Context,
+    as_json: Json = False,
+) -> None:
+    """Show what waits per flow: files, bytes, and how old the oldest is. What is broken is told; always exits 0."""
+    from draindown.base.formatting import age, count, size
+    from draindown.runs.report import Backlog
+
+    here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
+    for spec in map(here.spec, pipelines) if pipelines else _all_pipelines(here):
+        for flow in spec.flows:
+            where = {"pipeline": spec.pipeline, "flow": flow}
+            try:
+                waiting = planned(here, spec, flow)[0].backlog
+            except DraindownError as error:  # the others may be well
+                unknown = dict.fromkeys(Backlog.model_fields)
+                rows.append([f"{spec.pipeline}/{flow}", *("?" for _ in unknown)])
+                data.append(where | unknown | {"error": error.as_dict()})
+                out.note(f"{spec.pipeline}/{flow}  {error.code}, see: draindown plan {spec.pipeline} --flow {flow}")
+                continue
+            oldest = "-" if waiting.oldest_seconds is None else age(waiting.oldest_seconds)
+            rows.append([f"{spec.pipeline}/{flow}", count(waiting.files), size(waiting.bytes), oldest])
+            data.append(where | waiting.model_dump(mode="json"))
+    out.result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
+
+
+def _all_pipelines(here: Setting) -> list[PipelineSpec]:
+    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.spec.project import rooted
+
+    found = load_all(here.root / DIRECTORY, here.environ)
+    for broken in found:
+        if isinstance(broken, BrokenPipeline):
+            Output().error(broken.error)
+    return [rooted(spec, here.root) for spec in found if not isinstance(spec, BrokenPipeline)]
+
+
+def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
+    from draindown.base.formatting import age, count, printable
+    from draindown.runs.card import backlog_words
+    from draindown.runs.request import STEPS
+
+    time = f", about {age(part.seconds)}" if part.seconds is not None else ", no history to tell the time from"
+    forecast = f"  forecast {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
+    for step in STEPS[1:]:
+        lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
+    for finding in findings:
+        lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
+        lines += [f"           next: {printable(finding.next)}"] if finding.next else []
+    return "\n".join([*lines, *filter(None, more)])
+
+
+def _lease_line(holder: Card | None) -> str:
+    from draindown.base.formatting import printable
+
+    return f"  lease    held by {printable(str(holder))}" if holder else ""
+
+
+def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
+    """What the flow saw that its contract still doesn't name, and what files lacked, oldest first."""
+    from dataclasses import asdict
+
+    from draindown.flow.schema_drift import unnamed
+
+    return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.flow(flow))]
+
+
+def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
+    from draindown.base.formatting import count, printable
+
+    if not fields:
+        return ""
+    shown = ", ".join(printable(row["name"], 30) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
+    many = count(len(fields), "field")
+    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
+
+
+def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
+    from draindown.base.formatting import count, printable
+
+    data = [row for name in names for row in _unnamed(spec, name)]
+    rows = [
+        [
+            row["kind"],
+            printable(f"{row['flow']}.{row['name']}" if row["name"] else row["flow"], 60),
+            row["type"],
+            count(row["rows"]),
+            row["at"][:19].replace("T", " "),
+            printable(row["file"]) + (f":{row['position']}" if row["position"] is not None else ""),
+        ]
+        for row in data
+    ]
+    header = ("what", "name", "like", "records", "since", "first in")
+    out.result(data, table(header, rows, right=(3,)) if rows else "every field is in the contract")
+
+
+def _every_tenth(out: Output) -> Any:
+    def progress(done: int, of: int, name: str) -> None:
+        step = max(of // 10, 1)
+        if done % step == 0:
+            out.progress(f"reading raw files: {done} of {of}  {name}")
+
+    return progress
+
+
+def _steps_of(layout: FlowLayout, run: str) -> list[StepReport]:
+    from draindown.runs import store
+    from draindown.runs.request import STEPS
+
+    wanted = next(iter(store.runs(layout, 1)), None) if run == "last" else run
+    found = [store.read(layout, wanted, step) for step in STEPS] if wanted else []
+    return [step for step in found if step is not None]
+
+
+def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
+    from draindown.runs import store
+    from draindown.runs.card import verdict
+
+    rows: list[list[str]] = []
+    data: list[dict[str, str]] = []
+    for name in names:
+        layout = spec.layout(name)
+        for run in store.runs(layout):
+            steps = _steps_of(layout, run)
+            if steps:
+                rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", verdict(steps)])
+                data.append({"run_id": steps[-1].run_id, "flow": name, "verdict": rows[-1][2]})
+    out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
+
+
+def _no_report(spec: PipelineSpec, run: str) -> Exception:
+    from draindown.base.errors import TerminalError
+
+    known = sorted({r for name in spec.flows for r in _run_names(spec.layout(name))})
+    return TerminalError(
+        "no-report",
+        tried=f"show run {json.dumps(run)} of pipeline {spec.pipeline}",
+        found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
+        next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
+    )
+
+
+def _run_names(layout: FlowLayout) -> list[str]:
+    from draindown.runs import store
+
+    return store.runs(layout)

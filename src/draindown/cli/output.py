@@ -1,0 +1,74 @@
+"""Where a command's words go: the result to stdout, as text or JSON; everything else to stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draindown.base.errors import DraindownError
+from draindown.base.formatting import columns, printable, printable_lines
+
+# A spreadsheet takes a cell that starts with one of these for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
+
+
+@dataclass(frozen=True)
+class Output:
+    """One command's way to speak. With `as_json`, stdout holds exactly one JSON document."""
+
+    as_json: bool = False
+
+    def result(self, data: Any, text: str) -> None:
+        """Print the command's one result."""
+        print(json.dumps(data, indent=1, default=str, ensure_ascii=True) if self.as_json else text)
+
+    def note(self, text: str) -> None:
+        """Say something that is not the result."""
+        print(text, file=sys.stderr, flush=True)
+
+    def progress(self, text: str) -> None:
+        """Say how far the work is: one line that updates on a terminal, a line each elsewhere."""
+        if sys.stderr.isatty():
+            print(f"\r\x1b[2K{printable(text, 160)}", end="", file=sys.stderr, flush=True)
+        else:
+            self.note(printable(text, 160))
+
+    def progress_done(self) -> None:
+        """End the updating line, if there is one."""
+        if sys.stderr.isatty():
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+    def error(self, error: DraindownError) -> None:
+        """Say what went wrong, on stderr: its four parts, or one JSON object."""
+        self.note(json.dumps({"error": error.as_dict()}, indent=1) if self.as_json else _colored(error))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows under a header, aligned; foreign text in them must already be printable."""
+    return "\n".join(columns([[name.upper() for name in header], *rows], right))
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str]) -> str:
+    """Rows as CSV that no spreadsheet executes: a cell that would be a formula gets an apostrophe in front."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_cell(row.get(name)) for name in header] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    if isinstance(value, str) and (text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA)):
+        return f"'{printable(text)}"
+    return printable(text)
+
+
+def _colored(error: DraindownError) -> str:
+    text = printable_lines(str(error))
+    return f"\x1b[31m{text}\x1b[0m" if sys.stderr.isatty() else text

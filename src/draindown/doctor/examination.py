@@ -1,0 +1,82 @@
+"""Whether all that a flow keeps agrees: checkpoint, intake, target, ledger, quarantine, lease, publication, set-up.
+
+Looks at the ends of things, without Spark and in seconds; `audit` recounts every row. Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from draindown.base.errors import TerminalError
+from draindown.doctor.flow import (
+    look_at_checkpoint,
+    look_at_generation,
+    look_at_intake,
+    look_at_lease,
+    look_at_rebuild,
+    look_at_replays,
+)
+from draindown.doctor.model import Desk, Health
+from draindown.doctor.setup import look_at_class_archive, look_at_jars
+from draindown.doctor.tables import (
+    look_at_ledger,
+    look_at_logs,
+    look_at_published,
+    look_at_quarantine,
+    look_at_target,
+    look_at_tombstones,
+)
+from draindown.lake.layout import FlowLayout
+
+
+def examine(layout: FlowLayout) -> Health:
+    """Look at everything one flow keeps."""
+    desk = Desk(layout)
+    for part, look in _LOOKS.items():
+        _look(desk, part, look)
+    return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+
+
+def examine_setup() -> Health:
+    """Look at what set-up put on this machine: Delta's jars, and the JVM's class archive."""
+    desk = Desk(FlowLayout("", "", "", ""))
+    _look(desk, "jars", look_at_jars)
+    _look(desk, "class archive", look_at_class_archive)
+    return Health("set-up", desk.looked, desk.symptoms, desk.unlooked)
+
+
+def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
+    try:
+        look(desk)
+    except TerminalError as error:
+        desk.say(part, "does not agree")
+        desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command("audit"))
+    except PermissionError as error:
+        desk.unlooked.append(f"{part}: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, the other parts are looked at
+        desk.say(part, "can't be read")
+        found = f"{type(error).__name__}: {str(error).strip()[:300]}"
+        desk.wrong(f"{part.replace(' ', '-')}-unreadable", part, found, _unreadable(desk, part))
+
+
+def _unreadable(desk: Desk, part: str) -> str:
+    restore = {"target": desk.layout.table, "ledger": desk.layout.ledger, "intake": desk.layout.intake}
+    if part in ("checkpoint", "generation"):
+        return desk.command("reset")
+    return f"restore {restore.get(part, desk.layout.home)} from a copy, as a whole"
+
+
+_LOOKS: dict[str, Callable[[Desk], None]] = {
+    "lease": look_at_lease,
+    "generation": look_at_generation,
+    "logs": look_at_logs,
+    "checkpoint": look_at_checkpoint,
+    "intake": look_at_intake,
+    "target": look_at_target,
+    "ledger": look_at_ledger,
+    "tombstones": look_at_tombstones,
+    "quarantine": look_at_quarantine,
+    "replays": look_at_replays,
+    "rebuild": look_at_rebuild,
+    "published": look_at_published,
+}

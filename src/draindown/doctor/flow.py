@@ -1,0 +1,108 @@
+"""Examination of what a flow keeps for itself: lease, generation, checkpoint, intake, replays, rebuild."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draindown.base.formatting import count
+from draindown.doctor.model import Desk
+from draindown.flow import generations, quarantine, release_intent, resume
+from draindown.flow.checkpoint import Checkpoint
+from draindown.lake import delta
+from draindown.lake.transactions import app_id
+from draindown.lease import holder as lease_holder
+from draindown.recovery import rebuild, replay
+from draindown.sources.files import catalog, parked
+
+
+def look_at_lease(desk: Desk) -> None:
+    holder = lease_holder.holder(desk.layout)
+    desk.at_work = holder is not None
+    desk.say("lease", f"held by {holder}" if holder else "free")
+    if holder:
+        found = "a driver is at work: checkpoint, target, ledger and quarantine move and were not compared"
+        desk.note("drain-at-work", "lease", found, desk.command("doctor", "   # once it has ended"))
+    elif left := lease_holder.left_open(desk.layout):
+        found = f"its last holder did not leave in order: {left}; the next driver waits until that is sure, and follows"
+        desk.note("stale-lease", "lease", found, f"draindown run {desk.layout.pipeline}")
+    elif Path(f"{desk.layout.lease}/owner.json").exists():
+        found = "the last driver died without taking its card away; the lease itself is free"
+        desk.note("stale-owner-card", "lease", found, f"draindown run {desk.layout.pipeline}")
+    for path in lease_holder.unfenced(desk.layout):
+        found = f"{path} has features that no fence can be written with: transaction ids alone held back what a driver "
+        found += "that died had in flight"
+        desk.note("table-without-fence", "lease", found, desk.command("audit"))
+
+
+def look_at_generation(desk: Desk) -> None:
+    desk.generation = generations.generation(desk.layout)
+    card = generations.card(desk.layout, desk.generation)
+    begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
+    left_out = f", without {count(len(card.without), 'file')}" if card and card.without else ""
+    desk.say("generation", f"{desk.generation}{begun}{left_out}")
+
+
+def look_at_checkpoint(desk: Desk) -> None:
+    found = Checkpoint(desk.layout.checkpoint(desk.generation))
+    if desk.at_work:
+        return
+    found.verify()
+    desk.say("checkpoint", "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done")
+    newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
+    generations.refuse_lost(desk.layout, desk.generation, newest)
+    if found.in_flight is not None:
+        desk.note(
+            "batch-in-flight",
+            "checkpoint",
+            f"batch {found.in_flight} was begun and is not known to be done; the next run repeats it, which is safe",
+            f"draindown run {desk.layout.pipeline}",
+        )
+    done = -1 if found.last_commit is None else found.last_commit
+    if newest is not None and newest > done + 1:
+        desk.note(
+            "checkpoint-older",
+            "checkpoint",
+            f"it is done up to batch {done}, the table up to {newest}: an older copy; what it replays changes nothing",
+            f"draindown run {desk.layout.pipeline}",
+        )
+
+
+def look_at_intake(desk: Desk) -> None:
+    last = catalog.last_cut(desk.layout)
+    waiting = parked.open_files(desk.layout)
+    desk.say("intake", f"{count(last, 'cut')}, {count(len(waiting), 'parked file')}")
+    if waiting:
+        list_ = f"draindown quarantine list {desk.layout.pipeline} --files"
+        desk.note("parked-files", "intake", f"{count(len(waiting), 'file')} can't be read or changed", list_)
+    if not desk.at_work:
+        resume.refuse_other_intake(desk.layout, desk.generation)
+
+
+def look_at_replays(desk: Desk) -> None:
+    waiting = release_intent.pending(desk.layout)
+    begun = replay.unfinished(desk.layout)
+    desk.say("replays", f"{count(len(begun))} unfinished")
+    for one in begun:
+        text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
+        desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.asked} --yes"))
+    if waiting is None or desk.at_work:
+        return
+    if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout).keys():
+        text = f"{count(len(waiting.ids), 'row')} were applied and are not marked as released yet; the next run does it"
+        desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
+
+
+def look_at_rebuild(desk: Desk) -> None:
+    begun = rebuild.unfinished(desk.layout)
+    desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
+    if begun is None or desk.at_work:
+        return
+    if rebuild.is_swapped(desk.layout, begun):
+        text = f"generation {begun.generation} is in the table's place; the next run does what follows"
+        desk.note("rebuild-unsettled", "rebuild", text, f"draindown run {desk.layout.pipeline}")
+    elif begun.previous != desk.generation:
+        text = f"it was begun beside generation {begun.previous}; it can't take the place of {desk.generation}"
+        desk.wrong("rebuild-overtaken", "rebuild", text, desk.command("rebuild", " --abort --yes"))
+    else:
+        text = f"generation {begun.generation} has not read everything yet; the live table is as it was"
+        desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   # or --abort --yes"))

@@ -1,0 +1,59 @@
+"""Examination of the installation: jars and the class-data archive."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+from draindown.base.formatting import count
+from draindown.doctor.model import Desk
+from draindown.launch import jvm
+from draindown.launch import settings as spark_settings
+
+
+def look_at_jars(desk: Desk) -> None:
+    directory = spark_settings.jar_dir()
+    spark_settings.class_path()
+    lock = directory / "jars.lock"
+    pinned = _locked(lock.read_text(encoding="utf-8").splitlines()) if lock.is_file() else {}
+    desk.say("jars", f"{count(len(pinned))} verified in {directory}" if pinned else f"in {directory}, no jars.lock")
+    if not pinned:
+        desk.wrong("jars-unverified", "jars", f"no {lock} to verify them by", "make setup")
+    for name, digest in pinned.items():
+        path = directory / name
+        if not path.is_file():
+            desk.wrong("jars-missing", "jars", f"no {path}", "make setup")
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            desk.wrong("jar-hash-mismatch", "jars", f"{path} has other bytes than jars.lock names", "make setup")
+
+
+def _locked(lines: Iterable[str]) -> dict[str, str]:
+    """File name and SHA-256 of every jar a lock pins."""
+    found = (re.fullmatch(r"[\w.\-]+:([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) [0-9]+", line.strip()) for line in lines)
+    return {f"{match[1]}-{match[2]}.jar": match[3] for match in found if match}
+
+
+def look_at_class_archive(desk: Desk) -> None:
+    archive, again = (
+        spark_settings.class_archive(),
+        f"{sys.executable} -m draindown.spark.setup.class_archive   # a minute",
+    )
+    if not archive.is_file():
+        desk.say("class archive", "none")
+        desk.note("class-archive-missing", "class archive", f"no {archive}; every JVM starts slower", again)
+        return
+    jvm.require()
+    desk.say("class archive", str(archive))
+    found = jvm.tried(archive)
+    if found == "untried":
+        desk.unlooked.append("class archive: spark-submit does not start a JVM, or not within a minute")
+    if found == "ignored":
+        text = f"no class is taken from {archive}: made by another Java or for other jars; JVMs start slower"
+        if "SPARK_CONF_DIR" in os.environ:  # with files in it, no archive fits
+            text, again = f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower", "unset SPARK_CONF_DIR"
+        desk.note("class-archive-foreign", "class archive", text, again)
+    if found == "fatal":
+        desk.wrong("class-archive-torn", "class archive", f"no JVM starts with {archive}", again)

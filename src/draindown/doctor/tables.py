@@ -1,0 +1,180 @@
+"""Examination of the tables of a flow: target, ledger, tombstones, quarantine, published version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from draindown.base.formatting import count
+from draindown.doctor.model import Desk
+from draindown.flow import generations, integrity, quarantine, resume, withdrawals
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import from_commit, is_fence
+
+_HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
+_WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
+
+
+def look_at_logs(desk: Desk) -> None:
+    told = generations.generation_if_told(desk.layout)
+    if gone := integrity.missed(desk.layout, told) if told is not None else []:
+        text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
+        desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
+    for path, words in integrity.damaged(desk.layout).items():
+        desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.command("reset"))
+
+
+def look_at_target(desk: Desk) -> None:
+    path = desk.layout.table
+    if not delta.exists(path):
+        desk.say("target", "not there yet")
+        if not desk.at_work:
+            resume.refuse_behind(desk.layout, desk.generation)
+        return
+    version = delta.version(path)
+    desk.say("target", f"version {version}")
+    missing = delta.files_missing(path, version)
+    if missing:
+        text = f"{count(len(missing), 'data file')} of version {version} gone, such as {missing[0]}"
+        desk.wrong("table-files-gone", "target", text, f"restore {path} from a copy, as a whole")
+    if desk.at_work:
+        return
+    resume.refuse_behind(desk.layout, desk.generation)
+    foreign = _foreign(desk.layout, version)
+    if foreign:
+        shown = ", ".join(f"version {commit['version']} ({commit['operation']})" for commit in foreign[:3])
+        text = (
+            f"{count(len(foreign), 'commit')} since the newest batch wrote rows and are no batch of this flow: {shown}"
+        )
+        desk.wrong("foreign-commits", "target", text, f"draindown audit {desk.layout.pipeline}")
+
+
+def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
+    last = _ledger_numbers(layout, None)["last_version"]
+    ahead = version if last is None or last > version else version - last
+    commits = ledger_table.commits(layout, min(ahead, _HEALED)) if ahead else []
+    ours = (layout.pipeline, layout.flow)
+    rows = [(commit, from_commit(commit)) for commit in commits if not is_fence(commit)]
+    return [
+        commit
+        for commit, row in rows
+        if (row is None or (row.pipeline, row.flow) != ours) and str(commit.get("operation")).startswith(_WRITES)
+    ]
+
+
+def look_at_ledger(desk: Desk) -> None:
+    numbers = _ledger_numbers(desk.layout, desk.generation)
+    desk.say("ledger", f"{count(numbers['rows'], 'batch', 'batches')} of generation {desk.generation}")
+    newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
+    if desk.at_work:
+        return
+    held, audit = 0 if newest is None else newest + 1, f"draindown audit {desk.layout.pipeline}"
+    if numbers["rows"] > numbers["batches"]:
+        desk.wrong("ledger-double-batch", "ledger", f"{numbers['rows'] - numbers['batches']} rows too many", audit)
+    if numbers["newest"] is not None and numbers["newest"] >= held:
+        text = f"it ends at batch {numbers['newest']}, the table holds {count(held, 'batch', 'batches')}"
+        desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
+    elif numbers["batches"] < held:
+        _lacking(desk, held - numbers["batches"], audit)
+
+
+def _lacking(desk: Desk, lacking: int, audit: str) -> None:
+    what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
+    commits = (from_commit(commit) for commit in ledger_table.commits(desk.layout, _HEALED))
+    mine = {row.batch for row in commits if row and row.origin == "source" and row.generation == desk.generation}
+    sql = f"select batch from t where generation = {desk.generation} and origin = 'source'"
+    have = (
+        {r["batch"] for r in delta.query(desk.layout.ledger, sql).to_pylist()} if _there(desk.layout.ledger) else set()
+    )
+    if len(mine - have) >= lacking:
+        text = f"{what}; the next run adds it"
+        desk.note("ledger-lacks-batch", "ledger", text, f"draindown run {desk.layout.pipeline}")
+    else:
+        desk.wrong("ledger-row-missing", "ledger", what, audit)
+
+
+def _there(path: str) -> bool:
+    return delta.exists(path)
+
+
+def _ledger_numbers(layout: FlowLayout, generation: int | None) -> dict[str, Any]:
+    """Of one generation's batches from the source, or of all batches of all generations (None)."""
+    nothing = {"rows": 0, "batches": 0, "newest": None, "last_version": None, "deletes": 0, "refused": 0}
+    if not delta.exists(layout.ledger):
+        return nothing
+    where = "" if generation is None else f" where generation = {generation} and origin = 'source'"
+    sql = (
+        "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
+        "max(table_version) as last_version, "
+        # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
+        f"sum(case when origin = '{withdrawals.ORIGIN}' then 0 else deleted + remembered end) as deletes, "
+        f"sum(case when origin = '{withdrawals.ORIGIN}' then records else quarantined end) as refused from t"
+    )
+    found: dict[str, Any] = delta.query(layout.ledger, sql + where).to_pylist()[0]
+    return found
+
+
+def look_at_tombstones(desk: Desk) -> None:
+    there, deletes = delta.exists(desk.layout.tombstones), _ledger_numbers(desk.layout, None)["deletes"] or 0
+    desk.say("tombstones", f"version {delta.version(desk.layout.tombstones)}" if there else "none")
+    if deletes and not there:
+        text = f"the ledger counts {count(deletes, 'delete')}, their memory is gone: older rows could come back"
+        desk.wrong("tombstones-missing", "tombstones", text, desk.command("reset"))
+
+
+def look_at_quarantine(desk: Desk) -> None:
+    sums = quarantine.counts(desk.layout)
+    desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
+    refused = _ledger_numbers(desk.layout, None)["refused"] or 0
+    if refused and not delta.exists(desk.layout.quarantine):
+        text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
+        desk.wrong(
+            "quarantine-missing", "quarantine", text, f"restore {desk.layout.quarantine} from a copy, as a whole"
+        )
+    if not desk.at_work and withdrawals.unfinished(desk.layout):
+        text = "a withdrawal was cut short: its rows are still in the table; the next run clears the quarantine of them"
+        desk.note("withdrawal-unfinished", "quarantine", text, f"draindown run {desk.layout.pipeline}")
+    if sums.open:
+        list_ = f"draindown quarantine list {desk.layout.pipeline}"
+        desk.note("quarantine-open", "quarantine", f"{count(sums.open, 'row')} wait for a decision", list_)
+
+
+def look_at_published(desk: Desk) -> None:
+    pointer, state = published.published(desk.layout), published.unpublished(desk.layout)
+    run = f"draindown run {desk.layout.pipeline}"
+    desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")
+    if pointer is None or desk.at_work:
+        return
+    if state is None:
+        desk.wrong(
+            "published-without-table", "published", "a version is published, the table is gone", desk.command("reset")
+        )
+    elif pointer.table_id != state.table_id:
+        text = "it names a version of another table: the table was made anew"
+        desk.wrong("published-other-table", "published", text, run)
+    elif pointer.version > state.version:
+        text = f"version {pointer.version} is published, the table ends at version {state.version}"
+        desk.wrong("published-ahead", "published", text, desk.command("reset"))
+    elif state.published is None:
+        text = f"version {pointer.version} was published, the table has another commit of that number, not judged: "
+        desk.wrong("published-other-commit", "published", text + "it was put back from a copy", run)
+    else:
+        if state.pending:
+            text = f"version {pointer.version} is published, version {state.version} is not judged or was refused"
+            desk.note("unpublished", "published", text, f"draindown gate show {desk.layout.pipeline}")
+        _published_files(desk, pointer.version, run)
+
+
+def _published_files(desk: Desk, version: int, run: str) -> None:
+    try:
+        missing = delta.files_missing(desk.layout.table, version)
+        text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
+    except Exception as error:  # noqa: BLE001 - deltalake raises what it likes for a version whose log is gone
+        missing, text = ["the log"], f"published version {version} can't be read: {str(error)[:200]}"
+    if missing:
+        desk.wrong(
+            "published-files-gone", "published", text, f"{run}   # a check that passes publishes the newest version"
+        )

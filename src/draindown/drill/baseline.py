@@ -1,0 +1,176 @@
+"""What all faults of one flow share: an undisturbed drain to compare with, copies to strike, commands to recover by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
+from draindown.drill import process
+from draindown.drill.compare import Control
+from draindown.drill.faults import There
+from draindown.drill.process import Ended, Process
+from draindown.drill.sandbox import Project, Scratch
+from draindown.lake import delta, documents
+from draindown.runs import store
+
+Tell = Callable[[str], None]
+"""Told a line for people when something begins."""
+STRUCK = "struck"
+"""Run id of a drain under a fault."""
+_PATIENCE = 300
+_TIMES = 10  # so much slower than the undisturbed drain nothing is, unless it hangs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One flow ready to be struck. `nth`: the batch that is struck, from 1; `seconds`: of the undisturbed drain."""
+
+    scratch: Scratch
+    control: Control
+    project: Project
+    ledger: tuple[Mapping[str, int], ...]
+    nth: int
+    seconds: float
+    times: int
+    seed: int
+    tell: Tell
+
+    @property
+    def batches(self) -> int:
+        """How many batches the input makes."""
+        return len(self.ledger)
+
+    @property
+    def there(self) -> There:
+        """What a fault meets here."""
+        struck = self.ledger[self.batch]
+        changes = struck["inserted"] + struck["updated"] + struck["deleted"]
+        return There(self.keyed, self.batches, bool(changes))
+
+    @property
+    def version(self) -> int:
+        """The version of the table that the struck batch makes."""
+        return self.ledger[self.batch]["table_version"]
+
+    @property
+    def batch(self) -> int:
+        """The number of the batch that is struck, as Spark counts: from 0."""
+        return self.nth - 1
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the flow has keys."""
+        return self.scratch.spec.flow(self.scratch.flow).is_keyed
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a process hangs."""
+        return _PATIENCE + _TIMES * self.seconds
+
+    def call(self, project: Project, *words: str) -> Ended:
+        """Type a command in a copy, with --json."""
+        return call(project, self.patience, *words)
+
+    def run(self, project: Project) -> Ended:
+        """Type `draindown run` in a copy: the way back from almost everything."""
+        return self.call(project, *run_words(project))
+
+    @contextmanager
+    def driver(self, project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
+        """A driver at work on a copy, under a fault; whatever is left of it ends with the block."""
+        for mark in ("fired", "go", "outcome.json"):
+            (project.root / mark).unlink(missing_ok=True)
+        plan = project.root / "plan.json"
+        entry = {"request": project.request(STRUCK).encode(), "home": str(project.root), "place": place, "act": act}
+        plan.write_text(json.dumps([entry | more]))
+        arguments = ["-m", "draindown.spark.job.fault_driver", str(plan)]
+        with process.running(arguments, cwd=project.root, log=project.root / "driver.log") as driver:
+            yield driver
+
+
+def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Stage:
+    """Drain a copy undisturbed. `nth`: the batch to be struck, the middle one if None.
+
+    Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
+    """
+    project = scratch.project("control")
+    tell("a drain without a fault, to compare with")
+    done = call(project, 24 * 3600, *run_words(project))
+    if done.code != Exit.DONE:
+        raise _failed(project, done)
+    ledger = _ledger(project)
+    if not ledger:
+        raise TerminalError(
+            "nothing-to-drill",
+            tried=f"drain {len(scratch.inputs)} files of flow {scratch.flow} without a fault",
+            found="none of them can be read: all were parked",
+            next="draindown drill --max-files 1000 all PIPELINE",
+        )
+    struck = (len(ledger) + 1) // 2 if nth is None else nth
+    if struck > len(ledger):
+        raise TerminalError(
+            "no-such-batch",
+            tried=f"strike batch {struck}",
+            found=f"the input makes {len(ledger)} batches",
+            next=f"draindown drill all PIPELINE --batch {len(ledger)}",
+        )
+    control = Control(project.layout, scratch.spec.flow(scratch.flow))
+    return Stage(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+
+
+def run_words(project: Project) -> tuple[str, ...]:
+    """The words of a plain run. Judging and publishing are left out: a part of the input may fail the gate."""
+    return ("run", project.spec.pipeline, "--flow", project.flow, "--no-check", "--no-compact")
+
+
+def call(project: Project, patience: float, *words: str) -> Ended:
+    """Type a command in a copy, with --json."""
+    arguments = ["-m", "draindown.cli", "--root", str(project.root), *words, "--json"]
+    return process.call(arguments, cwd=project.root, patience=patience)
+
+
+def outcome(project: Project) -> Mapping[str, Any]:
+    """How the struck drain ended, as it wrote itself; empty if it did not come so far."""
+    found = documents.read_json(str(project.root / "outcome.json"))
+    return found if isinstance(found, dict) else {}
+
+
+def batches_done(project: Project) -> int:
+    """Batches in the ledger of a copy."""
+    return len(_ledger(project))
+
+
+def _ledger(project: Project) -> tuple[Mapping[str, int], ...]:
+    """What the batches of a copy changed and the version of the table that each made, oldest first."""
+    path, names = project.layout.ledger, "table_version, inserted, updated, deleted"
+    rows = delta.query(path, f"select {names} from t order by 1").to_pylist() if delta.exists(path) else []
+    return tuple(rows)
+
+
+def _seconds(project: Project) -> float:
+    run = store.runs(project.layout, 1)[0]
+    drained = store.read(project.layout, run, "drain")
+    return drained.seconds if drained else 0.0
+
+
+def _failed(project: Project, done: Ended) -> TerminalError:
+    log = Path(project.root, "driver.log")
+    log.write_text(done.err)
+    found = done.error.get("code") or f"exit {done.code}"
+    return TerminalError(
+        "control-failed",
+        tried=f"drain a copy of flow {project.flow} without any fault",
+        found=f"{found}: {done.error.get('found') or done.err.strip()[-300:]}",
+        next=[f"read {log}", f"draindown run {project.spec.pipeline}"],
+    )
+
+
+def words_of(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Commands as they are typed."""
+    return tuple(f"draindown {' '.join(words)}" for words in steps)

@@ -1,0 +1,71 @@
+"""Proof that a drill left alone what it must not change: the flow's own lake, and the files it borrowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from draindown.base.formatting import count, printable
+from draindown.lake.layout import FlowLayout
+from draindown.lease import holder
+from draindown.runs import store
+
+Seen = Mapping[str, tuple[int, int]]
+"""Files with their size and time of change in ns."""
+_REPORTS = "reports"
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was there before a drill."""
+
+    layout: FlowLayout
+    lake: Seen
+    source: Seen
+    runs: frozenset[str]
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        """What changed since, and what can't be told: a lake that its own pipeline was writing meanwhile."""
+        changed = [f"source: {printable(path)} changed" for path in differing(self.source, _stats(self.source))]
+        moved = differing(self.lake, kept(self.layout))
+        if not moved:
+            return changed, []
+        what = f"{count(len(moved), 'file')} of it changed, {printable(moved[0])} for one"
+        if set(store.runs(self.layout, 1000)) - self.runs or holder.holder(self.layout):
+            return changed, [f"whether the lake was left alone: its own pipeline ran meanwhile ({what})"]
+        return [*changed, f"lake: {what}"], []
+
+
+def look(layout: FlowLayout, source: Iterable[str]) -> Before:
+    """Look at a flow's part of its lake, and at files of its source."""
+    return Before(layout, kept(layout), _stats(source), frozenset(store.runs(layout, 1000)))
+
+
+def kept(layout: FlowLayout) -> Seen:
+    """Every file that a flow keeps but its reports: a run that finds nothing to do leaves one."""
+    places = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.home)
+    return {path: seen for place in places for path, seen in _files(place)}
+
+
+def differing(before: Seen, after: Seen) -> list[str]:
+    """Files that were made, changed or removed between two looks."""
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def _files(place: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    for directory, below, names in os.walk(place):
+        below[:] = [name for name in below if name != _REPORTS]
+        yield from _stats(os.path.join(directory, name) for name in names).items()  # noqa: PTH118 (many)
+
+
+def _stats(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+    found = {}
+    for path in paths:
+        try:
+            seen = Path(path).stat()
+        except OSError:
+            continue
+        found[path] = (seen.st_size, seen.st_mtime_ns)
+    return found

@@ -1,0 +1,183 @@
+"""The one place that knows the files of Spark's checkpoints: what a drain has consumed, and whether it can be resumed.
+
+    metadata     id of the query; without it Spark 4.1 silently starts a new query
+    offsets/N    written before batch N runs: where it ends
+    commits/N    written after batch N ran
+
+The stream reads the intake table, one version per batch: an end at version V means that all cuts below V are consumed.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+
+_RECENT = 50  # Spark removes logs of old batches, in no promised order; gaps there mean nothing
+
+
+class Offset(NamedTuple):
+    """Where a batch ends: its id, and the first intake version that is not part of it or an earlier one."""
+
+    batch: int
+    next_version: int
+
+
+class Checkpoint:
+    """The checkpoint at `path`, read anew at each look. Nothing here writes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._home = Path(path)
+
+    @property
+    def started(self) -> bool:
+        """Whether a query ever started here."""
+        return (self._home / "metadata").exists()
+
+    @property
+    def last_offset(self) -> Offset | None:
+        """The newest planned batch. Raises TerminalError `checkpoint-damaged`."""
+        batches = self._batches("offsets")
+        return self._offset(batches[-1]) if batches else None
+
+    @property
+    def intake_id(self) -> str | None:
+        """Id of the intake table that the newest planned batch reads. Raises like `last_offset`."""
+        batches = self._batches("offsets")
+        found = self._json(self._home / "offsets" / str(batches[-1]), 2).get("reservoirId") if batches else None
+        return None if found is None else str(found)
+
+    @property
+    def last_commit(self) -> int | None:
+        """Id of the newest batch that is done."""
+        batches = self._batches("commits")
+        return batches[-1] if batches else None
+
+    @property
+    def in_flight(self) -> int | None:
+        """Id of the batch that was begun and is not known to be done; the next drain runs it again."""
+        offsets = self._batches("offsets")
+        return offsets[-1] if offsets and offsets[-1] != self.last_commit else None
+
+    @property
+    def consumed_before(self) -> int:
+        """Intake version below which every cut is done; 1 at the start, as version 0 only creates the intake."""
+        done = self.last_commit
+        return 1 if done is None else self._offset(done).next_version
+
+    def verify(self) -> None:
+        """Prove that Spark can resume here as it left.
+
+        Raises TerminalError `checkpoint-damaged` (empty, torn or missing logs) or `checkpoint-without-metadata`.
+        """
+        offsets, commits = self._batches("offsets"), self._batches("commits")
+        if not self.started:
+            if offsets or commits:
+                raise self._error(
+                    "checkpoint-without-metadata", "logs of batches are there, the file `metadata` is not"
+                )
+            return
+        if not self._json(self._home / "metadata", 0).get("id"):
+            raise self._error("checkpoint-damaged", "metadata names no query")
+        self._verify_order(offsets, commits)
+        for batch in offsets[-2:]:
+            self._offset(batch)
+        for batch in commits[-2:]:
+            self._json(self._home / "commits" / str(batch), 1)
+        self._verify_sums("metadata", *[f"offsets/{n}" for n in offsets[-2:]], *[f"commits/{n}" for n in commits[-2:]])
+
+    def _verify_sums(self, *names: str) -> None:
+        for file in (self._home / name for name in names):
+            if not _matches(file.read_bytes(), file.with_name(f".{file.name}.crc")):
+                where = file.relative_to(self._home)
+                raise self._error("checkpoint-damaged", f"{where} is not what its checksum says; Spark insists on it")
+
+    def _verify_order(self, offsets: list[int], commits: list[int]) -> None:
+        for kind, batches in (("offsets", offsets), ("commits", commits)):
+            recent = [batch for batch in batches if batch > batches[-1] - _RECENT]
+            if recent and len(recent) != recent[-1] - recent[0] + 1:
+                raise self._error("checkpoint-damaged", f"{kind} has gaps between {recent[0]} and {recent[-1]}")
+        last, done = (offsets or [-1])[-1], (commits or [-1])[-1]
+        if done > last:
+            raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets ends at {last}")
+        if done < last - 1:
+            raise self._error("checkpoint-damaged", f"batch {last} is planned, but commits ends at {done}")
+        if done >= 0 and done not in offsets:
+            raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets/{done} is gone")
+
+    def _batches(self, kind: str) -> list[int]:
+        try:
+            names = [path.name for path in (self._home / kind).iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def _offset(self, batch: int) -> Offset:
+        file = self._home / "offsets" / str(batch)
+        self._json(file, 1)
+        end = self._json(file, 2)
+        try:
+            # an index below 0 is a position before the version's first file; a cut has exactly one file
+            return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
+        except (KeyError, TypeError, ValueError):
+            raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None
+
+    def _json(self, file: Path, line: int) -> dict[str, Any]:
+        where = file.relative_to(self._home)
+        try:
+            lines = file.read_text().splitlines()
+            content = json.loads(lines[line])
+        except FileNotFoundError:
+            raise self._error("checkpoint-damaged", f"{where} is missing") from None
+        except (ValueError, IndexError):
+            size = file.stat().st_size
+            raise self._error(
+                "checkpoint-damaged", f"{where} is {'torn' if size else 'empty'} ({size} bytes)"
+            ) from None
+        if not isinstance(content, dict):
+            raise self._error("checkpoint-damaged", f"{where} holds no object in line {line + 1}")
+        return content
+
+    def _error(self, code: str, found: str) -> TerminalError:
+        return TerminalError(
+            code,
+            tried=f"read the checkpoint {self.path}",
+            found=found,
+            next=_restore(self.path),
+        )
+
+
+def _matches(content: bytes, checksum: Path) -> bool:
+    """Whether Hadoop's checksum file fits, if there is one: `crc\\0`, bytes per sum, and a CRC-32 for each part."""
+    try:
+        found = checksum.read_bytes()
+    except FileNotFoundError:
+        return True
+    part = int.from_bytes(found[4:8], "big")
+    parts = [content[start : start + part] for start in range(0, len(content), part)] if part else []
+    return found[:4] == b"crc\0" and found[8:] == b"".join(zlib.crc32(one).to_bytes(4, "big") for one in parts)
+
+
+def _restore(path: str) -> list[str]:
+    pipeline, flow = ("PIPELINE", "FLOW", *Path(path).parts[:-3])[-2:]
+    return [
+        f"draindown reset {pipeline} --flow {flow}",
+        f"restore {path} from a copy, as a whole; an older copy will do: what it replays changes nothing",
+    ]
+
+
+def newest_directory(layout: FlowLayout) -> int:
+    """The greatest generation that left anything behind; 0 before the first."""
+    return next(iter(directories(layout)), 0)
+
+
+def directories(layout: FlowLayout) -> list[int]:
+    """Every generation that left anything behind, the greatest first."""
+    home = Path(layout.checkpoint(1)).parent.parent
+    names = [path.name for path in home.iterdir()] if home.is_dir() else []
+    return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)

@@ -1,0 +1,177 @@
+"""Generations: the lives of a flow's checkpoints. A reset starts the next one, an undo goes back.
+
+`generation.json` names the live one and keeps a card of each that a reset began; it is the only file that a reset
+changes, and changes whole. A new generation reads the intake from its first cut, under transaction ids that the target
+has never seen, so that Delta can't take its batches for batches that are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count, printable
+from draindown.flow import checkpoint, withdrawals
+from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
+from draindown.lake import delta
+from draindown.lake.documents import read_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.sources.files import catalog
+
+
+def generation_if_told(layout: FlowLayout) -> int | None:
+    """The live generation, or None where the file that names it is damaged."""
+    try:
+        return generation(layout)
+    except TerminalError:
+        return None
+
+
+def generation(layout: FlowLayout) -> int:
+    """The live generation; 1 before any. Raises TerminalError `generation-damaged` if the file that names it is."""
+    try:
+        content = read_json(layout.generation)
+        number = 1 if content is None else int(content["generation"])
+    except (ValueError, KeyError, TypeError):
+        raise _generation_error(layout, "it can't be read") from None
+    if content is None and newest_directory(layout) > 1:
+        raise _generation_error(layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint")
+    return number
+
+
+def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
+    """Refuse to start from nothing where batches of this generation are already known.
+
+    `app_known` is the newest batch that the target or the ledger knows of it. A new checkpoint would count from 0
+    again, and Delta would skip the new batches as done. Raises TerminalError `checkpoint-missing`.
+    """
+    checkpoint = Checkpoint(layout.checkpoint(generation))
+    if app_known is None or checkpoint.last_offset is not None:
+        return
+    raise TerminalError(
+        "checkpoint-missing",
+        tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"{checkpoint.path} is {'empty' if Path(checkpoint.path).exists() else 'gone'}, "
+        f"yet batches up to {app_known} are in the table",
+        next=_restore(checkpoint.path),
+    )
+
+
+def _generation_error(layout: FlowLayout, found: str) -> TerminalError:
+    return TerminalError(
+        "generation-damaged",
+        tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"{layout.generation}: {found}",
+        next=[
+            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"restore {layout.generation} from a copy",
+        ],
+    )
+
+
+_SHOWN = 5
+_INTAKE = "path, size, mtime_ns, sha256, cut"
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a generation began. `without`: files of the intake that it leaves out: gone, changed, or given up.
+
+    The first has a card only once someone discarded a file that it had taken in and not read. `rebuilt`: it was read
+    into a table of its own, which took the place of the one before.
+    """
+
+    generation: int
+    previous: int | None
+    at: str
+    by: str
+    without: tuple[str, ...] = ()
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A file as the intake recorded it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    cut: int
+
+
+def card(layout: FlowLayout, generation: int) -> Card | None:
+    """The card of a generation; None for the first, which no reset began."""
+    found = cards(layout).get(str(generation))
+    return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
+
+
+def without(layout: FlowLayout, generation: int) -> frozenset[str]:
+    """Files that a generation leaves out, as someone accepted when it began, or before it read them."""
+    found = card(layout, generation)
+    return frozenset(found.without if found else ())
+
+
+def gone(missing: Sequence[str], forgotten: int) -> str:
+    """In words, what of the input can't be read again."""
+    lost = [f"{count(len(missing), 'file')} gone or changed at the source: {shown(missing)}"] * bool(missing)
+    lost += [f"no longer in the intake: {count(forgotten, 'file')} that a run has read"] * bool(forgotten)
+    return "; ".join(lost)
+
+
+def shown(paths: Iterable[str]) -> str:
+    """The first few of many paths, safe to print, and how many more."""
+    every = list(paths)
+    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
+    return ", ".join(printable(path) for path in every[:_SHOWN]) + more
+
+
+def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
+    """The cards of all generations that have one, by number; none where the file that holds them can't be read."""
+    try:
+        content = read_json(layout.generation)
+    except ValueError:
+        return {}
+    found = content.get("cards") if isinstance(content, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def next_number(layout: FlowLayout, live: int | None) -> int:
+    """A generation that nothing has ever been written under."""
+    begun = [live or 0, checkpoint.newest_directory(layout), newest_in_ledger(layout), *map(int, cards(layout))]
+    number = max(begun) + 1
+    while knows(layout, number):
+        number += 1
+    return number
+
+
+def newest_in_ledger(layout: FlowLayout) -> int:
+    """The newest generation that the ledger has a batch of; 0 where it has none, or can't be read."""
+    if not readable(layout.ledger):
+        return 0
+    return int(delta.query(layout.ledger, "select max(generation) as n from t").to_pylist()[0]["n"] or 0)
+
+
+def knows(layout: FlowLayout, generation: int) -> bool:
+    """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
+    if not readable(layout.table):
+        return False
+    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", withdrawals.ORIGIN))
+    return any(delta.transaction_version(layout.table, app) is not None for app in apps)
+
+
+def taken_in(layout: FlowLayout) -> list[Taken]:
+    """Every file that the intake has, in the order of its cuts."""
+    if not readable(layout.intake) or not catalog.last_cut(layout):
+        return []
+    rows = delta.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
+    return [Taken(**row) for row in rows]
+
+
+def readable(path: str) -> bool:
+    """Whether a table is there, whole."""
+    return delta.damage(path) is None and delta.exists(path)

@@ -1,0 +1,171 @@
+"""The gate's memory: what is published, what is not yet, which expectations a person waived. No Spark, no GX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict
+
+from draindown.lake import delta
+from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.ledger import rows as ledger_rows
+
+# These commits change no row, so a published version may be carried over them. Delta marks what they write as no
+# change of data; anything not listed counts as a change.
+_KEEPS_ROWS = frozenset(
+    (
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
+    )
+)
+
+
+class Published(BaseModel):
+    """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it.
+
+    `committed_ms`: when that version was committed, by the table's log, so that another commit that came to bear its
+    number, in a table that was put back from a copy, is not taken for it. `distinct`: ids of questions of uniqueness
+    under which no row of it shares its values with another.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int
+    table_id: str
+    changed_at: datetime | None
+    at: datetime
+    run_id: str
+    rows: int
+    committed_ms: int | None = None
+    distinct: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unpublished:
+    """Where a target stands against its published version.
+
+    Attributes:
+        version: the target's newest version; what a check reads.
+        table_id: Delta's id of the table; another id is another table, whatever its version number.
+        committed_ms: when that version was committed, by the log.
+        published: the pointer, None where it doesn't concern this table.
+        since: rows with a later `_changed_at` are unpublished; None: all are.
+        pending: whether a commit since then may have changed rows.
+        deleted: rows that commits since then deleted; they leave no row to judge.
+    """
+
+    version: int
+    table_id: str
+    committed_ms: int | None = None
+    published: Published | None = None
+    since: datetime | None = None
+    pending: bool = True
+    deleted: int = 0
+
+    def moved(self) -> Published:
+        """The pointer, moved over commits that changed no row. Only where there is one."""
+        assert self.published is not None
+        return self.published.model_copy(update={"version": self.version, "committed_ms": self.committed_ms})
+
+
+def published(layout: FlowLayout) -> Published | None:
+    """The published pointer, or None where nothing was published yet. Raises TerminalError `state-damaged`."""
+    lost = "the next check judges all rows; until it passed, nothing is published"
+    return kept(layout.published, Published.model_validate, without=lost)
+
+
+def publish(layout: FlowLayout, pointer: Published) -> Published:
+    """Move the published pointer, whole or not at all, and never back to an older version of the same table.
+
+    Returns the pointer as it stands then: a slow check may end after one of a newer version.
+    """
+    make_home(layout)
+    with one_at_a_time(layout.published):  # a check holds no lease: two of them may end at once
+        newest = published(layout)
+        later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
+        if newest is not None and later and _names_a_commit(layout, newest):
+            return newest
+        if newest is not None and pointer.table_id != newest.table_id == delta.table_id(layout.table):
+            return newest  # what was judged is another table, which was put aside meanwhile
+        write_json(layout.published, pointer.model_dump(mode="json"))
+    return pointer
+
+
+def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
+    """Whether the table still has the version that was published: one put back from a copy ends before it, or has
+    another commit of that number.
+    """
+    table = DeltaTable(layout.table)
+    after = table.version() - pointer.version
+    return after >= 0 and not _is_another(pointer, table.history(after + 1))
+
+
+def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
+    own = [commit.get("timestamp") for commit in commits if commit["version"] == pointer.version]
+    return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
+
+
+def one_at_a_time(path: str) -> FileLock:
+    return FileLock(f"{path}.lock", mode=0o600)
+
+
+def unpublished(layout: FlowLayout) -> Unpublished | None:
+    """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
+    if not DeltaTable.is_deltatable(layout.table):
+        return None
+    table = DeltaTable(layout.table)
+    version, pointer = table.version(), published(layout)
+    between = max(0, version - pointer.version) if pointer else 0
+    commits = table.history(between + 1)
+    found = Unpublished(version, str(table.metadata().id), next((c.get("timestamp") for c in commits), None))
+    if pointer is None or pointer.table_id != found.table_id or pointer.version > version:
+        return found
+    if _is_another(pointer, commits):
+        return found
+    later = [commit for commit in commits if commit["version"] > pointer.version]
+    return _since(found, pointer, later, complete=len(later) == between)
+
+
+def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, Any]], *, complete: bool) -> Unpublished:
+    changes = [c for c in commits if c.get("operation") not in _KEEPS_ROWS and not ledger_rows.is_fence(c)]
+    rows = [ledger_rows.from_commit(commit) for commit in changes]
+    # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
+    known = complete and None not in rows
+    return replace(
+        found,
+        published=pointer,
+        since=pointer.changed_at if known else None,
+        pending=bool(changes) or not complete,
+        deleted=sum(row.deleted for row in rows if row is not None),
+    )
+
+
+def carry(layout: FlowLayout) -> Published | None:
+    """Move the pointer over commits that changed no row; returns it as it stands then.
+
+    Maintenance rewrites files, and what it rewrote is removed some day: the pointer must not stay behind it.
+    """
+    state = unpublished(layout)
+    if state is None or state.published is None:
+        return None
+    if state.pending or state.version == state.published.version:
+        return state.published
+    return publish(layout, state.moved())
+
+
+def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
+    """When the first commit after the published version was made, or None if that version is the newest.
+
+    Files that this commit or a later one removed are still needed by readers of the published version.
+    """
+    state = unpublished(layout)
+    if state is None or state.published is None or state.version == state.published.version:
+        return None
+    commits = DeltaTable(layout.table).history(state.version - state.published.version)
+    return datetime.fromtimestamp(min(commit["timestamp"] for commit in commits) / 1000, UTC)

@@ -1,0 +1,47 @@
+"""The error that a failing gate raises."""
+
+from __future__ import annotations
+
+import shlex
+
+from draindown.base.errors import GateFailed
+from draindown.lake.layout import FlowLayout
+from draindown.runs.report import CheckPart, Expectation
+
+_SHOWN_FAILURES = 10
+
+
+class Refused(GateFailed):
+    """The gate's refusal, with everything it judged."""
+
+    part: CheckPart | None = None
+
+
+def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
+    """The error for a failed check, ready to raise; carries `part`. Only a keyed table's rows can be withdrawn."""
+    failed = [e for e in part.expectations if not e.success and not e.waived]
+    shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
+    if len(failed) > len(shown):
+        shown.append(f"and {len(failed) - len(shown)} more")
+    waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
+    single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
+    before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
+    error = Refused(
+        "gate-failed",
+        tried=f"publish version {part.version} of {layout.table_name}: {part.changed_rows} rows not yet published",
+        found="; ".join(shown),
+        changed=f"nothing was published ({before}); results: {part.page or layout.validations('RUN')}",
+        next=[
+            f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            *(f"{withdraw} {shlex.quote(e.name)} --flow {layout.flow}" for e in single[:1]),
+            *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in failed[:1]),
+        ],
+    )
+    error.part = part
+    return error
+
+
+def _sentence(e: Expectation) -> str:
+    counts = f"{e.unexpected} of {e.judged} rows" if e.judged else ""
+    sample = f"such as {', '.join(map(str, e.sample[:3]))}" if e.sample else ""
+    return f"{e.name}: " + ", ".join(part for part in (counts, sample, e.detail[:300]) if part)

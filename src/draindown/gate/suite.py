@@ -1,0 +1,82 @@
+"""A Great Expectations suite as data: names, options and safety of its expectations. Does not import GX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from draindown.spec.expressions import check_code_free
+
+
+def names(suite: Mapping[str, Any] | None) -> list[str]:
+    """A name per expectation of the suite, in its order: what waivers, reports and pages call them.
+
+    `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`); the second
+    of a kind gets `#2`.
+    """
+    wanted = [_name(config) for config in expectations_of(suite)]
+    taken, found = set(wanted), list[str]()
+    for name in wanted:
+        # a name that someone gave stays with who has it, even where it looks like a numbered one
+        numbered = (f"{name}#{n}" for n in count(2))
+        chosen = name if name not in found else next(n for n in numbered if n not in taken)
+        taken.add(chosen)
+        found.append(chosen)
+    return found
+
+
+def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The suite's expectation configurations, as GX wrote them (`expectation_type` of older suites read as `type`)."""
+    listed = (suite or {}).get("expectations") or []
+    return [{**config, "type": str(config.get("type") or config.get("expectation_type") or "?")} for config in listed]
+
+
+def options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the suite's author told draindown about one expectation, in its `meta.draindown`."""
+    own = (config.get("meta") or {}).get("draindown")
+    return dict(own) if isinstance(own, dict) else {}
+
+
+def unsafe(config: Mapping[str, Any]) -> str:
+    """Why an expectation may not be judged: it would run code or read files. Empty where it is plain data."""
+    kwargs = config.get("kwargs") or {}
+    for name, value in kwargs.items():
+        if "query" in name:
+            return f"{name}: SQL of a suite could run code or read files; use an expectation about columns"
+        if name == "row_condition" and isinstance(value, str):
+            try:
+                check_code_free(value)
+            except ValueError as error:
+                return f"row_condition: {error}"
+    return next((f"$ref to {ref}: a schema may refer to itself only" for ref in _references(kwargs)), "")
+
+
+def _references(value: Any) -> Iterable[str]:
+    """Targets of JSON Schema references that lead out of their schema: they would be fetched."""
+    if isinstance(value, str) and '"$ref"' in value:
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, dict):
+        ref = value.get("$ref")
+        yield from [ref] if isinstance(ref, str) and not ref.startswith("#") else []
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _references(part)
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    if options(config).get("name"):
+        return str(options(config)["name"])
+    columns = columns_of(config)
+    return f"{config['type']}:{','.join(columns)}" if columns else str(config["type"])
+
+
+def columns_of(config: Mapping[str, Any]) -> list[str]:
+    """The columns that an expectation names, in its order."""
+    kwargs = config.get("kwargs") or {}
+    single = [str(kwargs[k]) for k in ("column", "column_A", "column_B") if kwargs.get(k)]
+    return single + [str(c) for c in kwargs.get("column_list") or ()]

@@ -1,0 +1,118 @@
+"""Who holds a lease, and what its last holder left behind. Read-only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from draindown.lake.documents import read_json
+from draindown.lake.layout import FlowLayout
+from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
+from draindown.lease.shared import Epochs
+from draindown.spec.models import LeaseSpec
+
+UNFENCED = "unfenced.json"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Who holds a lease. `since` is UTC, ISO 8601; `epoch` and `heartbeat`, in words, are of a shared one only."""
+
+    owner: str
+    run_id: str
+    host: str
+    pid: int
+    since: str
+    epoch: int = 0
+    heartbeat: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is written down: all but what only a look can tell."""
+        return {name: value for name, value in asdict(self).items() if name not in ("epoch", "heartbeat")}
+
+    def __str__(self) -> str:
+        who = f"{self.owner or 'someone'} (run {self.run_id}, process {self.pid} on {self.host}, since {self.since}"
+        return f"{who}; epoch {self.epoch}, {self.heartbeat})" if self.epoch else f"{who})"
+
+
+def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
+    """Who holds the lease, or None if it is free. Takes nothing away from anyone.
+
+    Where a shared one seems to be stale it is watched until that is sure, for as long as its holder asked at most, and
+    counts as free then; who is not `patient` gets the card of its last holder, which says so.
+    """
+    epochs = _seen(layout)
+    newest = epochs.newest()
+    if not all(is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind]) for kind in LOCKS for on in FORMS):
+        found = _newest_card(epochs) if epochs.is_open(newest) else local_card(layout)
+        return found or Card("", "unknown", "unknown", 0, "unknown")
+    if not epochs.is_open(newest):
+        return None
+    if patient and _seems_stale(epochs, newest) and epochs.watch(newest) != "alive":
+        return None
+    return _newest_card(epochs)
+
+
+def left_open(layout: FlowLayout) -> Card | None:
+    """The card of the newest epoch of a shared lease if its holder did not leave in order; it may hold it still."""
+    return _newest_card(_seen(layout)) if open_epoch(layout) else None
+
+
+def unfenced(layout: FlowLayout) -> list[str]:
+    """Paths of the tables that the last fence had to leave out: nothing but its ids stops what was in flight there."""
+    try:
+        found = read_json(f"{layout.lease}/{UNFENCED}")
+    except ValueError:
+        return []
+    return [str(path) for path in found.get("tables", ())] if isinstance(found, dict) else []
+
+
+def open_epoch(layout: FlowLayout) -> int:
+    """The newest epoch of a shared lease where it was not left in order, else 0."""
+    epochs = _seen(layout)
+    newest = epochs.newest()
+    return newest if epochs.is_open(newest) else 0
+
+
+def epochs_of(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
+    """The epochs of the shared form; also where the terms say local, and someone holds it in the shared form."""
+    if terms.form == "shared":
+        return Epochs(Path(layout.lease, "epochs"), terms.expires)
+    return _seen(layout) if open_epoch(layout) else None
+
+
+def _seen(layout: FlowLayout) -> Epochs:
+    """The epochs of a lease for who has no terms of its own, as patient as the holder of the newest asks for."""
+    some = Epochs(Path(layout.lease, "epochs"), LeaseSpec().expires)
+    return Epochs(some.home, some.patience(some.newest()))
+
+
+def _newest_card(epochs: Epochs) -> Card | None:
+    newest = epochs.newest()
+    if not newest:
+        return None
+    unknown: dict[str, Any] = {"owner": "", "run_id": "unknown", "host": "unknown", "pid": 0, "since": "unknown"}
+    known = {name: value for name, value in epochs.card(newest).items() if name in unknown}
+    return Card(**(unknown | known), epoch=newest, heartbeat=_heartbeat(epochs, newest))
+
+
+def _heartbeat(epochs: Epochs, number: int) -> str:
+    age, pulse = epochs.age(number), epochs.pulse(number)
+    told = f"heartbeat {pulse.decode(errors='replace')[:20]}" if pulse else "no heartbeat yet"
+    ago = "" if age is None else f" seen {max(age, 0):.0f} s ago"
+    return f"{told}{ago}{', it looks stale' if age is None or age > epochs.expires else ''}"
+
+
+def _seems_stale(epochs: Epochs, number: int) -> bool:
+    """By the times of files, which another host's clock may have set: a reason to watch, not more."""
+    age = epochs.age(number)
+    return age is None or not 0 <= age < epochs.expires / 2
+
+
+def local_card(layout: FlowLayout) -> Card | None:
+    try:
+        content = read_json(f"{layout.lease}/owner.json")
+        return Card(**content) if content else None
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,212 @@
+"""The right to drain a flow: one driver at a time.
+
+Local form, for a lake on this machine's disks. Two kernel locks that vanish with the process that holds them, and a
+card that tells people who it is:
+
+    driver.lock   held by the Python driver
+    jvm.lock      held by its JVM, which can outlive Python and still commit
+    owner.json    who, where, since when; says nothing about whether the lease is held
+
+Shared form, for a lake that several hosts mount, where the locks of another host can't be trusted: the same locks under
+a name of this host's own, and epochs (`epochs.py`), which decide. Whoever follows a holder that did not leave in order
+fences its writes first (`fence.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from draindown.base.errors import DraindownError, TransientError, said
+from draindown.base.progress import Reached, untold
+from draindown.lake.documents import make_home, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lease.holder import UNFENCED, Card, epochs_of, left_open, local_card, open_epoch
+from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
+from draindown.lease.shared import Epochs, Heart
+from draindown.recovery import fencing
+from draindown.spec.models import LeaseSpec
+
+_LOCAL = "a driver that holds it in the local form is at work"
+_OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
+
+
+class Lease:
+    """Context manager that holds the lease of one flow. Not reentrant.
+
+    Entering raises TransientError `lease-held`, naming the holder, if another driver or a JVM it left behind has it. In
+    the shared form that can take as long as a heartbeat, and as long as `terms.expires` where the holder is gone. An
+    error inside it that comes of a lost lease leaves as TransientError `lease-lost`.
+    """
+
+    def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> None:
+        self._layout = layout
+        self._home = Path(layout.lease)
+        self._epochs = epochs_of(layout, terms)
+        self._is_shared = self._epochs is not None
+        self._card = Card(
+            owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+        )
+        self._driver = FileLock(self._home / lock_name("driver", shared=self._is_shared), mode=0o600)
+        self._locked: os.stat_result | None = None
+        self._jvm: JvmLock | None = None
+        self._heart: Heart | None = None
+
+    def __enter__(self) -> Self:
+        make_home(self._layout)
+        self._home.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self._driver.acquire(timeout=LOOKERS, poll_interval=POLL)
+        except Timeout:
+            raise self._held("another driver is at work") from None
+        self._locked = lock_state(self._driver.lock_file)
+        try:
+            self._refuse_left_behind()
+            if self._epochs:
+                self._begin(self._epochs)
+            else:
+                # whoever shares it looks at this lock after its epoch began: one of both sees the other
+                if open_epoch(self._layout):
+                    raise self._held("a driver that holds it in the shared form came first")
+                write_json(str(self._home / "owner.json"), self._card.as_dict())
+        except BaseException:
+            self._leave(in_order=False)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lost = self._lost() or _overtaken(error)
+        try:
+            if not lost and not self._is_shared:
+                (self._home / "owner.json").unlink(missing_ok=True)
+        finally:
+            # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
+            self._leave(in_order=error is None or isinstance(error, DraindownError))
+        if lost and isinstance(error, Exception) and not _is_lease_lost(error):
+            raise self._lease_lost(lost) from error
+
+    def check(self) -> None:
+        """Raise TransientError `lease-lost` unless the lease is certainly held: nothing may be written any more."""
+        lost = self._lost()
+        if lost:
+            raise self._lease_lost(lost)
+
+    def guard(self, reached: Reached = untold) -> Reached:
+        """`reached`, followed by `check`: each step of a batch is told before the next one writes."""
+
+        def told(step: str) -> None:
+            reached(step)
+            self.check()
+
+        return told
+
+    def hand_to_jvm(self, jvm: Any) -> JvmLock:
+        """Have the driver's JVM (py4j's view of it, `spark._jvm`) hold the lease too, until the lease is left.
+
+        Call it before the first query starts. Raises TransientError `lease-held`.
+        """
+        file = jvm.java.io.RandomAccessFile(str(self._home / lock_name("jvm", shared=self._is_shared)), "rw")
+        until = time.monotonic() + LOOKERS
+        while (lock := file.getChannel().tryLock()) is None:
+            if time.monotonic() > until:
+                file.close()
+                raise self._held("another JVM took it in the meantime")
+            time.sleep(POLL)
+        self._jvm = JvmLock(file, lock)
+        return self._jvm
+
+    def _refuse_left_behind(self) -> None:
+        if not self._becomes_free("jvm", shared=self._is_shared):
+            raise self._held("its driver is gone, but the JVM it started is still at work")
+        if self._is_shared and not self._is_free_locally():
+            raise self._held(_LOCAL)
+
+    def _is_free_locally(self) -> bool:
+        return all(self._becomes_free(kind, shared=False) for kind in LOCKS)
+
+    def _becomes_free(self, kind: str, *, shared: bool) -> bool:
+        until = time.monotonic() + LOOKERS
+        while not is_free(self._home / lock_name(kind, shared=shared), LOCKS[kind]):
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def _begin(self, epochs: Epochs) -> None:
+        """Begin the next epoch as soon as the newest one is over."""
+        while True:
+            newest = epochs.newest()
+            state = epochs.watch(newest) if newest else "released"
+            if state == "alive":
+                raise self._held("another driver is at work")
+            heart = Heart(epochs, newest + 1)  # before the epoch is there: its heartbeat is as old as this
+            if epochs.claim(heart.number, self._card.as_dict()):
+                break
+            time.sleep(POLL)  # a listing may be older than the epoch that was in the way
+        self._heart = heart
+        heart.start()
+        if not self._is_free_locally():  # who took it in the local form since may not have seen this epoch
+            heart.stop(released=state == "released")
+            raise self._held(_LOCAL)
+        epochs.prune(heart.number)
+        if state == "stale":
+            left_out = fencing.write(self._layout, heart.number, check=self.check)
+            self.check()
+            write_json(str(self._home / UNFENCED), {"epoch": heart.number, "tables": left_out})
+
+    def _leave(self, *, in_order: bool) -> None:
+        try:
+            if self._jvm:
+                self._jvm.release()
+            if self._heart:
+                self._heart.stop(released=in_order)
+        finally:
+            self._driver.release()
+
+    def _lost(self) -> str | None:
+        if self._heart:
+            return self._heart.lost()
+        try:
+            now = lock_state(self._driver.lock_file)
+        except OSError as error:
+            return f"its lock file can't be looked at: {error.strerror}"
+        same = self._locked is not None and now is not None and os.path.samestat(self._locked, now)
+        return None if same else "its lock file was removed or replaced"
+
+    def _lease_lost(self, why: str) -> TransientError:
+        return TransientError(
+            "lease-lost",
+            tried=f"go on as {self._card} in flow {self._layout.flow} of pipeline {self._layout.pipeline}",
+            found=f"this driver can't rely on the lease any more: {why}",
+            changed="whole batches only, each once; whoever holds the lease next goes on after them",
+            next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
+        )
+
+    def _held(self, why: str) -> TransientError:
+        card = left_open(self._layout) or local_card(self._layout)
+        return TransientError(
+            "lease-held",
+            tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
+            found=f"{why}: {card or 'it left no card'}",
+            next=["wait: the lease is free as soon as that process ends", f"draindown plan {self._layout.pipeline}"],
+        )
+
+
+def _overtaken(error: BaseException | None) -> str | None:
+    """Where the table's log says what the lease does not know yet: someone else wrote in this flow's name."""
+    if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {said(error)}" for mark in _OVERTAKEN):
+        return "another driver wrote to the table in this flow's name first"
+    return None
+
+
+def _is_lease_lost(error: BaseException) -> bool:
+    return isinstance(error, DraindownError) and error.code == "lease-lost"

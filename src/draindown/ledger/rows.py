@@ -1,0 +1,221 @@
+"""The ledger: one row per batch, what came in, what became of it, and that the two are equal.
+
+What is known before the target's commit travels in it as `userMetadata`; what the commit did stands in its own
+metrics. Both together are the row, so data and ledger can't disagree; the ledger table only projects them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+from draindown.base.errors import TerminalError
+
+Place = tuple[int, str, int]
+"""A batch by generation, origin and number; no two of a flow have the same."""
+Origin = Literal["source", "quarantine", "replay", "gate"]
+FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
+TIMES = ("changed_at", "started_at", "finished_at")
+_KEY = "draindown"
+_SWAP = "draindown_rebuilt"
+FENCE = "draindown_fence"
+"""Key in the `userMetadata` of a commit that keeps an earlier driver from committing, and changes no row."""
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One batch in the ledger. Counts are rows unless named otherwise; times are UTC; `seconds` is wall time.
+
+    `lines = records + blank` and `records = applied + superseded + duplicate + quarantined + late`, where
+    `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
+    `changed_at` is the stamp of the rows it changed, later than that of every earlier batch.
+    """
+
+    pipeline: str
+    flow: str
+    generation: int
+    batch: int
+    run_id: str
+    origin: Origin = "source"
+    cut: int = 0
+    files: int = 0
+    bytes: int = 0
+    lines: int = 0
+    blank: int = 0
+    records: int = 0
+    quarantined: int = 0
+    late: int = 0
+    superseded: int = 0
+    duplicate: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    remembered: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    max_sequence: str | None = None
+    changed_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    seconds: float = 0.0
+    table_version: int = -1
+
+    @property
+    def place(self) -> Place:
+        """What names the batch: generation, origin, number."""
+        return self.generation, self.origin, self.batch
+
+    @property
+    def applied(self) -> int:
+        """Rows that changed the target or what it remembers."""
+        return self.inserted + self.updated + self.deleted + self.remembered
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready; `applied` included, times as ISO 8601."""
+        row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons)}
+        return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> BatchRow:
+        """The inverse of `as_dict`; fields this version doesn't know are left out."""
+        known = {f.name for f in fields(cls)}
+        values = {k: v for k, v in row.items() if k in known}
+        for name in TIMES:
+            if isinstance(values.get(name), str):
+                values[name] = datetime.fromisoformat(values[name])
+        if isinstance(values.get("reasons"), str):
+            values["reasons"] = json.loads(values["reasons"])
+        return cls(**values)
+
+    def as_metadata(self) -> str:
+        """What is known before the target's commit, for its `userMetadata`."""
+        return json.dumps({_KEY: self.as_dict()}, separators=(",", ":"))
+
+
+def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
+    """Return `row` if its numbers add up.
+
+    `fates_seen` maps the name of a fate to (what the batch expected, what another place counted); each pair must
+    be equal. Raises TerminalError `ledger-does-not-add-up`, naming every sum that fails.
+    """
+    sums = {
+        "lines = records + blank": (row.lines, row.records + row.blank),
+        "records = applied + superseded + duplicate + quarantined + late": (
+            row.records,
+            row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
+        ),
+        "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
+        **(fates_seen or {}),
+    }
+    wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
+    if wrong:
+        raise not_adding_up(row, wrong)
+    return row
+
+
+def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
+    """The error that keeps a batch from being published; `wrong` says each sum that fails."""
+    return TerminalError(
+        "ledger-does-not-add-up",
+        tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",
+        found="; ".join(wrong),
+        changed="the batch may be in the table, but it will not be published",
+        next=[f"draindown audit {row.pipeline}", f"draindown report {row.pipeline} --json"],
+    )
+
+
+def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
+    """The ledger row held by one commit of a target's history, or None if draindown didn't write it.
+
+    `commit` is an entry of the Delta history: `version`, `timestamp` (ms), `userMetadata`, `operation` and
+    `operationMetrics`.
+    """
+    try:
+        known = json.loads(commit.get("userMetadata") or "")[_KEY]
+    except (ValueError, KeyError, TypeError):
+        return None
+    finished = datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
+    row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=int(commit["version"]))
+    if row.started_at is not None:
+        row = replace(row, seconds=round((finished - row.started_at).total_seconds(), 3))
+    inserted, updated, deleted = _done_by(commit)
+    return replace(row, inserted=inserted, updated=updated, deleted=deleted)
+
+
+def closed(commit: Mapping[str, Any]) -> BatchRow | None:
+    """What `from_commit` says, if it adds up and the commit did what its writer expected of it.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    row = from_commit(commit)
+    if row is None:
+        return None
+    expected = json.loads(commit["userMetadata"])[_KEY]
+    pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
+    return conserve(row, fates_seen=pairs)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What the commit that put a rebuilt generation in the place of the live one says of itself.
+
+    Its batches stand in the log of the table they were made in; `rows`: what that table held.
+    """
+
+    pipeline: str
+    flow: str
+    generation: int
+    batches: int
+    rows: int
+    run_id: str
+
+    def as_metadata(self) -> str:
+        """For the commit's `userMetadata`."""
+        return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
+
+
+def swap_of(commit: Mapping[str, Any]) -> Swap | None:
+    """What a commit of a target's history says of the rebuilt generation that it brought; None for every other."""
+    try:
+        return Swap(**json.loads(commit.get("userMetadata") or "")[_SWAP])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def is_fence(commit: Mapping[str, Any]) -> bool:
+    """Whether a commit of a table's history is a fence: a write that counted nothing, as every other one does."""
+    try:
+        marked = FENCE in json.loads(commit.get("userMetadata") or "")
+    except (ValueError, TypeError):
+        return False
+    return marked and commit.get("operation") == "WRITE" and not commit.get("operationMetrics")
+
+
+def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Rows inserted, updated and deleted, as Delta counted them."""
+    metrics = commit.get("operationMetrics") or {}
+    if commit.get("operation") != "MERGE":
+        return int(metrics.get("numOutputRows", 0)), 0, 0
+    inserted, updated, deleted = (
+        int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted")
+    )
+    return inserted, updated, deleted
+
+
+def newest_sequence(texts: Iterable[str]) -> str | None:
+    """The greatest `max_sequence` of some batches: by value where all are numbers, else as text, as times sort."""
+    known = list(texts)
+    try:
+        return max(known, key=Decimal, default=None)
+    except InvalidOperation:
+        return max(known)
+
+
+def total(rows: Iterable[BatchRow]) -> dict[str, int]:
+    """Sums over batches of every counted column, and `batches`."""
+    rows = list(rows)
+    return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in COUNTED}

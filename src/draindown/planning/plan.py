@@ -1,0 +1,265 @@
+"""What waits, and what a run has to do about it. Reads the source's directories and Delta logs; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from draindown.base import clock
+from draindown.base.errors import DraindownError
+from draindown.base.findings import Finding
+from draindown.base.formatting import count
+from draindown.flow import integrity
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.generations import generation, refuse_lost
+from draindown.flow.resume import refuse_behind, refuse_other_intake
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import from_commit
+from draindown.planning import compaction
+from draindown.recovery import replay
+from draindown.runs import report, store
+from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
+from draindown.runs.request import Request, Step
+from draindown.sources.batch_size import bound_now
+from draindown.sources.files import catalog, intake
+from draindown.sources.files.batching import forecast
+from draindown.sources.files.intake import Sorted
+from draindown.sources.files.listing import Listing, SourceFile, list_source
+
+_START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
+_HISTORY = 20
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a flow: what is new at the source, and what lies in cuts that no batch is done with."""
+
+    listing: Listing
+    sorted: Sorted
+    cuts: catalog.Waiting
+    checkpoint: Checkpoint
+
+    @property
+    def new(self) -> list[SourceFile]:
+        """Files that no cut has."""
+        return self.sorted.new
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the listing found, and files that differ from what was taken in."""
+        changed = [
+            Finding(
+                kind="changed",
+                subject=file.path,
+                detail="its size or mtime is not what was taken in; the drain compares the bytes",
+            )
+            for file, _ in self.sorted.differing[:10]
+        ]
+        return [*self.listing.findings, *changed]
+
+    def backlog(self, now: datetime) -> Backlog:
+        """Files and bytes on disk that are not yet processed; age by mtime, or by first sight once in a cut."""
+        seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
+        oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
+        return Backlog(
+            files=len(self.new) + self.cuts.files,
+            bytes=sum(file.size for file in self.new) + self.cuts.bytes,
+            oldest_seconds=None if oldest is None else max(0.0, round(now.timestamp() - oldest, 3)),
+        )
+
+
+def look(request: Request, now: datetime, listing: Listing | None = None) -> Look:
+    """Hold the source, listed now unless a `listing` is given, against intake and checkpoint.
+
+    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
+    `intake-behind-checkpoint`, `intake-replaced`.
+    """
+    layout, number = request.layout, generation(request.layout)
+    checkpoint = Checkpoint(layout.checkpoint(number))
+    checkpoint.verify()
+    refuse_other_intake(layout, number)
+    listing = listing or list_source(request.flow_spec.source, Path(request.root), now)
+    waiting = catalog.waiting(layout, checkpoint.consumed_before)
+    return Look(listing, intake.sort_out(layout, listing), waiting, checkpoint)
+
+
+def backlog(request: Request, now: datetime, listing: Listing | None = None) -> Backlog:
+    """What is not yet processed: new at the source, or in a cut that no batch is done with. Arguments as for `look`,
+    raises like it.
+    """
+    return look(request, now, listing).backlog(now)
+
+
+def planned(request: Request, left_out: Collection[Step] = ()) -> StepReport:
+    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports.
+
+    `left_out`: steps that nobody asked for, however necessary.
+    """
+    started = clock.now()
+    try:
+        part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
+    except DraindownError as error:
+        with suppress(OSError):  # what keeps a plan from being made may keep the report from being written
+            store.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
+        raise
+    part = part.model_copy(update={"left_out": tuple(left_out)})
+    outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
+    done = report.of(request, started, outcome, findings=findings, plan=part)
+    store.write(request.layout, done)
+    return done
+
+
+def plan_replay(request: Request) -> PlanPart:
+    """Say what a replay would read again and decide what the flow's other steps must do. Raises like `replays.find`,
+    and TerminalError `replay-input-gone`.
+    """
+    layout, wanted = request.layout, replay.find(request)
+    replay.refuse_gone(layout, wanted.left)
+    files = [file for part in wanted.left for file in part.files]
+    size = sum(int(file["size"]) for file in files)
+    return _part(
+        request,
+        "" if not files else f"{count(len(files), 'file')} to read again" + _apart(wanted),
+        backlog=Backlog(files=len(files), bytes=size),
+        replay=f"{wanted.id}: {wanted.asked}",
+        batches=len(wanted.left),
+        seconds=_forecast_seconds(layout, _ledger(layout), size) if files else None,
+        idle=wanted.nothing_left + _apart(wanted),
+    )
+
+
+def _apart(wanted: replay.Replay) -> str:
+    done = f"; {count(wanted.done, 'batch', 'batches')} done before" if wanted.done and wanted.left else ""
+    return done + (f"; {count(wanted.waiting, 'file')} first seen then wait to be drained" if wanted.waiting else "")
+
+
+def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
+    """Say what waits and decide what the flow's other steps must do, each with its reason.
+
+    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
+    """
+    layout = request.layout
+    integrity.refuse(layout)
+    seen = look(request, now)
+    ledger = _ledger(layout)
+    number = generation(layout)
+    refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
+    refuse_behind(layout, number)
+    waiting = seen.backlog(now)
+    source = request.flow_spec.source
+    expected = forecast(layout, source, seen.new, bound_now(layout, source))
+    batches = seen.cuts.cuts + expected.cuts
+    part = _part(
+        request,
+        _why_drain(layout, seen, ledger),
+        backlog=waiting,
+        batches=batches,
+        unpacked=seen.cuts.raw_bytes + expected.bytes,
+        seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
+        idle="nothing new at the source, nothing in flight",
+    )
+    return part, seen.findings
+
+
+def _part(request: Request, drain: str, *, idle: str, **found: Any) -> PlanPart:
+    """The decisions that follow from whether the drain has a reason. `idle`: why it has none."""
+    reasons = {
+        "drain": drain,
+        "check": "the drain will change rows" if drain else _why_check(request.layout),
+        "compact": _why_compact(request, bool(drain)),
+    }
+    return PlanPart(
+        **found,
+        drain=bool(drain),
+        check=bool(reasons["check"]),
+        compact=bool(reasons["compact"]),
+        reasons={step: why or (_IDLE | {"drain": idle})[step] for step, why in reasons.items()},
+    )
+
+
+_IDLE = {
+    "check": "nothing unpublished",
+    "compact": "no partition has enough small files or deleted rows, no old files are due",
+}
+
+
+def _why_drain(layout: FlowLayout, seen: Look, ledger: list[Mapping[str, Any]]) -> str:
+    reasons = []
+    if seen.new:
+        reasons.append(f"{len(seen.new)} new files")
+    if seen.sorted.differing:
+        reasons.append(f"{len(seen.sorted.differing)} files differ from what was taken in")
+    if seen.cuts.cuts:
+        reasons.append(f"{seen.cuts.files} files in {seen.cuts.cuts} cuts that are not processed yet")
+    if seen.checkpoint.in_flight is not None:
+        reasons.append(f"batch {seen.checkpoint.in_flight} is in flight")
+    lacking = _unrecorded(layout, ledger)
+    if lacking:
+        reasons.append(f"the ledger lacks {lacking} batches that the table holds")
+    return "; ".join(reasons)
+
+
+def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
+    """Batches among the table's newest commits that the ledger doesn't have."""
+    if not delta.exists(layout.table):
+        return 0
+    have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
+    rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
+    mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
+    return sum(row.place not in have for row in mine)
+
+
+def _why_check(layout: FlowLayout) -> str:
+    state = published.unpublished(layout)
+    if state is None or not state.pending:
+        return ""
+    last = f"version {state.published.version}" if state.published else "nothing yet"
+    return f"version {state.version} is unpublished; published is {last}"
+
+
+def _why_compact(request: Request, drain: bool) -> str:
+    if request.force:
+        return "asked for"
+    if drain:
+        return "evidence is weighed after the drain"
+    due = compaction.work(request.layout, request.flow_spec.maintenance)
+    return str(due) if due else ""
+
+
+def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
+    """The newest ledger rows, without times: those would cost the import of pandas."""
+    if not delta.exists(layout.ledger):
+        return []
+    names = "run_id, generation, origin, batch, bytes, seconds"
+    sql = f"select {names} from t order by generation desc, table_version desc, batch desc limit {2 * _HISTORY}"
+    rows: list[Mapping[str, Any]] = delta.query(layout.ledger, sql).to_pylist()
+    return rows
+
+
+def _is_of(row: Mapping[str, Any], number: int) -> bool:
+    return bool(row["generation"] == number) and row["origin"] == "source"
+
+
+def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int) -> float | None:
+    rows = [row for row in ledger if row["origin"] == "source" and row["bytes"]]
+    total = sum(row["bytes"] for row in rows)
+    if not total:
+        return None
+    per_byte = float(sum(row["seconds"] for row in rows)) / float(total)
+    return round(_start_seconds(layout, (row["run_id"] for row in rows)) + per_byte * size, 1)
+
+
+def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
+    """What the newest drain took besides its batches."""
+    for run_id in dict.fromkeys(run_ids):
+        drained = store.read(layout, run_id, "drain")
+        if drained and drained.drain:
+            return max(0.0, drained.seconds - sum(float(b.get("seconds", 0)) for b in drained.drain.batches))
+    return _START_SECONDS

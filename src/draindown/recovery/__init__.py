@@ -1,0 +1,1 @@
+"""Ways back: replay, reset, rebuild with its swap, fencing of an earlier driver."""

@@ -1,0 +1,327 @@
+"""Rebuilds: a generation that reads all input into tables of its own and then takes the place of the live one.
+
+    rebuild.json                    which generation, since when, by whom, under which contract
+    generations/NNNN/checkpoint/    its checkpoint, which it keeps
+    generations/NNNN/rebuilt/       its tables, and a generation.json under which the engine drains into them
+
+One commit of the live table decides: it brings the rows, and the transaction id of the generation's last batch. Before
+it nothing live is touched; after it `finish` brings the rest along, for whoever holds the lease next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.flow import checkpoint, discards, generations
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.generations import Card, Taken, card
+from draindown.lake import delta
+from draindown.lake.documents import read_json, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.runs.request import Request
+from draindown.sources.files import intake
+
+State = Literal["new", "begun", "swapped"]
+_NO_CONTRACT = {"expectations", "maintenance", "deadline", "max_batches"}
+_NO_SOURCE = {"files", "max_bytes_per_trigger", "max_files_per_trigger"}
+_DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A rebuild that was begun. `contract`: hash of all that decides what its batches make of input; empty if lost."""
+
+    generation: int
+    previous: int
+    at: str
+    by: str
+    contract: str
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """What a rebuild would read and change; sizes in bytes, `table_bytes` of the live table.
+
+    `state`: `new`, `begun` (the same command goes on; files and cuts are those that are left), or `swapped` (all but
+    what follows the swap is done). `missing`: files gone or changed at the source; `forgotten`: how many more files
+    were read once and are in the intake no longer. `changes`: what differs from the live table, in words.
+    """
+
+    pipeline: str
+    flow: str
+    keyed: bool
+    previous: int
+    generation: int
+    state: State
+    cuts: int
+    files: int
+    bytes: int
+    missing: tuple[str, ...]
+    forgotten: int
+    table_bytes: int
+    free_bytes: int
+    changes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        return asdict(self)
+
+
+def unfinished(layout: FlowLayout) -> Rebuild | None:
+    """The rebuild that was begun and is not done, if there is one. Raises TerminalError `rebuild-damaged`."""
+    try:
+        content = read_json(layout.rebuild)
+        return None if content is None else Rebuild(**content)
+    except (ValueError, TypeError):
+        return _as_staged(layout)
+
+
+def _as_staged(layout: FlowLayout) -> Rebuild | None:
+    """The rebuild that left something beside the live tables, where the file that names it is torn.
+
+    One that staged nothing is none. Raises TerminalError `rebuild-damaged` if it is swapped and its card is torn too.
+    """
+    layout = layout.live
+    over = generations.cards(layout)  # of a rebuild that is done the log is left
+    for number in checkpoint.directories(layout):
+        staged = layout.beside(number)
+        if str(number) in over or not Path(staged.staging).is_dir():
+            continue
+        begun = Rebuild(number, generations.generation_if_told(layout) or 0, "?", "?", contract="")
+        with suppress(TypeError, AttributeError):
+            own = card(staged, number)
+            if own is not None and own.previous is not None:
+                return replace(begun, previous=own.previous, at=own.at, by=own.by)
+        if not is_swapped(layout, begun):
+            return begun
+        if Path(staged.generation).exists():
+            raise TerminalError(
+                "rebuild-damaged",
+                tried=f"finish the rebuild of generation {number} of flow {layout.flow}",
+                found=f"it is in the table's place, and {layout.rebuild} and {staged.generation} are both torn",
+                next=f"restore {staged.generation} from a copy, or write it anew as docs/runbook.md has it",
+            )
+    return None
+
+
+def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
+    """Whether the live table is the rebuilt one already. One that can't be read is not."""
+    if delta.damage(layout.table):
+        return False
+    return delta.transaction_version(layout.table, app_id(layout, begun.generation, "rows")) is not None
+
+
+def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
+    """Refuse what needs the table and all that belongs to it. Raises TerminalError `rebuild-unfinished`."""
+    begun = unfinished(layout)
+    if begun is not None and is_swapped(layout, begun):
+        raise TerminalError(
+            "rebuild-unfinished",
+            tried=tried,
+            found=f"the rebuilt generation {begun.generation} is in the table's place, a crash came before its ledger, "
+            "quarantine and tombstones were",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # finishes it",
+        )
+
+
+def plan(request: Request) -> RebuildPlan:
+    """What a rebuild would do now, or what is left of one that was begun. Changes nothing.
+
+    Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `rebuild-damaged`,
+    `generation-damaged`.
+    """
+    layout = request.layout
+    live, begun = generations.generation(layout), unfinished(layout)
+    taken, before = generations.taken_in(layout), ledger_table.files_read(layout)
+    if not taken and not before:
+        raise TerminalError(
+            "nothing-to-rebuild",
+            tried=f"rebuild flow {layout.flow} of pipeline {layout.pipeline}",
+            found="it never drained anything",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+        )
+    state: State = "new" if begun is None else "swapped" if is_swapped(layout, begun) else "begun"
+    if begun is not None and state == "begun":
+        _refuse_overtaken(layout, begun, live)
+        _refuse_other_contract(request, begun)
+    if begun is None:
+        given_up = discards.given_up(layout)
+        left = [file for file in taken if file.path not in given_up]
+    else:
+        left = _left(layout, begun, taken) if state == "begun" else []
+    return RebuildPlan(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        keyed=request.flow_spec.is_keyed,
+        previous=live if begun is None else begun.previous,
+        generation=generations.next_number(layout, live) if begun is None else begun.generation,
+        state=state,
+        cuts=len({file.cut for file in left}),
+        files=len(left),
+        bytes=sum(file.size for file in left),
+        missing=tuple(file.path for file in left if intake.pinned([file])),
+        forgotten=max(0, before - len(taken)) if state == "new" else 0,
+        table_bytes=delta.size(layout.table) if delta.exists(layout.table) else 0,
+        free_bytes=shutil.disk_usage(_existing(layout.home)).free,
+        changes=tuple(_changes(request)) if state != "swapped" else (),
+    )
+
+
+def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
+    """What no batch of the begun generation has read, and nobody agreed to leave out."""
+    staged, number = layout.beside(begun.generation), begun.generation
+    newest = delta.transaction_version(staged.table, app_id(staged, number, "rows"))
+    # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
+    first = max(Checkpoint(staged.checkpoint(number)).consumed_before, 0 if newest is None else newest + 2)
+    left_out = generations.without(staged, number)
+    return [file for file in taken if file.cut >= first and file.path not in left_out]
+
+
+def _existing(path: str) -> Path:
+    return next(place for place in (Path(path), *Path(path).absolute().parents) if place.exists())
+
+
+def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
+    if begun.previous != live:
+        raise TerminalError(
+            "rebuild-overtaken",
+            tried=f"go on with the rebuild of generation {begun.generation} of flow {layout.flow}",
+            found=f"it was begun beside generation {begun.previous}, and a reset made generation {live} the live one",
+            next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes",
+        )
+
+
+def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
+    if not begun.contract:
+        found = f"{request.layout.rebuild} is torn: by which rules its first batches were read is not known any more"
+        raise damaged_staging(request.layout, begun.generation, found)
+    if begun.contract != _contract(request):
+        raise TerminalError(
+            "rebuild-other-contract",
+            tried=f"go on with the rebuild of generation {begun.generation} of flow {request.flow}",
+            found=f"the flow or a file of jobs/transforms/ was changed since it was begun ({begun.at}): its first "
+            "batches would have been read by other rules than its last",
+            next=[
+                "put the flow and the transforms back as they were, then try again",
+                f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   # then begin anew",
+            ],
+        )
+
+
+def _contract(request: Request) -> str:
+    """Hash of what the spec says of rows, and of the code of all transforms: one may import another."""
+    said = request.flow_spec.model_dump(mode="json", exclude=_NO_CONTRACT)
+    said["source"] = {name: value for name, value in said["source"].items() if name not in _NO_SOURCE}
+    home = Path(request.root) / "jobs" / "transforms"
+    code = sorted(home.rglob("*.py")) if request.flow_spec.transform else []
+    said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _changes(request: Request) -> list[str]:
+    path, flow = request.layout.table, request.flow_spec
+    if not delta.exists(path):
+        return ["the table is gone: it is made anew"]
+    partitions, held = delta.partition_columns(path), delta.column_types(path)
+    found = []
+    if partitions != flow.target.partition_by:
+        found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
+    if flow.transform:
+        return [*found, f"columns: those that {flow.transform} gives"]
+    wanted = {name: _DELTA_NAMES.get(column.type, column.type) for name, column in flow.columns.items()}
+    for name, kind in wanted.items():
+        if name not in held:
+            found.append(f"column {name}: new, {kind}")
+        elif isinstance(held[name], str) and held[name] != kind:
+            found.append(f"column {name}: {held[name]} -> {kind}")
+    return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
+
+
+def input_gone(found: RebuildPlan) -> TerminalError:
+    """The error for a rebuild whose input is not all there any more."""
+    return TerminalError(
+        "rebuild-input-gone",
+        tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
+        found=generations.gone(found.missing, found.forgotten),
+        next=[
+            "put them back as they were (size and content), then try again",
+            f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "
+            "# their rows will be missing",
+        ],
+    )
+
+
+def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
+    """Begin a rebuild, or go on with the one that was begun. Call it under the lease; idempotent.
+
+    Raises TerminalError like `plan`, and `rebuild-input-gone` unless `accept_missing` or all input is there.
+    """
+    layout, found = request.layout, plan(request)
+    if (found.missing or found.forgotten) and not accept_missing:
+        raise input_gone(found)
+    begun, at = unfinished(layout), now().isoformat(timespec="seconds")
+    if begun is None:
+        begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
+        # before a directory of a later generation is there: without its name the live one could not be told
+        write_json(layout.generation, {"generation": found.previous, "cards": generations.cards(layout)})
+        write_json(layout.rebuild, asdict(begun))
+    staged = layout.beside(begun.generation)
+    own = card(staged, begun.generation) or Card(
+        begun.generation, begun.previous, at, by, without=tuple(discards.given_up(layout)), rebuilt=True
+    )
+    own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
+    write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
+    return begun
+
+
+def damaged(layout: FlowLayout, begun: Rebuild, error: TerminalError) -> TerminalError:
+    """The error for a staging that can't be gone on with; `error` says why."""
+    return damaged_staging(layout, begun.generation, f"{error.code}: {error.found}")
+
+
+def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:
+    return TerminalError(
+        "rebuild-damaged",
+        tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",
+        found=found,
+        changed="the live table and all that belongs to it are as they were",
+        next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then begin anew",
+    )
+
+
+def abort(layout: FlowLayout) -> int:
+    """Throw a rebuild away that was begun; returns the number of its generation, which is never used again.
+
+    Call it under the lease; idempotent until it is done. Raises TerminalError like `abortable`.
+    """
+    begun = abortable(layout)
+    home = Path(layout.beside(begun.generation).staging).parent
+    for path in home.iterdir() if home.is_dir() else ():
+        shutil.rmtree(path)
+    Path(layout.rebuild).unlink(missing_ok=True)
+    return begun.generation
+
+
+def abortable(layout: FlowLayout) -> Rebuild:
+    """The rebuild that an abort would throw away. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
+    begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
+    if begun is None:
+        raise TerminalError(
+            "nothing-to-abort",
+            tried=tried,
+            found="none is begun",
+            next=f"draindown doctor {layout.pipeline} --flow {layout.flow}",
+        )
+    refuse_half_swapped(layout, tried)
+    return begun

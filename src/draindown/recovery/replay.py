@@ -1,0 +1,317 @@
+"""What a replay reads again: files that the intake knows and the checkpoint is done with, cut by cut, pinned in a file.
+
+The id of a replay follows from what was asked for, so that the same command after a crash goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.base.progress import Reached, untold
+from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.generations import Taken, shown, without
+from draindown.lake import delta
+from draindown.lake.documents import absolute, kept, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.runs.request import Again, Request
+from draindown.sources.files import catalog, intake
+
+_COLUMNS = "path, size, mtime_ns, sha256, lines, blank, records, header, multiline, bom, first_seen, cut"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One batch of a replay: files of one cut. `batch` is its number in the ledger, used for nothing else."""
+
+    batch: int
+    cut: int
+    first_seen: datetime
+    files: tuple[dict[str, Any], ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One replay: what it reads, and how far it came. `waiting`: files that were asked for and are not drained yet."""
+
+    id: str
+    pipeline: str
+    flow: str
+    generation: int
+    asked: str
+    parts: tuple[Part, ...]
+    begun: bool
+    done: int
+    waiting: int = 0
+
+    @property
+    def origin(self) -> str:
+        """What its rows say of where they come from, and a part of its transaction ids."""
+        return f"replay:{self.id}"
+
+    @property
+    def files(self) -> int:
+        """How many files it reads."""
+        return sum(len(part.files) for part in self.parts)
+
+    @property
+    def left(self) -> tuple[Part, ...]:
+        """Parts that the target doesn't hold yet."""
+        return self.parts[self.done :]
+
+    @property
+    def nothing_left(self) -> str:
+        """Why it has nothing to do, where `left` is empty."""
+        return f"replay {self.id} is done already" if self.begun else "no drained input was first seen then"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready, without the single files."""
+        whole = {"batches": len(self.parts), "files": self.files, "bytes": _size(self.parts)}
+        names = ("id", "pipeline", "flow", "generation", "asked", "begun", "done", "waiting")
+        return {name: getattr(self, name) for name in names} | whole
+
+
+def find(request: Request) -> Replay:
+    """The replay that `request.replay` asks for: pinned before, or as it would be pinned now. Changes nothing.
+
+    Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
+    """
+    asked, layout = request.replay, request.layout
+    if asked is None:
+        raise ValueError("the request asks for no replay")
+    _refuse_append(request)
+    _refuse_bad_range(request, asked)
+    generation = generations.generation(layout)
+    files = sorted(absolute(Path(request.root) / name) for name in asked.files)
+    identity = _identity(layout, generation, asked, files)
+    pinned = _pinned(layout, identity)
+    if pinned is not None:
+        return _as_far(layout, pinned)
+    rows, waiting = _rows(layout, generation, asked, files)
+    parts = tuple(_parts(rows, _next_batch(layout, generation)))
+    return Replay(
+        identity, layout.pipeline, layout.flow, generation, wording(asked), parts, begun=False, done=0, waiting=waiting
+    )
+
+
+def pin(layout: FlowLayout, replay: Replay) -> None:
+    """Write down what the replay reads, before it begins. Call it under the lease; a pinned one stays as it is."""
+    if not replay.begun:
+        write_json(_path(layout, replay.id), asdict(replay))
+
+
+def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
+    """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
+    return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
+
+
+def _names(layout: FlowLayout) -> list[str]:
+    """The ids of all replays that were ever begun."""
+    home = Path(layout.replays)
+    # one that was moved aside as damaged may have a driver yet
+    files = [*home.glob("*.json"), *home.glob("*.json.damaged")] if home.is_dir() else []
+    return sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
+
+
+def _generation_of(layout: FlowLayout, identity: str) -> int | None:
+    try:
+        pinned = _pinned(layout, identity)
+    except TerminalError:
+        return None
+    return None if pinned is None else pinned.generation
+
+
+def unfinished(layout: FlowLayout) -> list[Replay]:
+    """Replays of the live generation that were begun and are not done, oldest first."""
+    home = Path(layout.replays)
+    files = sorted(home.glob("*.json"), key=lambda path: path.stat().st_mtime_ns) if home.is_dir() else []
+    found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
+    live = generations.generation(layout)
+    return [replay for replay in found if replay.left and replay.generation == live]
+
+
+def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+    """Put right what a crash left beside the target; returns how many rows were released.
+
+    Removes rows of a withdrawal that never left the target, and deletes that were remembered and never made; releases
+    what `release_applied` does. Call it under the lease, before a run and before anybody decides about rows. `reached`
+    is told looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
+    """
+    integrity.refuse(layout)
+    withdrawals.clean(layout, reached=reached)
+    orphan_tombstones.forget(layout, [f"replay:{name}" for name in _names(layout)])
+    reached("cleaned")
+    return release_applied(layout, by=by, reached=reached)
+
+
+def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+    """Record as released what the newest batch that read refused rows again applied of them; returns how many.
+
+    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
+    """
+    waiting = release_intent.pending(layout)
+    if waiting is None or not waiting.is_applied(layout):
+        return 0
+    ledger_table.heal(layout)
+    release = quarantine.read_again if waiting.read_again else quarantine.release
+    settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
+    reached("released")
+    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
+    release_intent.forget(layout, waiting)
+    return settled
+
+
+def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
+    """Refuse to begin where files are gone or changed. Raises TerminalError `replay-input-gone`, naming them."""
+    files = [
+        Taken(row["path"], row["size"], row["mtime_ns"], row["sha256"], part.cut)
+        for part in parts
+        for row in part.files
+    ]
+    wrong = [file.path for file in files if intake.pinned([file])]
+    if wrong:
+        raise TerminalError(
+            "replay-input-gone",
+            tried=f"read {count(len(files), 'file')} of flow {layout.flow} again",
+            found=f"{count(len(wrong), 'file')} gone or changed at the source: {shown(wrong)}",
+            next=[
+                "put them back as they were (size and content), then try again",
+                f"name the others: draindown replay {layout.pipeline} --flow {layout.flow} --file PATH",
+            ],
+        )
+
+
+def wording(asked: Again) -> str:
+    """What was asked for, as a person types it."""
+    if asked.files:
+        return " ".join(f"--file {shlex.quote(name)}" for name in asked.files)
+    return f"--from {_iso(asked.since)} --to {_iso(asked.until)}"
+
+
+def _iso(at: datetime | None) -> str:
+    return "?" if at is None else at.astimezone(UTC).isoformat()
+
+
+def _identity(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> str:
+    """The id of what was asked for; with `again`, the first one of it that is not done."""
+    what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "files": files}
+    base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    number, identity = 1, base
+    while asked.again and (pinned := _pinned(layout, identity)) and not _as_far(layout, pinned).left:
+        number += 1
+        identity = f"{base}-{number}"
+    return identity
+
+
+def _path(layout: FlowLayout, identity: str) -> str:
+    return f"{layout.replays}/{identity}.json"
+
+
+def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
+    lost = "the replay's command begins it anew, and applies nothing twice; the file must not come back afterwards"
+    return kept(_path(layout, identity), _replay, without=lost, copied=False)
+
+
+def _replay(content: dict[str, Any]) -> Replay:
+    parts = tuple(
+        Part(p["batch"], p["cut"], datetime.fromisoformat(p["first_seen"]), tuple(p["files"])) for p in content["parts"]
+    )
+    return Replay(**(content | {"parts": parts, "begun": True}))
+
+
+def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
+    newest = delta.transaction_version(layout.table, app_id(layout, replay.generation, "rows", replay.origin))
+    done = sum(newest is not None and part.batch <= newest for part in replay.parts)
+    return Replay(**(vars(replay) | {"done": done}))
+
+
+def _next_batch(layout: FlowLayout, generation: int) -> int:
+    """A number beyond those of every replay that was ever begun, done or not."""
+    home = Path(layout.replays)
+    begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
+    used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
+    if delta.exists(layout.ledger):
+        sql = f"select max(batch) as n from t where origin = 'replay' and generation = {int(generation)}"
+        used += [n for row in delta.query(layout.ledger, sql).to_pylist() if (n := row["n"]) is not None]
+    return max(used, default=-1) + 1
+
+
+def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """Rows of the intake that are meant and drained, and how many are meant and not drained yet."""
+    if not catalog.last_cut(layout):
+        rows: list[dict[str, Any]] = []
+    elif files:
+        rows = [row for row in _query(layout) if row["path"] in set(files)]
+        _refuse_unknown(layout, files, rows)
+    else:
+        rows = [row for row in _query(layout) if _within(row["first_seen"], asked)]
+    before = Checkpoint(layout.checkpoint(generation)).consumed_before
+    left_out = without(layout, generation)
+    done = [row for row in rows if row["cut"] < before and row["path"] not in left_out]
+    return done, sum(row["cut"] >= before for row in rows)
+
+
+def _query(layout: FlowLayout) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = delta.query(layout.intake, f"select {_COLUMNS} from t order by cut, path").to_pylist()
+    return rows
+
+
+def _within(first_seen: datetime, asked: Again) -> bool:
+    return asked.since is not None and asked.until is not None and asked.since <= first_seen < asked.until
+
+
+def _parts(rows: list[dict[str, Any]], first: int) -> Iterable[Part]:
+    for at, (cut, group) in enumerate(groupby(rows, key=lambda row: row["cut"])):
+        files = list(group)
+        seen = max(row["first_seen"] for row in files)
+        kept = tuple({name: row[name] for name in row if name not in ("first_seen", "cut")} for row in files)
+        yield Part(first + at, int(cut), seen, kept)
+
+
+def _size(parts: Iterable[Part]) -> int:
+    return sum(int(file["size"]) for part in parts for file in part.files)
+
+
+def _refuse_append(request: Request) -> None:
+    if not request.flow_spec.is_keyed:
+        raise TerminalError(
+            "replay-would-double",
+            tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
+            found="it appends: reading input again would append each row a second time",
+            next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table",
+        )
+
+
+def _refuse_bad_range(request: Request, asked: Again) -> None:
+    ranged = asked.since is not None and asked.until is not None and asked.since < asked.until
+    if bool(asked.files) == ranged or (asked.files and (asked.since or asked.until)):
+        raise TerminalError(
+            "bad-range",
+            tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
+            found=f"{wording(asked)}: neither files, nor a time and a later one",
+            next=f"draindown replay {request.spec.pipeline} --flow {request.flow} "
+            "--from 2026-01-01T00:00Z --to 2026-01-02T00:00Z",
+        )
+
+
+def _refuse_unknown(layout: FlowLayout, files: list[str], rows: list[dict[str, Any]]) -> None:
+    unknown = sorted(set(files) - {row["path"] for row in rows})
+    if unknown:
+        raise TerminalError(
+            "not-taken-in",
+            tried=f"replay {count(len(files), 'file')} of flow {layout.flow}",
+            found=f"never taken in: {shown(unknown)}",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # reads new files",
+        )

@@ -1,0 +1,208 @@
+"""Resets: a generation that reads all input of the intake again into the table that is there, and the way back.
+
+Tables that can't be read are put aside first, and `generation.json` is written last: it decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.flow import checkpoint, discards, generations, integrity, quarantine, withdrawals
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.generations import Card
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.ledger import table as ledger_table
+from draindown.runs.request import Request
+from draindown.sources.files import catalog, intake
+
+
+@dataclass(frozen=True)
+class ResetPlan:
+    """What a reset would do. `previous` is None where the live generation can't be told; sizes on disk.
+
+    `forgotten`: files that were read once and are in the intake no longer, where the table keeps no row of them.
+    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations;
+    `damaged`: tables that can't be read and will be put aside. `table_aside`: the target will be too, as asked.
+    """
+
+    pipeline: str
+    flow: str
+    keyed: bool
+    previous: int | None
+    generation: int
+    cuts: int
+    files: int
+    bytes: int
+    missing: tuple[str, ...]
+    forgotten: int
+    target: str
+    holds_previous: bool
+    damaged: tuple[str, ...] = ()
+    table_aside: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        return asdict(self)
+
+
+def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
+    """What the next generation would read again, and what of it is gone. Changes nothing.
+
+    With `table_aside` the target is moved away and filled anew. Raises TerminalError `nothing-to-reset`,
+    `reset-would-double`.
+    """
+    layout, keyed = request.layout, request.flow_spec.is_keyed
+    live = generations.generation_if_told(layout)
+    rows = None if table_aside else _rows_of(layout)
+    if rows is None and checkpoint.newest_directory(layout) == 0 and not catalog.last_cut(layout):
+        raise TerminalError(
+            "nothing-to-reset",
+            tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
+            found="it never drained anything",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+        )
+    if rows and not keyed:
+        raise _would_double(layout, rows)
+    known_files, given_up = generations.taken_in(layout), discards.given_up(layout)
+    taken = [file for file in known_files if file.path not in given_up]
+    fresh = live is not None and _is_fresh(layout, live)
+    return ResetPlan(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        keyed=keyed,
+        previous=live,
+        generation=live if fresh and live is not None else generations.next_number(layout, live),
+        cuts=len({file.cut for file in taken}),
+        files=len(taken),
+        bytes=sum(file.size for file in taken),
+        missing=tuple(file.path for file in taken if intake.pinned([file])),
+        forgotten=0
+        if rows or not generations.readable(layout.ledger)
+        else max(0, ledger_table.files_read(layout) - len(known_files)),
+        target="absent" if rows is None else "filled" if rows else "empty",
+        holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
+        damaged=tuple(integrity.damaged(layout)),
+        table_aside=table_aside,
+    )
+
+
+def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) -> None:
+    """Make the planned generation the live one. Call it under the lease; idempotent, whole or not at all.
+
+    Raises TerminalError `reset-input-gone` unless `accept_missing` or all input is there.
+    """
+    layout = request.layout
+    if (found.missing or found.forgotten) and not accept_missing:
+        raise input_gone(found)
+    if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
+        ledger_table.heal(layout)  # from commits that are aside then
+    integrity.put_aside(layout, found.generation, target=found.table_aside)
+    if found.previous is not None and found.previous < found.generation and generations.readable(layout.table):
+        discards.forget_unfinished(layout, found.previous)
+    if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
+        released = quarantine.listed(layout, quarantine.Filter(state="released"))
+        # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
+        ids = [row["quarantine_id"] for row in released if row["origin"] != withdrawals.ORIGIN]
+        quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
+    own = generations.card(layout, found.generation)
+    previous = own.previous if own else found.previous
+    without = tuple(sorted({*found.missing, *discards.given_up(layout)}))
+    fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
+    write_json(
+        layout.generation,
+        {"generation": found.generation, "cards": generations.cards(layout) | {str(found.generation): asdict(fresh)}},
+    )
+
+
+def input_gone(found: ResetPlan) -> TerminalError:
+    """The error for a reset whose input is not all there any more."""
+    return TerminalError(
+        "reset-input-gone",
+        tried=f"read all {count(found.files, 'file')} of flow {found.flow} again",
+        found=generations.gone(found.missing, found.forgotten),
+        next=[
+            "put them back as they were (size and content), then try again",
+            f"draindown reset {found.pipeline} --flow {found.flow}{' --table-aside' * found.table_aside} "
+            "--accept-missing --yes   "
+            + (
+                "# their rows stay as they are in the table" if found.holds_previous else "# their rows will be missing"
+            ),
+        ],
+    )
+
+
+def undo(layout: FlowLayout, *, by: str) -> int:
+    """Go back to the generation before the live one, whose checkpoint is still there; returns its number.
+
+    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`.
+    """
+    live = generations.generation(layout)
+    previous = undoable(layout)
+    for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
+        delta.delete(path, f"generation = {live}")
+    quarantine.release_again(layout, by=by, note=_reopened(live))
+    write_json(layout.generation, {"generation": previous, "cards": generations.cards(layout)})
+    return previous
+
+
+def undoable(layout: FlowLayout) -> int:
+    """The generation that an undo would go back to. Raises like `undo`."""
+    live = generations.generation(layout)
+    found = generations.card(layout, live)
+    tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
+    run = f"draindown run {layout.pipeline} --flow {layout.flow}"
+    if found is None or found.previous is None:
+        why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
+        raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
+    # the ledger too: a table that was lost knows no batch any more, and what was withdrawn from it must stay out
+    if generations.knows(layout, live) or generations.newest_in_ledger(layout) >= live:
+        raise TerminalError(
+            "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
+        )
+    if aside := integrity.missed(layout, found.previous):
+        why = f"generation {found.previous} can't go on without {', '.join(aside)}, which a reset put aside"
+        raise TerminalError("nothing-to-undo", tried=tried, found=why, next=run)
+    return found.previous
+
+
+def _reopened(generation: int) -> str:
+    return f"generation {generation}: the table that took these rows is gone"
+
+
+def _is_fresh(layout: FlowLayout, live: int) -> bool:
+    begun = Checkpoint(layout.checkpoint(live)).started or generations.knows(layout, live)
+    return live > 1 and generations.card(layout, live) is not None and not begun
+
+
+def _knows_any(layout: FlowLayout, last: int) -> bool:
+    return any(generations.knows(layout, number) for number in range(1, last + 1))
+
+
+def _rows_of(layout: FlowLayout) -> int | None:
+    if not generations.readable(layout.table):
+        return None
+    return int(delta.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
+
+
+def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
+    return TerminalError(
+        "reset-would-double",
+        tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"it appends, and {layout.table} holds {count(rows, 'row')}: reading the input again would append "
+        "each row a second time",
+        next=["restore the checkpoint from a copy, as a whole", _anew(layout)],
+    )
+
+
+def _anew(layout: FlowLayout) -> str:
+    """The command that reads all input into a fresh table. A rebuild needs all that is kept about the live one."""
+    flow = f"{layout.pipeline} --flow {layout.flow}"
+    if integrity.damaged(layout) or integrity.missed(layout, generations.generation_if_told(layout) or 0):
+        return f"draindown reset {flow} --table-aside   # the table too is put aside, and filled anew by the next run"
+    return f"draindown rebuild {flow}   # reads all input into a fresh table"

@@ -1,0 +1,167 @@
+"""The swap at the end of a rebuild: one commit replaces the live table, and the steps that follow it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.base.progress import Reached, untold
+from draindown.flow import discards, generations, quarantine
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import Swap
+from draindown.recovery.rebuild import Rebuild, damaged_staging, is_swapped, unfinished
+from draindown.runs.request import Request
+from draindown.sources.files import catalog
+
+
+def swap(request: Request) -> Swap:
+    """What the swapping commit shall say, once all that follows it lies ready beside the live tables.
+
+    `request` is about the staged generation, all of whose batches are done. Raises TerminalError
+    `ledger-does-not-add-up` if the rows of its table are not those that its batches made, `rebuild-damaged` if a cut is
+    not read.
+    """
+    staged, flow = request.layout, request.flow_spec
+    newest, cuts = (
+        delta.transaction_version(staged.table, app_id(staged, staged.staged, "rows")),
+        catalog.last_cut(staged),
+    )
+    if newest is None or newest + 1 != cuts:
+        raise damaged_staging(
+            staged, staged.staged, f"its newest batch is {newest}, the intake has {count(cuts, 'cut')}"
+        )
+    ledger_table.heal(staged)
+    sums = delta.query(staged.ledger, "select count(*) as batches, sum(inserted) - sum(deleted) as rows from t")
+    batches, rows = (int(sums.to_pylist()[0][name] or 0) for name in ("batches", "rows"))
+    if batches != cuts:
+        raise damaged_staging(staged, staged.staged, f"its ledger has {count(batches, 'row')} for {count(cuts, 'cut')}")
+    found = int(delta.query(staged.table, "select count(*) as n from t").to_pylist()[0]["n"])
+    if found != rows:
+        wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
+        raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
+    if flow.is_keyed and delta.exists(staged.live.tombstones) and not delta.exists(staged.tombstones):
+        names = ", ".join(_quoted(name) for name in (*flow.target.keys, *flow.target.sequence_by))
+        kept = delta.query(staged.table, f"select {names} from t limit 0").schema
+        delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
+    return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
+
+
+_OF_TOMBSTONES = (
+    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("origin", pa.string())),
+    pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
+)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
+    """Bring along what follows the swap, if the live table is a rebuilt one and a crash came before that; else nothing.
+
+    Call it under the lease, before anything else is done under it. Idempotent. Returns the rebuild that it finished.
+    `reached` is told tombstones, moved, decided, ledger, named.
+    Raises TerminalError `ledger-does-not-add-up` if the swap brought other rows than the rebuilt table held.
+    """
+    begun = unfinished(layout)
+    if begun is None or not is_swapped(layout, begun):
+        return None
+    staged, number = layout.beside(begun.generation), begun.generation
+    if generations.generation(layout) != number:
+        last = delta.transaction_version(layout.table, app_id(layout, number, "rows"))
+        assert last is not None, "a swapped table knows its batches"
+        version = _swapped_at(layout, number)
+        if delta.exists(staged.tombstones):
+            delta.replace(layout.tombstones, staged.tombstones, app=(app_id(layout, number, "tombstones"), last))
+        reached("tombstones")
+        _move_refused(layout, begun, last)
+        reached("moved")
+        _decide_again(layout, begun, by)
+        reached("decided")
+        ledger_table.record_rebuilt(layout, number, version)
+        reached("ledger")
+        own = generations.cards(staged)
+        write_json(layout.generation, {"generation": number, "cards": generations.cards(layout) | own})
+    reached("named")
+    _clear(staged, begun)
+    return begun
+
+
+def _swapped_at(layout: FlowLayout, generation: int) -> int:
+    """The version that the swap made, once it is proven that it brought the rows it should."""
+    for commit in delta.history(layout.table, delta.version(layout.table) + 1):
+        swap = ledger_rows.swap_of(commit)
+        if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
+            wrote = int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
+            if wrote != swap.rows:
+                wrong = [f"rows of the rebuilt table: {swap.rows} beside the live one, {wrote} in its place"]
+                raise ledger_rows.not_adding_up(ledger_table.recent(layout.beside(generation), 1)[0], wrong)
+            return int(commit["version"])
+    raise TerminalError(
+        "rebuild-damaged",
+        tried=f"finish the rebuild of generation {generation} of flow {layout.flow}",
+        found=f"{layout.table} knows its batches, and none of its commits brought them",
+        next=f"restore {layout.table} from a copy, as a whole",
+    )
+
+
+def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
+    """Add the rows that were never refused before; those that were stay as they are."""
+    staged = layout.beside(begun.generation)
+    discards.forget_unfinished(layout, begun.previous)
+    if not delta.exists(staged.quarantine):
+        return
+    fresh = "select t.* from t"
+    if delta.exists(layout.quarantine):
+        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    app = (app_id(layout, begun.generation, "quarantine"), last)
+    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+
+
+def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
+    """Release what was refused before and is let through now; reopen what was released and has no row any longer."""
+    if not delta.exists(layout.quarantine):
+        return
+    staged = layout.beside(begun.generation)
+    again = _ids(staged.quarantine) if delta.exists(staged.quarantine) else set()
+    rows = delta.query(layout.quarantine, "select quarantine_id, file, origin from t").to_pylist()
+    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["origin"])}
+    left_out = generations.without(staged, begun.generation)
+    read = catalog.find(layout, set(before.values())).keys() - left_out
+    passed = [one for one, file in before.items() if file in read and one not in again]
+    note = f"generation {begun.generation}, a rebuild,"
+    quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
+    released = quarantine.released(layout).keys()
+    # released all the same, but the batch that did it is history: the row came with the others now
+    others = [row["quarantine_id"] for row in rows if row["quarantine_id"] not in before]
+    quarantine.let_through(layout, [one for one in others if one in released], by=by, note=f"{note} let it through")
+    gone = sorted(before.keys() - set(passed) & released)
+    quarantine.reopen(layout, gone, by=by, note=f"{note} has no row of it")
+
+
+def _ids(path: str) -> set[str]:
+    return set(delta.query(path, "select distinct quarantine_id from t")["quarantine_id"].to_pylist())
+
+
+def _clear(staged: FlowLayout, begun: Rebuild) -> None:
+    """Remove what was staged, but for the log of the table: it says which batch made what."""
+    home = Path(staged.staging)
+    every = [*home.iterdir(), *Path(staged.table).iterdir()] if Path(staged.table).is_dir() else []
+    for path in every:
+        if str(path) == staged.table or path.name == "_delta_log":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if unfinished(staged) in (begun, None):  # none: the file is torn, and what was staged is gone
+        Path(staged.rebuild).unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""The one argument a job gets: resolved spec, run identity and bounds, compressed; never a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any, Literal, get_args
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.spec.models import FlowSpec, PipelineSpec
+
+Step = Literal["plan", "drain", "check", "compact"]
+STEPS: tuple[Step, ...] = get_args(Step)
+"""In the order of a run."""
+MAX_BYTES = 100 * 1024  # one argv string may hold 128 KiB on Linux
+_MAX_DECODED = 8 * 1024 * 1024
+
+
+class Again(BaseModel):
+    """Input to be read again: first seen in [since, until), or the named files. `again`: even if it was before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    files: tuple[str, ...] = ()
+    again: bool = False
+
+
+class Request(BaseModel):
+    """What one step of one flow must do. `encode` and `decode` are inverses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    spec: PipelineSpec
+    flow: str
+    step: Step
+    run_id: str
+    try_number: int = 1
+    owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
+    root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")
+    suite: dict[str, Any] | None = Field(
+        default=None, description="the flow's Great Expectations suite, as GX writes it"
+    )
+    max_batches: int | None = None
+    deadline: float | None = Field(default=None, description="seconds after which no further batch is started")
+    force: bool = Field(default=False, description="compact even without evidence")
+    quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
+    replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
+    staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Request:
+        if self.replay is not None and self.quarantine_ids is not None:
+            raise ValueError("a request replays input or refused rows, not both")
+        if self.flow not in self.spec.flows:
+            raise ValueError(f"the pipeline has no flow {self.flow!r}")
+        return self
+
+    @property
+    def flow_spec(self) -> FlowSpec:
+        """The spec of the flow this request is about."""
+        return self.spec.flows[self.flow]
+
+    @property
+    def layout(self) -> FlowLayout:
+        """Where the flow's tables and files are: the live ones, or those of the generation that is being rebuilt."""
+        return self.spec.layout(self.flow).beside(self.staged)
+
+    def encode(self) -> str:
+        """The request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""
+        packed = base64.urlsafe_b64encode(zlib.compress(self.model_dump_json().encode(), 9)).decode()
+        if len(packed) > MAX_BYTES:
+            raise TerminalError(
+                "request-too-large",
+                tried=f"hand pipeline {self.spec.pipeline}, flow {self.flow} to its job in one argument",
+                found=f"{len(packed)} bytes after compression; at most {MAX_BYTES} fit",
+                next="split the flow, or shorten its expectations suite",
+            )
+        return packed
+
+    @classmethod
+    def decode(cls, argument: str) -> Request:
+        """The inverse of `encode`. Raises TerminalError `bad-request` on anything `encode` did not make."""
+        try:
+            raw = base64.b64decode(argument.encode(), altchars=b"-_", validate=True)
+            unzip = zlib.decompressobj()
+            text = unzip.decompress(raw, _MAX_DECODED)
+            return cls.model_validate(json.loads(text))
+        except (ValueError, zlib.error, ValidationError, RecursionError) as error:
+            raise TerminalError(
+                "bad-request",
+                tried="read the job's --request argument",
+                found=f"{type(error).__name__}: {str(error)[:300]}",
+                next="draindown run PIPELINE",
+            ) from error

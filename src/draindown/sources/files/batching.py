@@ -1,0 +1,65 @@
+"""Cutting files into batches: in their order, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from draindown.lake.layout import FlowLayout
+from draindown.sources.batch_size import Bound
+from draindown.sources.files import catalog
+from draindown.sources.files.inspection import Verified
+from draindown.sources.files.listing import SourceFile
+from draindown.spec.sources import FilesSource
+
+SHAPES_PER_CUT = 32
+"""Headers or schemas of one batch at most: each is a part of its plan, which grows with them."""
+_GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
+_COLUMNAR_RATIO = 3.0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How many cuts, and how many bytes unpacked."""
+
+    cuts: int
+    bytes: int
+
+
+def cut(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list[Verified], None, None]:
+    """Cut files into batches, in their order; a file larger than the bound is a cut of its own.
+
+    `bound` is asked before each file, so that it may change from cut to cut.
+    """
+    group: list[Verified] = []
+    shapes: set[str] = set()
+    size = 0
+    for file in files:
+        most = bound()
+        full = size + file.raw_bytes > most.bytes or len(group) >= most.files
+        if group and (full or len(shapes | {file.shape}) > SHAPES_PER_CUT):
+            yield group
+            group, shapes, size = [], set(), 0
+        group.append(file)
+        shapes.add(file.shape)
+        size += file.raw_bytes
+    if group:
+        yield group
+
+
+def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound) -> Forecast:
+    """What files will come to that nobody has read yet, by what earlier ones unpacked to."""
+    guesses = list(_guesses(layout, source, files))
+    return Forecast(sum(1 for _ in cut(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses))
+
+
+def _guesses(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]) -> Iterator[Verified]:
+    if files:
+        ratio = catalog.unpack_ratio(layout) or _GZIP_RATIO
+        yield from (Verified(f.path, f.size, f.mtime_ns, raw_bytes=_raw_size(f, source, ratio)) for f in files)
+
+
+def _raw_size(file: SourceFile, source: FilesSource, ratio: float) -> int:
+    if source.format in ("parquet", "orc"):
+        return int(file.size * _COLUMNAR_RATIO)
+    return int(file.size * ratio) if file.path.endswith(".gz") else file.size

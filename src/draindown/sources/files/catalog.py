@@ -1,0 +1,213 @@
+"""The files a flow has taken in, as the intake table records them: one commit is one cut, one cut is one batch.
+
+Commit N of the table is cut N; version 0 only creates it. There is one writer, under the flow's lease.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+
+from draindown.base.errors import TransientError
+from draindown.base.formatting import count
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.sources.files.inspection import Verified
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("mtime_ns", pa.int64()),
+        ("first_seen", pa.timestamp("us", "UTC")),
+        ("sha256", pa.string()),
+        ("lines", pa.int64()),
+        ("blank", pa.int64()),
+        ("raw_bytes", pa.int64()),
+        ("records", pa.int64()),
+        ("header", pa.string()),
+        ("multiline", pa.bool_()),
+        ("bom", pa.bool_()),
+        ("cut", pa.int64()),
+    ]
+)
+_STATISTICS = ("path", "cut", "first_seen")
+_APP = "intake"
+_KNOWN = "path, size, mtime_ns, cut"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """What intake says of a path it has: size and mtime when it was taken, and its cut."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Cuts that no batch is done with. `first_seen` in seconds since 1970 of the oldest, None if there are none."""
+
+    cuts: int = 0
+    files: int = 0
+    bytes: int = 0
+    raw_bytes: int = 0
+    first_seen: float | None = None
+
+
+def last_cut(layout: FlowLayout) -> int:
+    """The newest cut; 0 before the first."""
+    return delta.version(layout.intake) if delta.exists(layout.intake) else 0
+
+
+def create(layout: FlowLayout) -> None:
+    """Make the empty intake table where there is none, so that a stream can start on it."""
+    delta.create(layout.intake, SCHEMA, statistics=_STATISTICS, private=True)
+
+
+def append_cut(layout: FlowLayout, files: Sequence[Verified], now: datetime, cut: int) -> None:
+    """Append cut number `cut` in one commit. `now` becomes the files' `first_seen`.
+
+    Raises TransientError `lease-lost` where there is such a cut already: another driver takes in at the same time, and
+    these files may be in its cuts.
+    """
+    create(layout)
+    rows = [_row(file) | {"first_seen": now, "cut": cut} for file in files]
+    if not delta.append(layout.intake, pa.Table.from_pylist(rows, schema=SCHEMA), app=(_APP, cut)):
+        raise TransientError(
+            "lease-lost",
+            tried=f"take in {count(len(files), 'file')} of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"another driver took in cut {cut} in the meantime",
+            changed="whole cuts only, each file in one",
+            next=f"draindown run {layout.pipeline}",
+        )
+
+
+def _row(file: Verified) -> dict[str, object]:
+    return {name: getattr(file, name, None) for name in SCHEMA.names}
+
+
+def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
+    """Those of `paths` that intake has. Costs memory for all known paths, but no Python object per path."""
+    wanted = _strings(list(paths))
+    found: dict[str, KnownFile] = {}
+    for part in _all_known(layout):
+        hits = part.filter(pc.is_in(part["path"], value_set=wanted))
+        found |= {row["path"]: KnownFile(**row) for row in hits.to_pylist()}
+    return found
+
+
+def sha256(layout: FlowLayout, file: KnownFile) -> str:
+    """The hash of a file's bytes when it was taken in."""
+    where = f"cut = {file.cut} and path = {delta.literal(file.path)}"
+    rows = delta.query(layout.intake, f"select sha256 from t where {where}").to_pylist()
+    return str(rows[0]["sha256"])
+
+
+def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
+    """What lies in cuts from `first_cut` on."""
+    if last_cut(layout) < first_cut:
+        return Waiting()
+    sql = (
+        "select count(distinct cut) as cuts, count(*) as files, coalesce(sum(size), 0) as bytes, "
+        "coalesce(sum(raw_bytes), 0) as raw_bytes, cast(min(to_unixtime(first_seen)) as double) as first_seen "
+        f"from t where cut >= {int(first_cut)}"
+    )
+    return Waiting(**delta.query(layout.intake, sql).to_pylist()[0])
+
+
+def headers(layout: FlowLayout) -> dict[str, str]:
+    """The CSV header record of every file taken in, by path."""
+    if not delta.exists(layout.intake):
+        return {}
+    rows = delta.query(layout.intake, "select path, header from t where header is not null").to_pylist()
+    return {row["path"]: row["header"] for row in rows}
+
+
+def unpack_ratio(layout: FlowLayout, recent_cuts: int = 20) -> float | None:
+    """How much larger gzipped files of the newest cuts were when unpacked; None without any."""
+    newest = last_cut(layout)
+    if not newest:
+        return None
+    sql = (
+        "select sum(raw_bytes) as raw_bytes, sum(size) as size from t "
+        f"where cut > {newest - recent_cuts} and path like '%.gz' and size > 0"
+    )
+    row = delta.query(layout.intake, sql).to_pylist()[0]
+    return row["raw_bytes"] / row["size"] if row["size"] else None
+
+
+def remember(layout: FlowLayout) -> None:
+    """Keep a copy of what is known in one file, so that the next look reads that and the cuts after it.
+
+    A cache only: where it is missing, torn or older, everything is read from the table. Call it under the lease.
+    """
+    newest = last_cut(layout)
+    parts = _all_known(layout)
+    if not newest or (len(parts) == 1 and newest < _CACHE_FROM):
+        return
+    whole = pa.concat_tables(parts).replace_schema_metadata({"cut": str(newest), "table": _id(layout)})
+    target = Path(_cache(layout))
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix="_", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as out, pa.ipc.new_file(out, whole.schema) as writer:
+            writer.write_table(whole)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+_CACHE_FROM = 8  # cuts; reading fewer small files costs less than keeping a copy
+
+
+def _all_known(layout: FlowLayout) -> list[pa.Table]:
+    newest = last_cut(layout)
+    if not newest:
+        return []
+    cached = _read_cache(layout, newest)
+    if cached is None:
+        return [delta.query(layout.intake, f"select {_KNOWN} from t")]
+    parts, upto = [cached], int(cached.schema.metadata[b"cut"])
+    if upto < newest:
+        parts.append(delta.query(layout.intake, f"select {_KNOWN} from t where cut > {upto}"))
+    return [part.replace_schema_metadata() for part in parts]
+
+
+def _read_cache(layout: FlowLayout, newest: int) -> pa.Table | None:
+    try:
+        with pa.memory_map(_cache(layout)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        facts = table.schema.metadata
+        return table if facts[b"table"].decode() == _id(layout) and int(facts[b"cut"]) <= newest else None
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
+        return None
+
+
+def _id(layout: FlowLayout) -> str:
+    return delta.table_id(layout.intake)
+
+
+def _cache(layout: FlowLayout) -> str:
+    # names that begin with _ are nobody's data to Delta
+    return f"{layout.intake}/_known.arrow"
+
+
+def _strings(texts: list[str]) -> pa.Array:
+    """An array without the detour of `pa.array`, which imports pandas."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    offsets = array("q", [0, *accumulate(map(len, encoded))])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())

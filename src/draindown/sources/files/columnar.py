@@ -1,0 +1,205 @@
+"""Parquet and ORC files read through and measured, once it is clear that Spark reads their columns too.
+
+pyarrow reads more than Spark does, and at a schema that Spark refuses the whole batch fails, not a row: such a file
+must not get into one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_ROWS, _CELLS = 8192, 4_000_000
+_DIGITS = 38
+"""Digits of the longest decimal that Spark has."""
+
+
+# names of Parquet's annotations, as pyarrow writes them in JSON
+_REFUSED = frozenset(("Time", "Float16", "UUID", "Interval", "Variant", "Geometry", "Geography"))
+
+
+class Unsupported(Exception):
+    """A readable file that Spark can't read, or not in bounded memory. `reason` is a stable name."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass
+class Measured:
+    """What a file holds: its rows, their bytes if each value were written out, and the bytes of the longest value."""
+
+    rows: int = 0
+    bytes: int = 0
+    longest: int = 0
+
+    def add(self, rows: int, columns: Iterable[Any]) -> None:
+        """Count a block of columns."""
+        self.rows += rows
+        for column in columns:
+            size, longest = _measure(column)
+            self.bytes += size
+            self.longest = max(self.longest, longest)
+
+
+def measured(path: str, form: str, limit: int) -> Iterator[Measured]:
+    """The file read through, what was found so far after each block.
+
+    Raises Unsupported before the first, where Parquet's footer tells that values are longer than `limit` bytes, too;
+    after the last, if Spark lacks its codec.
+    """
+    found = Measured()
+    for batch in _parquet(path, limit) if form == "parquet" else _orc(path):
+        found.add(batch.num_rows, batch.columns)
+        yield found
+
+
+def shape_of(path: str, form: str) -> str:
+    """A file's own schema: files of one shape are read by one plan."""
+    if form == "parquet":
+        import pyarrow.parquet
+
+        return str(pyarrow.parquet.read_metadata(path).schema).partition("\n")[2]  # the first line holds an address
+    import pyarrow.orc
+
+    return str(pyarrow.orc.ORCFile(Path(path)).schema)
+
+
+def digest(shape: str) -> str:
+    """A short name of a shape."""
+    return hashlib.sha256(shape.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def blocks(path: str, form: str, shared: Sequence[str] = ()) -> Iterator[Any]:
+    """All rows: of Parquet a few thousand at a time, of ORC a stripe. `shared` columns come as dictionaries."""
+    if form == "parquet":
+        import pyarrow.parquet  # 0.1 s that flows of text files don't pay
+
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(shared)) as file:
+            rows = max(_CELLS // max(len(file.schema), 1), 1)
+            yield from file.iter_batches(batch_size=min(rows, _ROWS), use_threads=False)
+    else:
+        import pyarrow.orc
+
+        stripes = pyarrow.orc.ORCFile(path)
+        for stripe in range(stripes.nstripes):
+            yield stripes.read_stripe(stripe)
+
+
+def _parquet(path: str, limit: int) -> Iterator[Any]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+        # the file's own types: what pyarrow makes of them may follow a note of who wrote it, which Spark doesn't read
+        for at in range(len(file.schema)):
+            _refuse_leaf(file.schema.column(at))
+        refuse(file.schema_arrow)
+        shared = _shared_values(file.metadata, file.schema_arrow)
+        _refuse_long(file.metadata, limit)
+        metadata = file.metadata
+    yield from blocks(path, "parquet", shared)
+    _refuse_codec(metadata)
+
+
+def _chunks(metadata: Any) -> list[Any]:
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    return [group.column(at) for group in groups for at in range(group.num_columns)]
+
+
+def _refuse_long(metadata: Any, limit: int) -> None:
+    """Reading such a value to find out would take a multiple of it."""
+    for chunk in _chunks(metadata):
+        if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
+            mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
+            raise Unsupported(
+                "record-too-long", f"column {chunk.path_in_schema} holds values of {mean} bytes on average"
+            )
+
+
+def _refuse_codec(metadata: Any) -> None:
+    """Once all was read: asked for a codec that doesn't exist, pyarrow ends the process."""
+    for chunk in _chunks(metadata):
+        if chunk.compression == "BROTLI":
+            detail = f"column {chunk.path_in_schema} is packed as Brotli; deliver it as zstd, snappy or gzip"
+            raise Unsupported("unsupported-compression", detail)
+
+
+def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
+    """Columns whose values are written once and then named: read so, a long one that many rows name is held once."""
+    import pyarrow.types
+
+    texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
+    names = {field.name for field in schema if any(test(field.type) for test in texts)}
+    return sorted({chunk.path_in_schema for chunk in _chunks(metadata) if chunk.has_dictionary_page} & names)
+
+
+def _orc(path: str) -> Iterator[Any]:
+    import pyarrow.orc
+
+    refuse(pyarrow.orc.ORCFile(path).schema)
+    yield from blocks(path, "orc")
+
+
+def _measure(column: Any) -> tuple[int, int]:
+    """Bytes of all values written out, and of the longest."""
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    kind = column.type
+    texts = (kinds.is_string, kinds.is_binary, kinds.is_large_string, kinds.is_large_binary)
+    if kinds.is_dictionary(kind) and any(test(kind.value_type) for test in texts):
+        lengths = pc.binary_length(column.dictionary)
+        return pc.sum(lengths.take(column.indices)).as_py() or 0, pc.max(lengths).as_py() or 0
+    if any(test(kind) for test in texts):
+        lengths = pc.binary_length(column)
+        return pc.sum(lengths).as_py() or 0, pc.max(lengths).as_py() or 0
+    if kinds.is_struct(kind):
+        parts = [_measure(part) for part in column.flatten()]
+    elif kinds.is_map(kind):
+        parts = [_measure(column.keys), _measure(column.items)]
+    elif kinds.is_list(kind) or kinds.is_large_list(kind):
+        parts = [_measure(column.flatten())]
+    else:
+        return column.nbytes, 0
+    return sum(size for size, _ in parts), max((longest for _, longest in parts), default=0)
+
+
+def refuse(schema: pyarrow.Schema) -> None:
+    """Raise Unsupported if columns, or fields of a struct, share a name (case doesn't count), or one is a union."""
+    _refuse_fields("", list(schema))
+
+
+def _refuse_leaf(column: Any) -> None:
+    kind = json.loads(column.logical_type.to_json())
+    name = str(kind.get("Type", ""))
+    too_long = name == "Decimal" and int(kind.get("precision", 0)) > _DIGITS
+    if name in _REFUSED or too_long or column.converted_type == "INTERVAL":
+        text = f"{name}({kind['precision']})" if too_long else str(column.logical_type)
+        raise _unsupported(column.path, text)
+
+
+def _refuse_fields(parent: str, fields: Iterable[pyarrow.Field]) -> None:
+    import pyarrow.types
+
+    seen: dict[str, str] = {}
+    for field in fields:
+        path, folded = f"{parent}{field.name}", field.name.lower()
+        if folded in seen:
+            raise Unsupported("duplicate-column", f"{seen[folded]} and {path} are one column to Spark; rename one")
+        seen[folded] = path
+        if pyarrow.types.is_union(field.type):
+            raise _unsupported(path, "union")
+        _refuse_fields(f"{path}.", (field.type.field(at) for at in range(field.type.num_fields)))
+
+
+def _unsupported(path: str, kind: str) -> Unsupported:
+    return Unsupported("unsupported-type", f"column {path} is of type {kind}, which Spark can't read")

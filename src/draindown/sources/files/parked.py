@@ -1,0 +1,146 @@
+"""Files that are kept out, with their reason: an append-only table of events. The newest event of a path counts.
+
+`parked` keeps a file out until someone acts; `retried` has intake look at it again; `discarded` keeps it out for good;
+`touched` notes that a known file got a new mtime and still has the same bytes. A file whose size or mtime differs from
+its event is another file: intake looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import pyarrow as pa
+
+from draindown.base.errors import TerminalError
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+
+State = Literal["parked", "retried", "discarded", "touched"]
+_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("mtime_ns", pa.int64()),
+        ("sha256", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("run_id", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("head", pa.binary()),
+        ("by", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+_BRIEF = 'path, size, mtime_ns, sha256, run_id, state, reason, detail, "by", note'
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a file. `head` is only set on the way in; `head_of` reads it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    state: State
+    reason: str = ""
+    detail: str = ""
+    sha256: str = ""
+    run_id: str = ""
+    by: str = "draindown"
+    note: str = ""
+    head: bytes | None = None
+    at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether someone should act."""
+        return self.state == "parked"
+
+
+def latest(layout: FlowLayout) -> dict[str, Event]:
+    """The newest event of every path, without heads; times are left out too."""
+    if not delta.exists(layout.parked):
+        return {}
+    rows = delta.query(layout.parked, f"select {_BRIEF} from t order by at").to_pylist()
+    return {row["path"]: Event(**row) for row in rows}
+
+
+def open_files(layout: FlowLayout) -> list[Event]:
+    """Files that are parked now, by path."""
+    return sorted((event for event in latest(layout).values() if event.is_open), key=lambda event: event.path)
+
+
+def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
+    """The history of one path, or of all, oldest first, without heads."""
+    if not delta.exists(layout.parked):
+        return []
+    where = "" if path is None else f" where path = {delta.literal(path)}"
+    found = delta.query(layout.parked, f"select {_BRIEF}, at from t{where} order by at")
+    return [Event(**row) for row in found.to_pylist()]
+
+
+def head_of(layout: FlowLayout, path: str) -> bytes | None:
+    """How the file began when it was last parked: up to 64 KiB."""
+    if not delta.exists(layout.parked):
+        return None
+    sql = f"select head from t where path = {delta.literal(path)} and head is not null order by at desc limit 1"
+    rows = delta.query(layout.parked, sql).to_pylist()
+    return rows[0]["head"] if rows else None
+
+
+def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
+    """Append events in one commit, in their order, under the flow's lease."""
+    rows = [asdict(event) for event in events]
+    if rows:
+        # the order of times must be the order of events, even if the clock went back
+        first = max(now, _newest(layout) + timedelta(microseconds=1))
+        rows = [row | {"at": first + timedelta(microseconds=i)} for i, row in enumerate(rows)]
+        delta.create(layout.parked, _SCHEMA, statistics=("path", "at"), private=True)
+        delta.append(layout.parked, pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+
+def _newest(layout: FlowLayout) -> datetime:
+    found = delta.query(layout.parked, 'select max("at") as newest from t') if delta.exists(layout.parked) else None
+    newest = found["newest"][0].as_py() if found is not None else None
+    return newest or datetime.fromtimestamp(0, UTC)
+
+
+def retry(
+    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
+) -> list[Event]:
+    """Have intake look at parked files again. Returns the new events. Raises TerminalError `not-parked`."""
+    return _close(layout, paths, "retried", by, note, now)
+
+
+def discard(
+    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
+) -> list[Event]:
+    """Keep parked files out for good. Returns the new events. Raises TerminalError `not-parked`."""
+    return _close(layout, paths, "discarded", by, note, now)
+
+
+def _close(
+    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], state: State, by: str, note: str, now: datetime
+) -> list[Event]:
+    parked = {event.path: event for event in open_files(layout)}
+    wanted = [path for path in parked if paths(path)] if callable(paths) else list(dict.fromkeys(paths))
+    unknown = [path for path in wanted if path not in parked]
+    if unknown:
+        raise TerminalError(
+            "not-parked",
+            tried=f"mark {len(wanted)} parked files of flow {layout.flow} as {state}",
+            found=f"not parked: {', '.join(unknown[:5])}{' ...' if len(unknown) > 5 else ''}",
+            next=f"draindown plan {layout.pipeline}",
+        )
+    closing = [_follow(parked[path], state, by, note) for path in wanted]
+    record(layout, closing, now)
+    return closing
+
+
+def _follow(event: Event, state: State, by: str, note: str) -> Event:
+    kept = ("path", "size", "mtime_ns", "reason", "sha256")
+    return Event(**{name: getattr(event, name) for name in kept}, state=state, by=by, note=note)

@@ -1,0 +1,1 @@
+"""One batch of a landing flow, from its files to its ledger row."""

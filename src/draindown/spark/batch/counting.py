@@ -1,0 +1,70 @@
+"""Counts of a batch, in one pass over its persisted rows, and their comparison with the intake."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import NumericType, TimestampType
+
+from draindown.base.errors import TerminalError
+from draindown.spark.batch.model import Batch, Counted
+from draindown.spark.contract import transforms, unreadable
+from draindown.spark.contract.parsing import WHY
+from draindown.spark.sources.readers import local_path
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import measures, pruning, text_safe
+
+
+def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
+    goal = batch.writer.flow.target
+    exact = [
+        name
+        for name in text_safe(frame.schema, goal.partition_by)
+        if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
+    ]
+    good = F.col(WHY).isNull() & ~F.col("_blank")
+    extra = measures(frame, exact, goal.keys, good)
+    if goal.sequence_by:
+        extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
+    drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
+    groups = (
+        frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
+        .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
+        .collect()
+    )
+    newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
+    last = max(newest, key=lambda found: found["value"])["text"] if newest else None
+    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys), last)
+
+
+def _sequence(frame: DataFrame, name: str) -> Column:
+    """Value and text of a row's sequence: as texts, 9 is more than 10."""
+    column, kind = F.col(quoted(name)), frame.schema[name].dataType
+    text = column.cast("string")
+    # Python's times end with the year 9999, and follow this machine's clocks, which go back once a year
+    value = (
+        F.unix_micros(column) if isinstance(kind, TimestampType) else column if isinstance(kind, NumericType) else text
+    )
+    return F.struct(value.alias("value"), text.alias("text"))
+
+
+def refuse_other_lines(batch: Batch, counted: Counted) -> None:
+    """What Spark read of each file is what the intake counted in its bytes."""
+    seen: Counter[str] = Counter()
+    for uri, _, lines, _ in counted.blocks:
+        seen[local_path(uri)] += lines
+    wrong = {
+        file.path: f"{file.path}: {file.counted} lines when it was taken in, {seen[file.path]} now"
+        for file in batch.files
+        if not file.multiline and file.counted != seen[file.path]
+    }
+    if wrong:
+        raise TerminalError(
+            "lines-differ",
+            tried=f"read cut {batch.cut} of flow {batch.writer.layout.flow}",
+            found="; ".join(list(wrong.values())[:5]),
+            changed="nothing of this batch is in the table",
+            next=[f"draindown audit {batch.writer.layout.pipeline}", unreadable.discarding(batch.writer.layout, wrong)],
+        )

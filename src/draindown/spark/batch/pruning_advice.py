@@ -1,0 +1,73 @@
+"""Whether a batch's keys still tell which files of the target it concerns, and what would bring that back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from draindown.base.findings import Finding
+from draindown.lake.layout import FlowLayout
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.spark.targets.delta_target import Held
+from draindown.spark.targets.pruning import Pruning
+from draindown.spec.models import FlowSpec
+
+_MANY, _LARGE = 64, 1024**3  # files and bytes: all of a smaller table is read in a moment
+_MOST = 0.5  # of the table's files; a batch that looks into more is not told by its keys where to look
+_NEEDED = 0.25  # of the files looked into; a batch that changes more of them than that needs most of them
+_TOUCHED = ("numTargetFilesRemoved", "numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
+
+
+@dataclass
+class Skipping:
+    """Looks at the first batch of a drain, if the table is large. It looked into what Delta says it would read."""
+
+    layout: FlowLayout
+    flow: FlowSpec
+    batch: int | None = None
+    files: int = 0
+    looked_into: int = 0
+    told_by: Pruning = field(default_factory=Pruning)
+
+    def look(self, batch: int, held: Held | None, pruning: Pruning) -> None:
+        """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
+        if self.batch is not None or held is None:
+            return
+        self.batch, self.told_by = batch, pruning
+        if len(held.every) >= _MANY and sum(file["size_bytes"] for file in held.every) >= _LARGE:
+            self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
+
+    def findings(self, row: BatchRow) -> list[Finding]:
+        """That pruning is lost, if it is, and which layout would restore it. `row`: of the batch, which is done."""
+        if self.looked_into <= _MOST * self.files or not (advice := self._advice()):
+            return []
+        changed = self._changed(row)
+        if changed > _NEEDED * self.looked_into:
+            return []
+        detail = (
+            f"batch {self.batch} looked for its keys in {self.looked_into} of {self.files} files and changed rows in "
+            f"{changed}; every run costs as much as the table is large"
+        )
+        return [Finding(kind="pruning-lost", subject=self.layout.table_name, detail=detail, next=advice)]
+
+    def _changed(self, row: BatchRow) -> int:
+        if not row.inserted + row.updated + row.deleted:
+            return 0
+        metrics = ledger_table.last_commit(self.layout.table).get("operationMetrics") or {}
+        return sum(int(metrics.get(name, 0)) for name in _TOUCHED)
+
+    def _advice(self) -> str:
+        goal = self.flow.target
+        rebuild = f"then: draindown rebuild {self.layout.pipeline} --flow {self.layout.flow}"
+        told = self.told_by
+        if many := [name for name in goal.partition_by if name in told.ranges]:
+            return f"partition by something coarser than {', '.join(many)}, of which a batch has too many, {rebuild}"
+        untold = [name for name in goal.partition_by if name not in told.values]
+        if untold:
+            return f"have the transform make {', '.join(untold)} of columns in `keys` alone, {rebuild}"
+        if not goal.partition_by:
+            return (
+                "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "
+                f"`partition_by`, {rebuild}"
+            )
+        return ""  # its keys do tell the partitions; the batch is about most of them

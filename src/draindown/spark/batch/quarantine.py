@@ -1,0 +1,82 @@
+"""The quarantine: refused records as they came, why, and from where, kept until a person decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.lake import delta
+from draindown.spark.contract.parsing import WHY
+from draindown.spark.sources.readers import number
+from draindown.spark.targets.delta_target import Writer, write_batch
+
+RAW_LIMIT = 64 * 1024
+"""Bytes of a record that quarantine keeps; the rest stands in the file it names."""
+
+
+def identified(refused: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """Refused rows with `quarantine_id`, made of file and position alone. Arguments as in `quarantine`."""
+    place = F.concat_ws("\u0001", "file", F.col("position").cast("string"))
+    return number(refused, places).withColumn("quarantine_id", F.sha2(place, 256))
+
+
+def quarantine(
+    writer: Writer,
+    refused: DataFrame,
+    places: Sequence[tuple[str, int, int]],
+    run_id: str,
+    first_seen: datetime,
+    besides: DataFrame | None = None,
+) -> None:
+    """Write the batch's refused rows: once, however often the batch is tried.
+
+    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Rows whose `quarantine_id` is
+    among `besides` are left out.
+    """
+    whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
+    head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
+    found = identified(refused, places)
+    if besides is not None:
+        found = found.join(besides, "quarantine_id", "left_anti")
+    rows = found.withColumns(
+        {
+            "raw": F.when(whole, F.col("_raw")).otherwise(F.make_valid_utf8(head.cast("string"))),
+            "raw_bytes": F.when(~whole, head),
+            "raw_length": F.octet_length("_raw"),
+            "reason": F.col(f"{WHY}.reason"),
+            "field": F.col(f"{WHY}.field"),
+            "detail": F.make_valid_utf8(F.col(f"{WHY}.detail")),
+        }
+    )
+    keep(writer, rows, run_id, first_seen)
+
+
+def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> None:
+    """Write rows into the quarantine for the writer's batch: once, however often the batch is tried.
+
+    Columns of the table: quarantine_id (of a record from file and position alone), file, position, raw, raw_bytes (only
+    where raw is not UTF-8 or not whole), raw_length (bytes), reason, field, detail, which `rows` has, and first_seen,
+    generation, batch, origin, run_id, refused_at.
+    """
+    kept = rows.select(
+        "quarantine_id",
+        "file",
+        "position",
+        "raw",
+        "raw_bytes",
+        F.col("raw_length").cast("long").alias("raw_length"),
+        "reason",
+        "field",
+        "detail",
+        F.lit(first_seen).alias("first_seen"),
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("long").alias("batch"),
+        F.lit(writer.origin).alias("origin"),
+        F.lit(run_id).alias("run_id"),
+        F.lit(datetime.now().astimezone()).alias("refused_at"),
+    )
+    delta.make_private(writer.layout.quarantine)
+    write_batch(writer, kept, writer.layout.quarantine, "quarantine")

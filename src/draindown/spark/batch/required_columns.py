@@ -1,0 +1,54 @@
+"""Refusal of rows whose key or sequence is missing after the transform."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from draindown.base.errors import TerminalError
+from draindown.spark.batch.model import Batch
+from draindown.spark.contract.parsing import KEPT, WHY
+from draindown.spark.sql import quoted
+
+
+def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
+    goal = batch.writer.flow.target
+    needed = [*goal.keys, *goal.sequence_by, *goal.partition_by]
+    missing = [name for name in needed if name not in frame.columns]
+    if missing:
+        raise TerminalError(
+            "column-missing",
+            tried=f"find the target's columns in what {batch.writer.flow.transform or 'the contract'} gives",
+            found=f"no {', '.join(missing)} among {', '.join(c for c in frame.columns if c not in KEPT)}",
+            next=f"draindown run {batch.writer.layout.pipeline}   # once it gives them",
+        )
+
+
+def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
+    """Refuse rows whose key or sequence came out of the transform as NULL, as no UTF-8, or empty where it names a
+    partition.
+
+    Delta keeps an empty partition value as NULL: an empty key would never be found again, any other column says NULL.
+    The statistics and literals that prune the target hold UTF-8 only: another key would not be found again either.
+    """
+    goal = batch.writer.flow.target
+    texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
+    text = [name for name in goal.partition_by if name in texts]
+    why = F.col(WHY)
+    for name in dict.fromkeys([*goal.keys, *goal.sequence_by]):
+        value = F.col(quoted(name))
+        absent = value.isNull() | (value == "") if name in text else value.isNull()
+        bad = F.when(absent, _reason("missing", name))
+        bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
+        why = F.coalesce(why, F.when(~F.col("_blank"), bad))
+    if batch.writer.flow.is_keyed:  # the text of good rows is not kept in memory
+        frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+    emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
+    return frame.withColumns(emptied) if emptied else frame
+
+
+def _reason(reason: str, field: str) -> Column:
+    return F.struct(
+        F.lit(reason).alias("reason"), F.lit(field).alias("field"), F.lit(None).cast("string").alias("detail")
+    )

@@ -1,0 +1,165 @@
+"""The flow's policy on drift, applied to one batch: refused before anything is written, told, or made columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter as Sums
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count, printable
+from draindown.flow.schema_drift import MOST_ADDED, Kind, Sighting, likely
+from draindown.spark.contract import drift_marks
+from draindown.spark.contract.drift_marks import News, Seen
+from draindown.spark.contract.parsing import WHY
+from draindown.spark.sources.readers import local_path, offsets
+from draindown.spark.targets import delta_target
+
+if TYPE_CHECKING:
+    from draindown.spark.batch.model import Batch, Counted
+
+
+_SHOWN = 5
+_NO_RECORDS = ("malformed", "too_large")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a batch tells, and the columns that its unknown fields have or get, by name.
+
+    `reserved`: names that stay in `_rescued`; `unknown`: whether any good row has a field the contract doesn't name.
+    """
+
+    sightings: Sequence[Sighting] = ()
+    columns: Sequence[str] = ()
+    reserved: frozenset[str] = frozenset()
+    unknown: bool = False
+
+    def spread(self, good: DataFrame) -> DataFrame:
+        """The good rows with those columns."""
+        if not self.unknown:
+            return drift_marks.empty(good, self.columns)
+        return drift_marks.spread(good, self.columns, self.reserved)
+
+
+def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
+    """Find what is new or missing in a batch that was read; costs nothing where nothing is.
+
+    Raises TerminalError `drift-refused`.
+    """
+    policy = batch.writer.flow.drift
+    news = _marked(batch, frame, counted) if counted.sum("marked") else News()
+    _refuse(batch, news.new if policy.new == "refuse" else (), news.missing if policy.missing == "refuse" else ())
+    if policy.new != "add":
+        return Found(_told(batch, counted, news))
+    held = delta_target.held_columns(frame.sparkSession, batch.writer)
+    own = {name.lower() for name in drift_marks.reserved_in(batch.writer.flow, frame)}
+    others = {name: kind for name, kind in held.items() if name.lower() not in own and not name.startswith("_")}
+    extras = [name for name, kind in others.items() if kind == "string"]
+    unknown = counted.sum("unknown") > 0
+    if unknown and counted.sum("marked"):
+        more = drift_marks.addable(frame.where(F.col(WHY).isNull() & ~F.col("_blank")), own | set(others))
+        news = News(news.new, news.missing, more.columns, more.many)
+    _refuse_too_many(batch, extras, news.columns)
+    columns = sorted([*extras, *(one.name for one in news.columns)], key=str.lower)
+    return Found(_told(batch, counted, news), columns, frozenset(own | (others.keys() - extras)), unknown)
+
+
+def _marked(batch: Batch, frame: DataFrame, counted: Counted) -> News:
+    by_age = sorted(batch.files, key=lambda file: (file.mtime_ns, file.path))
+    age = {file.path: at for at, file in enumerate(by_age)}
+    records: Sums[str] = Sums()
+    for group in counted.groups:
+        judged = not group["_blank"] and group["reason"] not in _NO_RECORDS
+        records[group["_file"]] += group["n"] if judged else 0
+    return drift_marks.marked(frame, sorted(records, key=lambda uri: age.get(local_path(uri), -1)), records)
+
+
+def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
+    columns = {one.name.lower() for one in news.columns}
+    marks = {one.name: one for one in news.new}
+    gone: dict[str, list[str]] = {}
+    for one in news.missing:
+        gone.setdefault(one.file, []).append(one.name)
+    places = {(file, block): offset for file, block, offset in offsets(counted.blocks)}
+
+    def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
+        at = one.id + places[one.file, one.block] if record and batch.origin != "quarantine" else None
+        more = {"file": local_path(one.file), "position": at, "rows": one.rows, "type": likely(one.values)}
+        with_it = tuple(gone.get(one.file, ())) if kind.startswith("new") else ()
+        return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
+
+    return [
+        *(told("many-fields", one) for one in ([news.many] if news.many else [])),
+        *(told("new-column", marks.get(one.name, one)) for one in news.columns),
+        *(told("missing-column", one, record=False) for one in news.missing),
+        *(told("new-field", one) for one in news.new if one.name.lower() not in columns),
+    ]
+
+
+def _of(batch: Batch) -> tuple[int, str, int, str, str]:
+    at = batch.first_seen.astimezone(UTC).isoformat()
+    return batch.writer.generation, batch.origin, batch.writer.batch, batch.run_id, at
+
+
+def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
+    if not new and not missing:
+        return
+    found = [f"field {_name(one)} is new: {count(one.rows, 'record')}, first in {_file(one)}" for one in new[:_SHOWN]]
+    found += [f"column {_name(one)} is in no record of {_file(one)}" for one in missing[:_SHOWN]]
+    rest = len(new) + len(missing) - len(found)
+    next_ = [f"add {', '.join(_typed(one) for one in new[:_SHOWN])} to columns"] if new else []
+    policies = [key for key, seen in (("new: rescue", new), ("missing: accept", missing)) if seen]
+    raise _refused(batch, found + ([f"and {rest} more"] if rest else []), next_, policies, [*new, *missing])
+
+
+def _refuse_too_many(batch: Batch, held: Sequence[str], new: Sequence[Seen]) -> None:
+    if len(held) + len(new) <= MOST_ADDED or not new:
+        return
+    names = ", ".join(_name(one) for one in new[:_SHOWN])
+    found = (
+        f"fields of the input give the table {len(held)} columns already; {names} and others would make it more "
+        f"than {MOST_ADDED}, first in {_file(new[0])}"
+    )
+    raise _refused(batch, [found], [], ["new: rescue"], new)
+
+
+def _refused(
+    batch: Batch, found: Sequence[str], more: Sequence[str], policies: Sequence[str], seen: Sequence[Seen]
+) -> TerminalError:
+    layout = batch.writer.layout
+    flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline} --flow {layout.flow}"
+    steps = [f"{one} of {flow}, then: {run}" for one in more]
+    steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
+    if batch.origin == "source":
+        files = dict.fromkeys(local_path(one.file) for one in seen)
+        paths = " ".join(f"--path {shlex.quote(file)}" for file in list(files)[:_SHOWN])
+        discard = f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {paths} --yes"
+        steps.append(f"{discard}   (never read; all its records)")
+    policy = batch.writer.flow.drift
+    return TerminalError(
+        "drift-refused",
+        tried=f"read {count(len(batch.files), 'file')} of {flow} under drift: {{new: {policy.new}, "
+        f"missing: {policy.missing}}}",
+        found="; ".join(found),
+        changed="nothing of this batch was written",
+        next=steps,
+    )
+
+
+def _name(one: Seen) -> str:
+    return f"`{printable(one.name, 60)}`"
+
+
+def _typed(one: Seen) -> str:
+    return shlex.quote(f"{printable(one.name, 60)}: {likely(one.values)}")  # a sender's text: no shell may run it
+
+
+def _file(one: Seen) -> str:
+    return local_path(one.file)

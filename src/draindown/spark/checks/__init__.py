@@ -1,0 +1,1 @@
+"""The check step: judge what is not published yet, publish it or refuse it."""

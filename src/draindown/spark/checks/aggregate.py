@@ -1,0 +1,216 @@
+"""Expectations whose meaning is certain, compiled: one aggregation per scope judges them all, as GX would.
+
+Each is the very Spark expression that Great Expectations builds for it. Whatever is not certain (an unknown kind or
+argument, an unusual column or value, an error while judging) is left to GX itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, DecimalType, IntegralType, StructType
+
+from draindown.gate import suite as gate_suite
+from draindown.runs.report import Expectation
+from draindown.spark.checks import translate
+from draindown.spark.checks.questions import Copies, Counted, Each, Question, Unclear, all_of
+from draindown.spark.checks.result import SAMPLE, Scope, detail, sample
+from draindown.spark.sql import quoted
+
+_AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
+
+
+# Python would round times into this machine's zone; of texts that are no UTF-8 Delta notes other bounds than they have
+_RANGED = (IntegralType, DecimalType, DateType)
+_DOUBTS = (ValueError, OverflowError, TypeError)
+"""What Python raises on values that it doesn't have: dates after the year 9999, numbers beyond a double."""
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One compiled expectation of a suite."""
+
+    name: str
+    scope: Scope
+    config: Mapping[str, Any]
+    question: Question
+
+
+def judge(
+    suite: Mapping[str, Any] | None,
+    changed: DataFrame,
+    table: DataFrame,
+    keys: Sequence[str],
+    proven: Collection[str] = (),
+) -> dict[str, Expectation]:
+    """Verdicts by name on what is certain of the suite; the rest is not among them. `keys` name the rows in samples.
+
+    `proven`: what `proofs` said when all rows of the table but the changed ones were judged.
+    """
+    verdicts: dict[str, Expectation] = {}
+    for scope, frame in (("changed", changed), ("table", table)):
+        items = [item for item in _items(suite, frame.schema) if item.scope == scope]
+        rows = _Rows(frame, changed, [key for key in keys if key in frame.columns], proven if scope == "table" else ())
+        try:
+            verdicts |= _judge(rows, items)
+        except (PySparkException, Py4JJavaError, *_DOUBTS):
+            continue  # one of them fails on a row or a pattern: GX tells which, and judges the others
+    return verdicts
+
+
+def proofs(suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]) -> list[str]:
+    """Under which questions no row of the table shares its values with another, according to these verdicts."""
+    clean = {e.name for e in judged if e.success and not e.unexpected and e.judged_by == "one aggregation"}
+    items = [item for item in _items(suite, schema) if item.scope == "table" and item.name in clean]
+    return [item.question.about.id for item in items if isinstance(item.question.about, Copies)]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one scope; those of `frame` that are not in `changed` are known to have no copies under `proven`."""
+
+    frame: DataFrame
+    changed: DataFrame
+    keys: Sequence[str]
+    proven: Collection[str]
+
+
+def _items(suite: Mapping[str, Any] | None, schema: StructType) -> list[_Item]:
+    named = zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True)
+    return [item for name, config in named if (item := _item(name, config, schema))]
+
+
+def _item(name: str, config: Mapping[str, Any], schema: StructType) -> _Item | None:
+    try:
+        question = translate.question(config, schema)
+    except (Unclear, *_DOUBTS):
+        return None
+    scope = gate_suite.options(config).get("scope", question.scope)
+    return _Item(name, scope, config, question) if scope in ("changed", "table") else None
+
+
+def _judge(rows: _Rows, items: Sequence[_Item]) -> dict[str, Expectation]:
+    together = [item for item in items if not isinstance(item.question.about, Copies)]
+    found = _counted(rows.frame, [item.question for item in together])
+    counted = dict(zip([item.name for item in together], found, strict=True))
+    for item in items:
+        if isinstance(item.question.about, Copies):
+            counted[item.name] = _copies(rows, item.question.about, item.question.fields)
+    return {item.name: _verdict(rows, item, counted[item.name]) for item in items}
+
+
+def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
+    """What each question counts, all in one aggregation; none at all where the schema answers."""
+    if all(question.about is None for question in questions):
+        return [Counted() for _ in questions]
+    wanted = [question.aggregates for question in questions]
+    columns = [F.count(F.lit(1)), *chain.from_iterable(wanted)]
+    rows, *values = _only(frame.agg(*[column.alias(f"_{n}") for n, column in enumerate(columns)]))
+    left = iter(values)
+    return [question.read(rows, list(islice(left, len(own)))) for question, own in zip(questions, wanted, strict=True)]
+
+
+def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
+    """How many rows share their values with another.
+
+    Where no hash comes twice, no values do, and hashes weigh a fraction of the values in a shuffle. Where one does, the
+    values themselves are counted.
+    """
+    if about.hashed and about.id in rows.proven and not _repeated(rows, about.among, fields):
+        count = rows.frame.count()
+        return Counted(count, count)
+    values = [F.col(name) for name in fields]
+    if about.hashed:
+        counted = _grouped(rows.frame, about.among, F.xxhash64(*values))
+        if not counted.unexpected:
+            return counted
+    return _grouped(rows.frame, about.among, F.struct(*values))
+
+
+def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
+    """Whether values of a changed row come twice in the table; without it, where no others do, no values do.
+
+    The range of the changed values is literal, so that Delta and Parquet skip what lies beyond it.
+    """
+    new = rows.changed.where(among).select(*fields)
+    few = new.distinct().select(*[F.col(name).alias(_OTHER + name) for name in fields])
+    same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
+    near = rows.frame.where(among).where(_range(new, fields))
+    found = near.join(F.broadcast(few), all_of(same), "left_semi").groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS))
+    return not found.where(F.col(_ROWS) > 1).isEmpty()
+
+
+def _range(new: DataFrame, fields: Sequence[str]) -> Column:
+    """A condition that every row fulfils which shares its values with one of `new`."""
+    ranged = [name for name in fields if isinstance(new.schema[name].dataType, _RANGED)]
+    ends = [end for name in ranged for end in (F.count(name), F.min(name), F.max(name))]
+    count, *found = _only(new.agg(F.count(F.lit(1)), *ends))
+    within = [F.lit(True)]
+    for at, name in enumerate(ranged):
+        values, low, high = found[3 * at : 3 * at + 3]
+        if values and values == count:  # NULL, which may be shared too, lies in no range
+            within.append(F.col(name).between(F.lit(low), F.lit(high)))
+    return all_of(within)
+
+
+def _grouped(frame: DataFrame, among: Column, by: Column) -> Counted:
+    groups = frame.groupBy(among.alias(_AMONG), by.alias(_BY)).agg(F.count(F.lit(1)).alias(_ROWS))
+    considered = F.when(F.col(_AMONG), F.col(_ROWS))
+    row = _only(groups.agg(F.sum(_ROWS), F.sum(considered), F.sum(F.when(F.col(_ROWS) > 1, considered))))
+    return Counted(*(int(value or 0) for value in row))
+
+
+def _verdict(rows: _Rows, item: _Item, counted: Counted) -> Expectation:
+    success, observed = item.question.conclude(counted)
+    by_row = isinstance(item.question.about, (Each, Copies))
+    return Expectation(
+        name=item.name,
+        success=success,
+        scope=item.scope,
+        judged=counted.rows if by_row else 0,
+        unexpected=counted.unexpected,
+        sample=[] if success else _sample(rows.frame, item.question, rows.keys),
+        detail=detail(item.config, observed),
+        judged_by="one aggregation",
+    )
+
+
+def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[Any]:
+    """Keys and values of the first rows that are wrong; where there are no keys, the values as GX lists them."""
+    match question.about:
+        case Each(wrong=wrong):
+            rows = frame.where(wrong)
+        case Copies(among=among):
+            rows = _sharing(frame.where(among), question.fields)
+        case _:
+            return []
+    shown = list(dict.fromkeys([*keys, *question.fields]))
+    found = rows.select(*[F.col(quoted(name)) for name in shown]).limit(SAMPLE).collect()
+    return sample(row.asDict() if keys else _values(row, question) for row in found)
+
+
+def _values(row: Row, question: Question) -> Any:
+    if len(question.fields) == 1:
+        return row[question.fields[0]]
+    return row.asDict() if isinstance(question.about, Copies) else [row[name] for name in question.fields]
+
+
+def _sharing(frame: DataFrame, fields: Sequence[str]) -> DataFrame:
+    """Rows that share their values with another: those of the first few such values."""
+    several = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS)).where(F.col(_ROWS) > 1).limit(SAMPLE)
+    few = several.select(*[F.col(name).alias(_OTHER + name) for name in fields])
+    same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
+    return frame.join(F.broadcast(few), all_of(same), "left_semi")
+
+
+def _only(frame: DataFrame) -> Row:
+    row = frame.first()
+    assert row is not None  # an aggregate without groups has one row
+    return row

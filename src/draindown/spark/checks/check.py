@@ -1,0 +1,125 @@
+"""The check step: judge what is not published yet, then publish it or refuse it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.clock import now
+from draindown.gate import page as gate_page
+from draindown.gate import published, refusal, suite, waivers
+from draindown.gate.published import Published, Unpublished
+from draindown.runs import report
+from draindown.runs.report import CheckPart, Expectation, StepReport
+from draindown.runs.request import Request
+from draindown.spark.checks import aggregate, judge
+from draindown.spark.targets.delta_target import CHANGED_AT
+
+_FEW = 200_000  # rows that are broadcast
+_MANY = 3_000_000  # in a smaller table counting all rows costs less than planning how to look up a few
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows to judge, all of one version of the target. `changed`: those not yet published."""
+
+    table: DataFrame
+    changed: DataFrame
+    changed_rows: int
+    changed_at: datetime | None
+
+
+def check(request: Request, spark: SparkSession) -> StepReport:
+    """Judge the unpublished rows and publish the target's newest version.
+
+    Raises `gate.Refused` (a GateFailed with all verdicts in `part`) if an expectation fails that nobody waived;
+    nothing is published then.
+    """
+    started = now()
+    state = published.unpublished(request.layout)
+    if state is None:
+        return report.of(request, started, "idle")
+    rows = unpublished_rows(spark, request.layout.table, state) if state.pending else None
+    if rows is None or not _anything(rows, state):
+        return report.of(request, started, "idle", check=_carried(request, state))
+    expectations = _expectations(request, state, rows)
+    part = _part(request, state, rows.changed_rows, expectations)
+    gate_page.write(request, part)
+    if gate_page.verdict(part) == "failed":
+        raise refusal.refusal(request.layout, part, keyed=request.flow_spec.is_keyed)
+    after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version
+    return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
+
+
+def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
+    """The rows of `state.version` of the target at `path`, all and unpublished."""
+    table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
+    changed = table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
+    found = changed.agg(F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")).first()
+    assert found is not None  # an aggregate without groups has one row
+    newest = None if found["micros"] is None else _from_micros(found["micros"])
+    before = state.published.changed_at if state.published else None
+    return Rows(table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None))
+
+
+def _instant(at: datetime) -> Column:
+    # a literal with its zone: a plain comparison of the column lets Delta skip files by their statistics
+    return F.lit(at.astimezone(UTC).isoformat(sep=" ")).cast("timestamp")
+
+
+def _from_micros(micros: int) -> datetime:
+    # not collected as a timestamp: PySpark would hand it out in this machine's zone
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def _anything(rows: Rows, state: Unpublished) -> bool:
+    return bool(rows.changed_rows or state.deleted or state.since is None)
+
+
+def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expectation]:
+    if not suite.expectations_of(request.suite):
+        return []
+    return judge.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys, _proven(rows, state))
+
+
+def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
+    """What is known of all rows but the changed ones, where looking those up in the table pays."""
+    before = state.published if state.since is not None else None
+    pays = before is not None and rows.changed_rows <= _FEW and before.rows >= _MANY
+    return before.distinct if before and pays else ()
+
+
+def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]) -> CheckPart:
+    before = state.published.version if state.published else None
+    return CheckPart(
+        version=state.version,
+        published_before=before,
+        published_after=before,
+        changed_rows=changed_rows,
+        expectations=waivers.apply_waivers(request.layout, judged, state.version),
+        page=gate_page.path(request),
+    )
+
+
+def _carried(request: Request, state: Unpublished) -> CheckPart:
+    """Nothing to judge: the commits since the published version changed no row, so the pointer follows them."""
+    before = after = state.published.version if state.published else None
+    if state.published is not None and before != state.version:
+        after = published.publish(request.layout, state.moved()).version
+    return CheckPart(version=state.version, published_before=before, published_after=after)
+
+
+def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expectation]) -> Published:
+    return Published(
+        version=state.version,
+        table_id=state.table_id,
+        committed_ms=state.committed_ms,
+        changed_at=rows.changed_at,
+        at=now(),
+        run_id=request.run_id,
+        rows=rows.table.count(),
+        distinct=tuple(aggregate.proofs(request.suite, rows.table.schema, judged)),
+    )

@@ -1,0 +1,214 @@
+"""What a compiled expectation asks of the rows: columns to aggregate and how to judge the result."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from typing import Any, Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from draindown.spark.checks.result import Scope
+
+Kind = Literal["text", "whole", "fraction", "decimal", "date", "timestamp", "boolean", "other"]
+KINDS: Mapping[type[DataType], Kind] = {
+    StringType: "text",
+    **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), "whole"),
+    **dict.fromkeys((FloatType, DoubleType), "fraction"),
+    DecimalType: "decimal",
+    DateType: "date",
+    TimestampType: "timestamp",
+    BooleanType: "boolean",
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_LONGEST = 2**63
+
+
+class Unclear(Exception):
+    """Whether GX would say the same is not certain: leave it to GX."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What judging counted: rows in scope, those considered, those that are wrong; or the one value that is judged."""
+
+    rows: int = 0
+    considered: int = 0
+    unexpected: int = 0
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Each:
+    """About every row of `among` by itself: those are wrong where `wrong` is true. Without `among`: about all rows."""
+
+    among: Column | None
+    wrong: Column
+
+
+@dataclass(frozen=True)
+class Copies:
+    """About rows of `among` against each other: those are wrong that share the values of the question's fields.
+
+    `hashed`: equal values have equal hashes. `id` tells what is asked, whoever asks it.
+    """
+
+    among: Column
+    hashed: bool
+    id: str
+
+
+@dataclass(frozen=True)
+class Whole:
+    """About the rows together: one aggregate, or without one the number of rows."""
+
+    value: Column | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One expectation as Spark columns. `about` is None where the schema answers.
+
+    `conclude` says from what was counted whether it holds, and what to show as observed. `scope` holds unless the suite
+    says otherwise; `fields` are the columns it names.
+    """
+
+    scope: Scope
+    about: Each | Copies | Whole | None
+    conclude: Callable[[Counted], tuple[bool, Any]]
+    fields: tuple[str, ...] = ()
+
+    @property
+    def aggregates(self) -> list[Column]:
+        """What to aggregate beside the number of rows."""
+        match self.about:
+            case Each(among, wrong):
+                considered = F.lit(1) if among is None else F.when(among, 1)
+                return [F.count(considered), F.sum(F.when(wrong, 1).otherwise(0))]
+            case Whole(value) if value is not None:
+                return [value]
+        return []
+
+    def read(self, rows: int, values: Sequence[Any]) -> Counted:
+        """What came back of `aggregates`."""
+        if isinstance(self.about, Each):
+            return Counted(rows, int(values[0] or 0), int(values[1] or 0))
+        return Counted(rows, value=values[0] if values else rows)
+
+
+class Asked:
+    """The arguments of an expectation, each taken once; any that nobody takes makes it unclear."""
+
+    def __init__(self, kwargs: dict[str, Any], schema: StructType) -> None:
+        self._left, self._schema = kwargs, schema
+        self._names = [field.name.lower() for field in schema]
+
+    def take(self, name: str, default: Any = None) -> Any:
+        return self._left.pop(name, default)
+
+    def refuse_rest(self) -> None:
+        sure(not self._left)
+
+    def without_condition(self) -> None:
+        sure(self.take("row_condition") is None and self.take("condition_parser") is None)
+
+    def column(self, name: str = "column") -> tuple[str, Kind]:
+        chosen = self.take(name)
+        return chosen, self.kind(chosen)
+
+    def kind(self, column: object) -> Kind:
+        """What a column holds, if it is of the first level and its name means it alone."""
+        sure(isinstance(column, str) and bool(_PLAIN_NAME.fullmatch(column)))
+        sure(column in self._schema.names and self._names.count(str(column).lower()) == 1)
+        found = self._schema[str(column)].dataType
+        # under another collation, equal texts have other hashes
+        collated = isinstance(found, StringType) and found != StringType()
+        return "other" if collated else KINDS.get(type(found), "other")
+
+    def type_name(self, column: str) -> str:
+        return type(self._schema[column].dataType).__name__
+
+    def has(self, column: object) -> bool:
+        sure(isinstance(column, str) and column != "")
+        return column in self._schema.names
+
+    def flag(self, name: str) -> bool:
+        value = self.take(name, False)
+        sure(isinstance(value, bool))
+        return bool(value)
+
+    def mostly(self) -> float:
+        value = self.take("mostly", 1)
+        sure(is_number(value) and 0 <= value <= 1)
+        return float(value)
+
+    def whole(self, name: str) -> int | None:
+        value = self.take(name)
+        sure(value is None or is_whole(value))
+        return None if value is None else int(value)
+
+    def texts(self, name: str) -> list[str]:
+        value = self.take(name)
+        sure(isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
+        return list(value)
+
+    def text(self, name: str) -> str:
+        value = self.take(name)
+        sure(isinstance(value, str))
+        return str(value)
+
+
+def sure(certain: bool) -> None:
+    if not certain:
+        raise Unclear
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_LONGEST <= value < _LONGEST
+
+
+def as_day(value: object) -> date:
+    sure(isinstance(value, str) and bool(_DAY.fullmatch(value)))
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise Unclear from None
+
+
+def mostly(share: float) -> Callable[[Counted], tuple[bool, Any]]:
+    def conclude(counted: Counted) -> tuple[bool, Any]:
+        if not counted.considered:
+            return True, None
+        return (float(counted.considered) - float(counted.unexpected)) / float(counted.considered) >= share, None
+
+    return conclude
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Whether every one of them holds; there is at least one."""
+    return reduce(lambda a, b: a & b, conditions)

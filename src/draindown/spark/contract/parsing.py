@@ -1,0 +1,137 @@
+"""The contract: records in, typed columns out, and for each refused record the first reason that holds.
+
+Reasons, in the order they are looked for: `too_large`, `malformed`, then per column in contract order `type` before
+`missing`, then `rule:<name>` in the order written. A row that deletes needs its keys and sequence only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
+from draindown.spark.contract.records import ARRIVED, Records
+from draindown.spark.sources.readers import PLACE, union
+from draindown.spark.sql import quoted, try_eval
+from draindown.spec.models import FlowSpec
+
+WHY = "_why"
+"""Struct(reason, field, detail) of a refused record; NULL for a good one."""
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", *PLACE)
+"""What `parse` adds to the contract's columns. `_raw` is kept for records that are or may yet be refused."""
+_DETAIL = 200
+
+
+def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
+    """Contract columns (typed, NULL where refused) plus KEPT, one row per record or blank line.
+
+    `arrived_at` is when the batch's files were first seen: rules may use it, so that a replay judges alike. Records
+    that have an ARRIVED of their own are judged by that.
+    """
+    return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
+
+
+def _typed(flow: FlowSpec, records: Records) -> Records:
+    """The records with each column's cell as `_t0`, `_t1`... and its typed value under the column's name."""
+    cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
+    frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
+    values = {name: typed(frame, f"_t{i}", column.type) for i, (name, column) in enumerate(flow.columns.items())}
+    return replace(records, frame=frame.withColumns(values))
+
+
+def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
+    frame = records.frame.withColumn("_delete", _is_delete(spark, flow))
+    if "arrived_at" not in flow.columns:
+        own = F.timestamp_micros(ARRIVED) if ARRIVED in frame.columns else F.lit(arrived_at)
+        frame = frame.withColumn("arrived_at", own)
+    refusals = list(_refusals(spark, flow, records))
+    code = F.when(F.lit(False), F.lit(0))
+    for number, refusal in enumerate(refusals, 1):
+        code = code.when(refusal.condition, F.lit(number))
+    # a number first: with a struct for each reason the generated code is too long for the JVM to compile
+    frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
+    refused = F.col("_code").isNotNull()
+    good = ~refused & ~F.col("_blank")
+    return frame.select(
+        *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
+        F.when(good, F.col("_unknown")).alias("_rescued"),
+        "_drift",
+        "_delete",
+        "_blank",
+        F.when(refused, _why(flow, frame, refusals)).alias(WHY),
+        (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
+        *PLACE,
+    )
+
+
+def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Column:
+    code = F.coalesce(F.col("_code"), F.lit(1))  # the optimizer fails on a place in an array that is always NULL
+
+    def told(values: Sequence[str | None]) -> Column:
+        return F.element_at(F.array(*[F.lit(value).cast("string") for value in values]), code)
+
+    names = list(flow.columns)
+    cells = F.array(*[text_of(frame, f"_t{i}") for i in range(len(names))])
+    at = [1 + names.index(r.field) if r.reason == "type" and r.field else 1 for r in refusals]
+    cell = F.element_at(cells, F.element_at(F.array(*[F.lit(i) for i in at]), code))
+    reason = told([r.reason for r in refusals])
+    static = told([r.detail for r in refusals])
+    detail = F.when(reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static))
+    for number, refusal in enumerate(refusals, 1):
+        if refusal.found is not None:
+            detail = detail.when(code == number, refusal.found)
+    return F.struct(
+        reason.alias("reason"),
+        told([r.field for r in refusals]).alias("field"),
+        detail.otherwise(static).alias("detail"),
+    )
+
+
+def _called(kind: str, zone: str) -> str:
+    return kind if kind != "timestamp" or one_moment(zone) else f"{kind} that clocks in {zone} show once"
+
+
+def may_be_refused_later(flow: FlowSpec) -> bool:
+    """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
+    return flow.is_keyed and (flow.transform is not None or bool(set(flow.target.keys) & set(flow.target.partition_by)))
+
+
+def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
+    condition = flow.target.apply_as_deletes
+    return F.coalesce(try_eval(spark, condition), F.lit(False)) if condition else F.lit(False)
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A condition on a record and the reason it stands for; `found` is a detail that depends on the record."""
+
+    condition: Column
+    reason: str
+    field: str | None = None
+    detail: str | None = None
+    found: Column | None = None
+
+
+def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator[_Refusal]:
+    """In the order in which the first one counts."""
+    size, limit = records.size, flow.source.max_record_bytes
+    shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
+    yield _Refusal(size > limit, "too_large", found=shown)
+    if records.whole_text:
+        yield _Refusal(~F.is_valid_utf8(F.col("_raw")), "malformed", detail="not valid UTF-8")
+    yield _Refusal(F.col("_broken").isNotNull(), "malformed", found=F.col("_broken"))
+    essential = {*flow.target.keys, *flow.target.sequence_by}
+    for i, (name, column) in enumerate(flow.columns.items()):
+        value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
+        if can_clash(records.frame, f"_t{i}", column.type):
+            clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
+            yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone))
+        if not column.nullable or name in essential:
+            yield _Refusal(~spared & value.isNull(), "missing", name)
+    for rule, expression in flow.rules.items():
+        held = F.coalesce(try_eval(spark, expression), F.lit(False))
+        yield _Refusal(~F.col("_delete") & ~held, f"rule:{rule}", detail=expression)

@@ -1,0 +1,169 @@
+"""The user's function: found, applied, and held to columns only.
+
+A transform may add, rename, retype and compute columns. Filters, joins, aggregates and exploded rows would change how
+many rows there are and break the accounting; expressions that give another answer on a replay would break replays.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.base.errors import TerminalError
+from draindown.spark.contract.parsing import KEPT
+from draindown.spark.sql import quoted
+
+_ROW = "_row"
+_ALLOWED = {"Project", "SubqueryAlias", "View"}
+
+
+# Spark marks some of them as deterministic: fixed within one query, or (`aes_encrypt`) random by its default only
+_UNSTABLE = re.compile(
+    r"(?<![a-z0-9_])("
+    r"current_(?:timestamp|date|time|user)|session_user|user|localtimestamp|now|curdate"
+    r"|rand|randn|random|randstr|uniform|uuid|shuffle|(?:try_)?aes_encrypt"
+    r"|monotonically_increasing_id|spark_partition_id|input_file_(?:name|block_start|block_length)|version"
+    r")\("
+)
+Transform = Callable[[DataFrame], DataFrame]
+
+
+def load(root: str, dotted: str) -> Transform:
+    """The function `module.name` of `<root>/jobs/transforms/`. Raises TerminalError `transform-missing`."""
+    module_name, _, name = dotted.rpartition(".")
+    path = Path(root, "jobs", "transforms", *module_name.split(".")).with_suffix(".py")
+    if not path.is_file():
+        raise _missing(dotted, f"no file {path}")
+    function = getattr(_import(path, module_name), name, None)
+    if not callable(function):
+        raise _missing(dotted, f"{path} has no function {name}")
+    return function  # type: ignore[no-any-return]
+
+
+def _import(path: Path, module_name: str) -> ModuleType:
+    qualified = f"draindown_transforms.{module_name}"
+    spec = importlib.util.spec_from_file_location(qualified, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[qualified] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _missing(dotted: str, found: str) -> TerminalError:
+    return TerminalError(
+        "transform-missing",
+        tried=f"load transform {dotted} from jobs/transforms/",
+        found=found,
+        next="put it there, then run the pipeline again: validate runs no transform",
+    )
+
+
+def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
+    """`frame` (contract columns plus KEPT) with the transform's columns in place of the contract's.
+
+    Raises TerminalError `transform-not-columns` or `transform-unstable` before any row is read.
+    """
+    packed = frame.select(
+        *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
+        F.struct(*[F.col(c) for c in KEPT]).alias(_ROW),
+    )
+    result = transform(packed)
+    if not isinstance(result, DataFrame) or _ROW not in result.columns:
+        raise _not_columns(name, f"it must return a DataFrame that still has `{_ROW}`: keep it in your select")
+    _hold_to_columns(result, packed, name)
+    _hold_to_names(result.columns, name)
+    own = [F.col(quoted(c)) for c in result.columns if c != _ROW]
+    return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT])
+
+
+def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
+    bottom = given._jdf.queryExecution().analyzed()
+    for node in _above(result._jdf.queryExecution().analyzed(), bottom):
+        kind = node.getClass().getSimpleName()
+        if kind not in _ALLOWED:
+            raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
+        if node.subqueries().size():
+            raise _not_columns(name, "it asks another table in a subquery; a replay would find other rows there")
+        unstable = sorted({f"{word}()" for word in _UNSTABLE.findall(node.simpleString(10_000).lower())})
+        if unstable or not all(e.deterministic() for e in _items(node.expressions())):
+            raise TerminalError(
+                "transform-unstable",
+                tried=f"apply transform {name}",
+                found=f"it gives another answer on a replay: {', '.join(unstable) or 'a non-deterministic function'}",
+                next="let the row alone decide, then run the pipeline again",
+            )
+
+
+def _hold_to_names(columns: list[str], name: str) -> None:
+    twice = sorted(column for column, times in Counter(map(str.casefold, columns)).items() if times > 1)
+    reserved = [column for column in columns if column.startswith("_") and column != _ROW]
+    found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
+    found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
+    if found:
+        raise TerminalError(
+            "transform-bad-names",
+            tried=f"apply transform {name}",
+            found="; ".join(found),
+            next="rename or drop them in the transform, then run the pipeline again",
+        )
+
+
+def _above(node: Any, bottom: Any) -> Iterator[Any]:
+    """The nodes of a plan down to `bottom`, which is not included."""
+    while not node.fastEquals(bottom):
+        yield node
+        if node.children().size() != 1:
+            return
+        node = node.children().head()
+
+
+def _not_columns(name: str, found: str) -> TerminalError:
+    return TerminalError(
+        "transform-not-columns",
+        tried=f"apply transform {name}",
+        found=found,
+        next="put filters into `rules`, joins into a flow of their own, then run the pipeline again",
+    )
+
+
+def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> bool:
+    """Whether `column` is computed from `keys` alone, as the plan between `given` and `result` shows.
+
+    Then it can't change for a key, and its values may prune the target. What counts are the keys of `result`: where a
+    transform lowers its key's case, two values of the key it was given are one key.
+    """
+    bottom = given._jdf.queryExecution().analyzed()
+    node = result._jdf.queryExecution().analyzed()
+    outputs = list(_items(node.output()))
+    final = {a.exprId().id() for a in outputs if a.name() in keys}
+    wanted = {a.exprId().id() for a in outputs if a.name() == column}
+    while wanted - final and not node.fastEquals(bottom):
+        if node.getClass().getSimpleName() == "Project":
+            wanted = (wanted & final) | _sources(node, wanted - final)
+        if node.children().size() != 1:
+            return False
+        node = node.children().head()
+    return bool(wanted) and wanted <= final
+
+
+def _sources(project: Any, wanted: set[int]) -> set[int]:
+    found: set[int] = set()
+    for expression in _items(project.projectList()):
+        if expression.exprId().id() in wanted:
+            found |= {a.exprId().id() for a in _items(expression.references().toSeq())}
+    return found
+
+
+def _items(scala: Any) -> Iterator[Any]:
+    for i in range(scala.size()):
+        yield scala.apply(i)

@@ -1,0 +1,68 @@
+"""Which file of a batch the engine can't read, although it could be read whole when it was taken in.
+
+Rare: damage that only one of two readers minds. Nothing of the batch is written by then, so the file can be left out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.spark.contract import records
+from draindown.spark.sources.readers import InputFile
+from draindown.spec.models import FlowSpec
+
+
+@contextmanager
+def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> Iterator[None]:
+    """Raise TerminalError `file-unreadable` where the block fails because of some of the files; else what it raised."""
+    try:
+        yield
+    except DraindownError:
+        raise
+    except Exception as error:
+        found = _among(spark, flow, files)
+        if not found or (len(found) == len(files) > 1):
+            raise
+        raise TerminalError(
+            "file-unreadable",
+            tried=f"read {len(files)} files of flow {layout.flow}",
+            found="; ".join(f"{path}: {why}" for path, why in list(found.items())[:5]),
+            changed="nothing of this batch is in the table",
+            next=[discarding(layout, found), f"draindown run {layout.pipeline}"],
+        ) from error
+
+
+def discarding(layout: FlowLayout, paths: Iterable[str]) -> str:
+    """The command that leaves files out of the batch that waits for them."""
+    chosen = " ".join(f"--path {shlex.quote(path)}" for path in paths)
+    return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
+
+
+def _among(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile]) -> dict[str, str]:
+    """Files that fail by themselves, with what the engine says; none if it reads nothing at all any more."""
+    if _fails(lambda: spark.range(1).collect()):
+        return {}
+    tried = {file.path: _fails(partial(_read, spark, flow, file)) for file in files}
+    return {path: why for path, why in tried.items() if why}
+
+
+def _read(spark: SparkSession, flow: FlowSpec, file: InputFile) -> None:
+    for part in records.read(spark, flow, [file]):
+        part.frame.select(F.max(F.xxhash64(part.raw))).collect()
+
+
+def _fails(work: Callable[[], object]) -> str:
+    """The first line of what `work()` raises, or nothing."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whatever a reader of a broken file raises
+        return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return ""

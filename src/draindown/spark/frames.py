@@ -1,0 +1,27 @@
+"""Rows that Python holds, as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+TEXT, NUMBER, BYTES = pa.string(), pa.int64(), pa.binary()
+_SHARE = 8 * 1024**2
+"""Bytes of a partition where rows are alike: each is sent to its task whole."""
+
+
+def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]) -> DataFrame:
+    """`rows` with these columns, in their order.
+
+    By way of Arrow, which the JVM reads itself: of a list Spark makes an RDD that starts Python workers, for seconds.
+    """
+    schema = pa.schema(list(columns.items()))
+    values = list(zip(*rows, strict=True)) or [()] * len(schema)
+    table = pa.table([pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)], schema)
+    if table.nbytes > _SHARE:
+        share = max(1, _SHARE * table.num_rows // table.nbytes)
+        table = pa.Table.from_batches(table.to_batches(max_chunksize=share), schema)
+    return spark.createDataFrame(table)

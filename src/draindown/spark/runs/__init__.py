@@ -1,0 +1,1 @@
+"""Steps that write: drain, replays, rebuild, withdrawal, compaction."""

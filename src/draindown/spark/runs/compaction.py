@@ -1,0 +1,221 @@
+"""The compact step: rewrite what deserves it, remove files nobody needs any more. Changes no row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as Log
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.gate import published
+from draindown.lake import delta
+from draindown.lake.documents import write_json
+from draindown.lease.lease import Lease
+from draindown.planning import compaction
+from draindown.planning.compaction import Partition, Table
+from draindown.runs import report
+from draindown.runs.report import CompactPart, StepReport
+from draindown.runs.request import Request
+from draindown.spark.session import configured
+from draindown.spark.sql import quoted
+from draindown.spec.targets import RETAIN_FLOOR
+
+PARTITIONS_AT_ONCE = 200
+"""Partitions of one OPTIMIZE: its predicate is planned on the driver, and its commit should stay small."""
+_LOG_RETENTION = "delta.logRetentionDuration"
+_DEFAULT_LOG_RETENTION = 30 * 86400
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What rewriting files did; sizes in bytes."""
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Rewritten) -> Rewritten:
+        return Rewritten(
+            self.files_before + other.files_before, self.files_after + other.files_after, self.bytes + other.bytes
+        )
+
+
+def compact(request: Request, spark: SparkSession) -> StepReport:
+    """Do the maintenance that the evidence asks for, under the flow's lease; idle without any.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table is set to forget
+    removed files too early.
+    """
+    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        return _compact(request, spark, lease.check)
+
+
+def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -> StepReport:
+    started = now()
+    layout, maintenance = request.layout, request.flow_spec.maintenance
+    published.carry(layout)
+    found = compaction.work(layout, maintenance, force=request.force)
+    done = Rewritten()
+    for table in found.tables:
+        check()
+        done += rewrite(spark, table, maintenance.target_file_size)
+    # before old files go, the pointer moves to the version that the rewrite made
+    check()
+    published.carry(layout)
+    vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
+    check()
+    published.carry(layout)
+    part = CompactPart(
+        evidence=str(found),
+        partitions=[f"{table.label} {p.name}" for table in found.tables for p in _each(table)],
+        files_before=done.files_before,
+        files_after=done.files_after,
+        bytes_rewritten=done.bytes,
+        vacuumed_files=vacuumed,
+    )
+    return report.of(request, started, "done" if found else "idle", compact=part)
+
+
+def _each(table: Table) -> list[Partition]:
+    return list(dict.fromkeys((*table.merge, *table.purge)))
+
+
+def rewrite(spark: SparkSession, table: Table, target_file_size: int) -> Rewritten:
+    """Merge small files and purge deleted rows, only in the partitions that `table` lists."""
+    sizes = {
+        # files from half the target size on are left alone: merging them would rewrite much to gain little
+        "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),
+        "spark.databricks.delta.optimize.maxFileSize": str(target_file_size),
+    }
+    done = Rewritten()
+    with configured(spark, sizes):
+        # A purge first: OPTIMIZE leaves a file alone in its partition as it is, however many of its rows are deleted.
+        for some in _chunks(table.purge):
+            done += _purge(spark, table.path, some)
+        for some in _chunks(table.merge):
+            done += _optimize(spark, table.path, some)
+    return done
+
+
+def _chunks(partitions: Sequence[Partition]) -> Iterable[Sequence[Partition]]:
+    for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+        yield partitions[start : start + PARTITIONS_AT_ONCE]
+
+
+def _optimize(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
+    builder = DeltaTable.forPath(spark, path).optimize()
+    condition = predicate(partitions)
+    return _metrics((builder.where(condition) if condition else builder).executeCompaction().first())
+
+
+def _purge(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
+    condition = predicate(partitions)
+    where = f" WHERE {condition}" if condition else ""
+    return _metrics(spark.sql(f"REORG TABLE {_table(path)}{where} APPLY (PURGE)").first())
+
+
+def _metrics(row: Any) -> Rewritten:
+    metrics = row["metrics"]
+    return Rewritten(metrics["numFilesRemoved"], metrics["numFilesAdded"], metrics["filesAdded"]["totalSize"] or 0)
+
+
+def predicate(partitions: Sequence[Partition]) -> str:
+    """SQL that is true for exactly these partitions; empty where the table has none, or a type can't be written."""
+    try:
+        return " OR ".join(f"({_all_of(p)})" for p in partitions if p.values)
+    except TypeError:
+        return ""  # the whole table: a rewrite of more than was asked is slower, never wrong
+
+
+def _all_of(partition: Partition) -> str:
+    return " AND ".join(_equal(column, value) for column, value in partition.values)
+
+
+def _equal(column: str, value: object) -> str:
+    return f"{quoted(column)} IS NULL" if value is None else f"{quoted(column)} = {_literal(value)}"
+
+
+def _literal(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).upper()
+        case int():
+            return str(value)
+        case Decimal():
+            return f"{value:f}BD"
+        case str():
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return f"'{escaped}'"
+        case datetime():
+            return f"{'TIMESTAMP' if value.tzinfo else 'TIMESTAMP_NTZ'}'{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            raise TypeError(type(value).__name__)
+
+
+def vacuum(spark: SparkSession, path: str, retain: int) -> int:
+    """Remove files that left the table more than `retain` seconds ago; returns how many.
+
+    Delta takes the retention from the table's properties alone (a `RETAIN` clause is ignored), so the table gets the
+    longer of both. Raises TerminalError `vacuum-below-floor` for less than seven days, asked for or set in the table.
+    """
+    _refuse_below_floor(path, retain)
+    raised = compaction.retention_of(path) < retain
+    if raised:
+        _retain(spark, path, retain)
+    try:
+        spark.sql(f"VACUUM {_table(path)} LITE")
+    except PySparkException as error:
+        # LITE needs the log back to the last VACUUM. FULL believes what the table remembers of removed files, which
+        # is too little right after the retention was raised.
+        if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
+            raise
+        spark.sql(f"VACUUM {_table(path)}")
+    last = Log(path).history(1)[0]
+    return int((last.get("operationMetrics") or {}).get("numDeletedFiles", 0))
+
+
+def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
+    removed = vacuum(spark, path, request.flow_spec.maintenance.retain)
+    this = {"at": now().isoformat(), "files": removed, "run_id": request.run_id}
+    write_json(request.layout.vacuumed, compaction.vacuumed(request.layout) | {label: this})
+    return removed
+
+
+def _refuse_below_floor(path: str, retain: int) -> None:
+    set_to = compaction.retention_of(path)
+    if min(retain, set_to) >= RETAIN_FLOOR:
+        return
+    raise TerminalError(
+        "vacuum-below-floor",
+        tried=f"remove old files of {path}",
+        found=f"they would be kept for {min(retain, set_to)} s; readers and running jobs need {RETAIN_FLOOR} s",
+        next=(
+            f"ALTER TABLE {_table(path)} SET TBLPROPERTIES ('{compaction.RETENTION}' = 'interval 7 days')"
+            if set_to < RETAIN_FLOOR
+            else "set maintenance.retain to 7 days or more"
+        ),
+    )
+
+
+def _retain(spark: SparkSession, path: str, retain: int) -> None:
+    # versions must not outlive their files' retention record, Delta insists
+    log = max(compaction.duration(delta.properties(path).get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    spark.sql(
+        f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
+        f"('{compaction.RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"
+    )
+
+
+def _table(path: str) -> str:
+    return f"delta.{quoted(path)}"

@@ -1,0 +1,24 @@
+"""What a drain step does, as its request says: drain, read input again, or replay refused rows. Chosen here only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.limits import Stop
+from draindown.spark.runs import replay_input, replay_rows
+from draindown.spark.runs.drain import drain
+
+
+def run_drain(
+    request: Request, spark: SparkSession, *, stop: Stop | None = None, progress: Callable[[str], None] = print
+) -> StepReport:
+    """Do what `request` asks of its drain step. Each mode is idempotent and raises what it documents."""
+    if request.replay is not None:
+        return replay_input.replay(request, spark, stop=stop, progress=progress)
+    if request.quarantine_ids is not None:
+        return replay_rows.replay(request, spark)
+    return drain(request, spark, stop=stop, progress=progress)

@@ -1,0 +1,340 @@
+"""The drain: one AvailableNow query over the intake, one cut per batch, stopped only between batches."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from draindown.base import formatting
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
+from draindown.base.progress import Reached, untold
+from draindown.flow import generations, resume, schema_drift
+from draindown.lake.layout import FlowLayout
+from draindown.lease.lease import Lease
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.planning import plan
+from draindown.recovery import swap
+from draindown.recovery.replay import release_applied, settle
+from draindown.runs import report
+from draindown.runs.report import Backlog, DrainPart, Outcome, StepReport
+from draindown.runs.request import Request
+from draindown.sources import batch_size
+from draindown.sources.files import batching, intake
+from draindown.sources.files.intake import Intake
+from draindown.spark import session
+from draindown.spark.batch import requarantine
+from draindown.spark.batch.commit import stamp_after
+from draindown.spark.batch.model import Batch
+from draindown.spark.batch.process import process
+from draindown.spark.batch.pruning_advice import Skipping
+from draindown.spark.contract import transforms
+from draindown.spark.contract.transforms import Transform
+from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.limits import Bounds, Stop
+from draindown.spark.sources.readers import InputFile
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import Writer
+from draindown.spark.usage import Gauge
+
+Progress = Callable[[str], None]
+"""Told a line for people after each thing that took time."""
+_FEW = 2  # full batches: a backlog of more is taken in portion by portion
+_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries are started, and few cuts are for good
+
+
+class _Stopped(Exception):
+    """Raised at the start of a batch that must not begin."""
+
+
+@dataclass
+class _Drain:
+    """One drain in progress: what each batch needs, and what came of the batches so far."""
+
+    request: Request
+    generation: int
+    transform: Transform | None
+    bounds: Bounds
+    progress: Progress
+    reached: Reached
+    skipping: Skipping
+    without: frozenset[str] = frozenset()
+    rows: list[BatchRow] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def __call__(self, references: DataFrame, batch: int) -> None:
+        """Spark's foreachBatch: keeps the Python error, which Java would only quote."""
+        try:
+            why = self.bounds.reached(len(self.rows))
+            if why:
+                raise _Stopped(why)
+            self._run(references, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _run(self, references: DataFrame, number: int) -> None:
+        self.reached("begun")
+        gauge = Gauge(references.sparkSession)
+        taken = references.collect()
+        rows = [row for row in taken if row["path"] not in self.without]
+        files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
+        writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
+        if not writer.is_done():  # whose files may rightly be gone
+            _refuse_other_bytes(self.request, files)
+        started = now()
+        batch = Batch(
+            writer=writer,
+            run_id=self.request.run_id,
+            # Spark gives naive local times; only an aware one means the same in the hour that clocks repeat
+            first_seen=max(row["first_seen"].astimezone() for row in taken),
+            changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
+            started_at=started,
+            cut=max(row["cut"] for row in taken),
+            files=files,
+            lines=() if files else _no_lines(references.sparkSession),
+            transform=self.transform,
+            reached=gauge.beside(self.reached),
+            was_read=lambda: _refuse_other_bytes(self.request, files),
+            compared=lambda held, pruning: self.skipping.look(number, held, pruning),
+        )
+        row = process(references.sparkSession, batch)
+        raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
+        if load := gauge.load(raw_bytes, heap):
+            batch_size.remember(self.request.layout, load)
+        if requarantine.concerns(writer):
+            release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
+        self.rows.append(row)
+        if self.skipping.batch == number:
+            self.findings += self.skipping.findings(row)
+        self.progress(_line(row))
+
+
+def drain(
+    request: Request,
+    spark: SparkSession,
+    *,
+    progress: Progress = print,
+    stop: Stop | None = None,
+    reached: Reached = untold,
+) -> StepReport:
+    """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, and where the checkpoint, the input
+    or the table is not what it was. What was done before an error is in the ledger.
+    """
+    _refuse_other_modes(request)
+    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        if swap.finish(request.layout, by=request.owner, reached=lease.guard()):
+            delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
+        settle(request.layout, by=request.owner, reached=lease.guard())
+        lease.check()
+        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
+    refuse_changed(request, done.findings)
+    return done
+
+
+def _refuse_other_modes(request: Request) -> None:
+    """A project's own jobs/drain.py that knows no replays would drain instead, and end well. Raises TerminalError."""
+    if request.replay is None and request.quarantine_ids is None:
+        return
+    to = "s/spark.drain import drain$/spark.modes import run_drain/; s/ drain(request/ run_drain(request/"
+    raise TerminalError(
+        "job-outdated",
+        tried="replay, as this run was asked to",
+        found="jobs/drain.py calls draindown.spark.runs.drain.drain, which only drains",
+        next=f"sed -i '{to}' {shlex.quote(str(Path(request.root, 'jobs', 'drain.py')))}",
+    )
+
+
+def under_lease(
+    request: Request, spark: SparkSession, *, progress: Progress, stop: Stop, reached: Reached
+) -> StepReport:
+    """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind.
+
+    `reached` raises if the lease is lost: each step is told before the next one writes.
+    """
+    started, layout = now(), request.layout
+    generation = resume.resume(layout)
+    state = _Drain(
+        request,
+        generation,
+        _transform(request),
+        _bounds(request, stop),
+        progress,
+        reached,
+        Skipping(layout, request.flow_spec),
+        without=generations.without(layout, generation),
+    )
+    with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
+        before, why, bounded = _drained(request, spark, state, inlet, started)
+    taken, after = inlet.taken, plan.backlog(request, now())
+    part = DrainPart(
+        generation=generation,
+        before=before,
+        after=after,
+        new_files=taken.files,
+        parked_files=taken.parked,
+        bound=why if bounded is None else f"{why}; stopped by {bounded}",
+        batches=[row.as_dict() for row in state.rows],
+        totals=ledger_rows.total(state.rows),
+    )
+    told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
+    findings = [*taken.findings, *told, *state.findings]
+    return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
+
+
+def _drained(
+    request: Request, spark: SparkSession, state: _Drain, inlet: Intake, started: datetime
+) -> tuple[Backlog, str, str | None]:
+    """Take in and drain, portion by portion; returns what waited, how batches were sized, and what stopped it early.
+
+    Where much is new and memory decides how large a batch may be, the first portions are small: the next batches are
+    sized by what these weighed, and rows are in the table long before the last file was looked at.
+    """
+    source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
+    bound = batch_size.bound_now(layout, source, heap)
+    much = (
+        batch_size.is_adaptive(source)
+        and batching.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
+    )
+    left = inlet.take(bound, 1 if much else None)
+    before = plan.backlog(request, started, inlet.hand_over())
+    state.progress(f"{formatting.count(before.files, 'file')} waiting, {bound.reason}")
+    state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
+    bounded = _stream(spark, layout, state) if before.files else None
+    while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
+        state.reached("portion")
+        bound = batch_size.bound_now(layout, source, heap)
+        taken, portion = inlet.taken.cuts, min(portion * _GROWTH, _LARGEST)
+        left = inlet.take(bound, portion)
+        if count := inlet.taken.cuts - taken:
+            state.progress(f"{formatting.count(count, 'batch', 'batches')} more, {bound.reason}")
+            told.append(bound.reason)
+            bounded = _stream(spark, layout, state)
+    return before, "; then ".join(dict.fromkeys(told)), bounded
+
+
+def _bounds(request: Request, stop: Stop) -> Bounds:
+    flow = request.flow_spec
+    return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
+
+
+def _outcome(before: Backlog, bounded: str | None) -> Outcome:
+    if bounded is not None:
+        return "bounded"
+    return "done" if before.files else "idle"
+
+
+def _no_lines(spark: SparkSession) -> list[tuple[DataFrame, str | None]]:
+    """Input of a batch none of whose files is left: it is counted and committed like any other."""
+    return [(relation(spark, {"value": TEXT, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, ()), None)]
+
+
+def _transform(request: Request) -> Transform | None:
+    dotted = request.flow_spec.transform
+    return transforms.load(request.root, dotted) if dotted else None
+
+
+def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
+    """Run the query to its end; returns why it was stopped early, or None."""
+    query = (
+        spark.readStream.format("delta")
+        .option("startingVersion", 1)
+        .option("maxFilesPerTrigger", 1)
+        .load(layout.intake)
+        .writeStream.queryName(f"{layout.pipeline}.{layout.flow}")
+        .foreachBatch(state)
+        .option("checkpointLocation", layout.checkpoint(state.generation))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with _python_errors(state):
+        query.awaitTermination()
+    return str(state.failure) if isinstance(state.failure, _Stopped) else None
+
+
+@contextmanager
+def _python_errors(state: _Drain) -> Iterator[None]:
+    try:
+        yield
+    except (StreamingQueryException, Py4JJavaError):
+        if isinstance(state.failure, _Stopped):
+            return
+        if state.failure is not None:  # what Java says of it begins with its own words, and quotes a stack
+            raise state.failure from (state.failure.__cause__ or state.failure.__context__)
+        raise
+
+
+def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
+    found = intake.pinned(files)
+    if found:
+        gone = " ".join(f"--path {shlex.quote(finding.subject)}" for finding in found[:5])
+        raise TerminalError(
+            "input-changed",
+            tried=f"read {formatting.count(len(files), 'file')} of flow {request.flow} as they were taken in",
+            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in found[:5]),
+            changed="nothing of this batch is in the table",
+            next=_without(request, gone),
+        )
+
+
+def _without(request: Request, gone: str) -> list[str]:
+    flow = f"{request.spec.pipeline} --flow {request.flow}"
+    if request.staged:
+        return [
+            f"put the file back as it was (size and content), then: draindown rebuild {flow} --yes",
+            f"draindown rebuild {flow} --accept-missing --yes   # its rows will be missing",
+        ]
+    return [
+        "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
+        f"draindown quarantine discard {flow} --files {gone} --yes   # it is never read",
+    ]
+
+
+def refuse_changed(request: Request, findings: Sequence[Finding]) -> None:
+    """End red, once, after everything else was drained, if a file's bytes changed after they were read."""
+    changed = [finding for finding in findings if finding.kind == "changed"]
+    if changed:
+        raise TerminalError(
+            "input-changed",
+            tried=f"drain flow {request.flow}",
+            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in changed[:5]),
+            changed="everything else was drained; the new bytes of these files were not read",
+            next=[finding.next for finding in changed[:1] if finding.next]
+            + [f"draindown quarantine list {request.spec.pipeline} --files"],
+        )
+
+
+def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if done == total or done % 100 == 0:
+            progress(f"{done:,} of {total:,} {what}")
+
+    return tell
+
+
+def _line(row: BatchRow) -> str:
+    rate = row.records / row.seconds if row.seconds else 0
+    return (
+        f"batch {row.batch}: {formatting.count(row.files, 'file')}, {row.records:,} rows → {row.applied:,} applied, "
+        f"{row.superseded:,} superseded, {row.duplicate:,} duplicate, {row.quarantined:,} quarantined "
+        f"in {row.seconds:.1f} s ({rate:,.0f} rows/s)"
+    )
+
+
+def _least(*values: float | int | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)

@@ -1,0 +1,100 @@
+"""The rebuild: the engine drains all input into tables beside the live ones, and one commit puts them in their place.
+
+The same lease is held from the first batch to the last step. Stopped or killed, the same command goes on.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.progress import Reached, untold
+from draindown.flow import resume
+from draindown.lake.layout import FlowLayout
+from draindown.lease.lease import Lease
+from draindown.recovery import rebuild as rebuild_plan
+from draindown.recovery import swap
+from draindown.recovery.rebuild import Rebuild
+from draindown.recovery.replay import settle
+from draindown.runs import report
+from draindown.runs.report import DrainPart, StepReport
+from draindown.runs.request import Request
+from draindown.spark.limits import Stop
+from draindown.spark.runs.drain import Progress, refuse_changed, under_lease
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import Writer
+
+
+def rebuild(
+    request: Request,
+    spark: SparkSession,
+    *,
+    accept_missing: bool = False,
+    progress: Progress = print,
+    stop: Stop | None = None,
+    reached: Reached = untold,
+) -> StepReport:
+    """Rebuild the flow's table, or go on with the rebuild that was begun. `reached` is told the steps of each batch,
+    `staged` before the swap, `swapped` after it, and those of `rebuilds.finish`.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged` and what `rebuilds.begin`, a drain
+    and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live table as it was.
+    """
+    started, live = now(), request.layout
+    with Lease(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        reached = lease.guard(reached)
+        finished = swap.finish(live, by=request.owner, reached=reached)
+        if finished:
+            return _finished(request, spark, finished)
+        settle(live, by=request.owner, reached=lease.guard())
+        lease.check()
+        begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
+        staged = _staged(request, begun)
+        _resumable(live, begun, staged)
+        drained = under_lease(staged, spark, progress=progress, stop=stop or Stop(), reached=reached)
+        if drained.outcome != "bounded":
+            progress(f"generation {begun.generation} has read everything; it takes the live table's place")
+            _swap(staged, spark, reached)
+            swap.finish(live, by=request.owner, reached=reached)
+    refuse_changed(request, drained.findings)
+    # nothing was left to read where it died right before the swap: that is no idle run
+    outcome = "bounded" if drained.outcome == "bounded" else "done"
+    whole = {"started_at": started, "finished_at": now(), "outcome": outcome, "drain": _part(drained, begun)}
+    return drained.model_copy(update=whole)
+
+
+def _staged(request: Request, begun: Rebuild) -> Request:
+    """The request of a drain beside the live tables, without the bounds of a scheduled one."""
+    flow = request.flow_spec.model_copy(update={"max_batches": None, "deadline": None})
+    spec = request.spec.model_copy(update={"flows": {**request.spec.flows, request.flow: flow}})
+    bounds = {"max_batches": None, "deadline": None}
+    return request.model_copy(update={"staged": begun.generation, "spec": spec} | bounds)
+
+
+def _resumable(live: FlowLayout, begun: Rebuild, staged: Request) -> None:
+    try:
+        resume.resume(staged.layout)
+    except TerminalError as error:
+        raise rebuild_plan.damaged(live, begun, error) from error
+
+
+def _swap(staged: Request, spark: SparkSession, reached: Reached) -> None:
+    said, layout = swap.swap(staged), staged.layout
+    reached("staged")
+    delta_target.swap(spark, Writer(layout, staged.flow_spec, layout.staged, said.batches - 1), said.as_metadata())
+    reached("swapped")
+
+
+def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
+    assert drained.drain is not None, "a drain reports what it did"
+    stopped = drained.outcome == "bounded"
+    how = "the live table is as it was; the same command goes on" if stopped else "it is in the table's place"
+    return drained.drain.model_copy(update={"bound": f"rebuild of generation {begun.generation}: {how}"})
+
+
+def _finished(request: Request, spark: SparkSession, finished: Rebuild) -> StepReport:
+    delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
+    what = f"rebuild of generation {finished.generation}: it was in the table's place before; what follows is done now"
+    return report.of(request, now(), "done", drain=DrainPart(generation=finished.generation, bound=what))

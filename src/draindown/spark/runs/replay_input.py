@@ -1,0 +1,121 @@
+"""Replay of files and of ranges of time: input that was drained, read again beside the live checkpoint.
+
+Each cut is a batch of its own in the ledger (origin replay), under a transaction id of its own replay: killed anywhere,
+the same command goes on. The sequence guard keeps everything newer as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.base.formatting import count
+from draindown.base.progress import Reached, untold
+from draindown.flow import resume, schema_drift
+from draindown.lease.lease import Lease
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.recovery import replay as replay_plan
+from draindown.recovery import swap
+from draindown.recovery.replay import Part, Replay, release_applied, settle
+from draindown.runs import report
+from draindown.runs.report import DrainPart, Outcome, StepReport
+from draindown.runs.request import Request
+from draindown.spark.batch.commit import stamp_after
+from draindown.spark.batch.model import Batch
+from draindown.spark.batch.process import process
+from draindown.spark.contract import transforms
+from draindown.spark.contract.transforms import Transform
+from draindown.spark.limits import Bounds, Stop
+from draindown.spark.sources.readers import InputFile
+from draindown.spark.targets.delta_target import Writer
+
+
+def replay(
+    request: Request,
+    spark: SparkSession,
+    *,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+    reached: Reached = untold,
+) -> StepReport:
+    """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
+
+    It ends between batches at the request's own bounds, not at those of the flow, which are about drains.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone` and whatever `replays.find` and
+    a drain raise.
+    """
+    started, layout = now(), request.layout
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        swap.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
+        lease.check()
+        resume.resume(layout)
+        wanted = replay_plan.find(request)
+        replay_plan.refuse_gone(layout, wanted.left)
+        lease.check()
+        replay_plan.pin(layout, wanted)
+        progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
+        dotted = request.flow_spec.transform
+        transform = transforms.load(request.root, dotted) if dotted else None
+        bounds = Bounds(stop or Stop(), request.max_batches, request.deadline)
+        rows: list[BatchRow] = []
+        for part in wanted.left:
+            if bounds.reached(len(rows)):
+                break
+            rows.append(_run(request, spark, wanted, part, transform, progress, lease.guard(reached)))
+    return _report(request, wanted, rows, started, bounds.reached(len(rows)))
+
+
+def _run(
+    request: Request,
+    spark: SparkSession,
+    wanted: Replay,
+    part: Part,
+    transform: Transform | None,
+    progress: Callable[[str], None],
+    reached: Reached,
+) -> BatchRow:
+    started, layout = now(), request.layout
+    files = [InputFile(**row) for row in part.files]
+    reached("begun")
+    batch = Batch(
+        writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
+        run_id=request.run_id,
+        first_seen=part.first_seen,
+        changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
+        started_at=started,
+        cut=part.cut,
+        files=files,
+        transform=transform,
+        reached=reached,
+        was_read=lambda: replay_plan.refuse_gone(layout, [part]),
+    )
+    row = process(spark, batch)
+    release_applied(layout, by=request.owner, reached=reached)
+    progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
+    return row
+
+
+def _report(
+    request: Request, wanted: Replay, rows: list[BatchRow], started: datetime, stopped: str | None
+) -> StepReport:
+    left = len(wanted.left) - len(rows)
+    before = f"{count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
+    after = f"stopped by {stopped}, {count(left, 'batch', 'batches')} left" if left else ""
+    part = DrainPart(
+        generation=wanted.generation,
+        replay=f"{wanted.id}: {wanted.asked}",
+        bound="; ".join(filter(None, (before, after))),
+        batches=[row.as_dict() for row in rows],
+        totals=ledger_rows.total(rows),
+    )
+    told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
+    outcome: Outcome = "bounded" if left else "done" if rows else "idle"
+    return report.of(request, started, outcome, drain=part, findings=told)

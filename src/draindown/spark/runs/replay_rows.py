@@ -1,0 +1,203 @@
+"""Replay of quarantined rows: a batch of its own in the ledger, beside the stream, under the same lease.
+
+Refused records go through today's contract. Rows that the gate had withdrawn are past it: they go back into the target
+as they were, in a batch apart, unless something newer is there.
+
+What is refused again stays open in the quarantine. The rows to be released are written down before the MERGE, so that
+a crash after it can't leave rows open that are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+from urllib.parse import quote
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.flow import discards, generations, quarantine, schema_drift, withdrawals
+from draindown.flow.release_intent import Pending, note
+from draindown.lake import delta
+from draindown.lease.lease import Lease
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.recovery import swap
+from draindown.recovery.replay import release_applied, settle
+from draindown.runs import report
+from draindown.runs.report import DrainPart, StepReport
+from draindown.runs.request import Request
+from draindown.sources.files import catalog
+from draindown.spark.batch.commit import stamp_after
+from draindown.spark.batch.model import Batch
+from draindown.spark.batch.process import process, restore
+from draindown.spark.contract import json_rows, transforms
+from draindown.spark.contract.records import ARRIVED
+from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
+from draindown.spark.targets.delta_target import CHANGED_AT, Writer
+
+MOST = 100_000
+"""Rows of one replay: they pass through the driver."""
+
+
+def replay(request: Request, spark: SparkSession) -> StepReport:
+    """Run `request.quarantine_ids` through today's contract and apply what it lets through. Idempotent.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable`,
+    `rows-not-read` and what a drain raises.
+    """
+    started, layout = now(), request.layout
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        swap.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
+        generation = generations.generation(layout)
+        rows = _chosen(request)
+        refused = [row for row in rows if row["origin"] != withdrawals.ORIGIN]
+        _refuse_unread(request, generation, refused)
+        taken_out = [row for row in rows if row["origin"] == withdrawals.ORIGIN]
+        restored = _restored(request, spark, taken_out) if taken_out else None
+        done, reached = [], lease.guard()
+        if refused:
+            batch = replace(_batch(request, generation, refused, started), reached=reached)
+            done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
+            release_applied(layout, by=request.owner, reached=reached)
+        if restored is not None:
+            batch = replace(_batch(request, generation, taken_out, started), reached=reached)
+            done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
+            release_applied(layout, by=request.owner, reached=reached)
+    part = DrainPart(
+        generation=generation,
+        replay="refused rows, as chosen",
+        batches=[row.as_dict() for row in done],
+        totals=ledger_rows.total(done),
+    )
+    told = schema_drift.findings(layout, request.flow_spec, request.run_id)
+    return report.of(request, started, "done" if rows else "idle", drain=part, findings=told)
+
+
+def _chosen(request: Request) -> list[dict[str, Any]]:
+    wanted = request.quarantine_ids or ()
+    if len(wanted) > MOST:
+        raise TerminalError(
+            "too-many-rows",
+            tried=f"replay {len(wanted):,} refused rows",
+            found=f"at most {MOST:,} go into one replay",
+            next=f"draindown quarantine replay {request.spec.pipeline} --reason REASON",
+        )
+    if not wanted:
+        return []
+    rows = quarantine.whole(request.layout, wanted)
+    cut = [row for row in rows if row["value"] is None]
+    if cut:
+        raise TerminalError(
+            "rows-not-whole",
+            tried=f"replay {len(rows)} refused rows of flow {request.flow}",
+            found=f"of {len(cut)} of them quarantine doesn't have the whole record (too long, or not to be written "
+            "down as text), the first at {cut[0]['file']}:{cut[0]['position']}",
+            next="deliver these records again in a new file, and leave their ids out of the replay",
+        )
+    return rows
+
+
+def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows of a batch that is yet to be done, where no key tells that they are there: it would append them too.
+
+    Raises TerminalError `rows-not-read`.
+    """
+    if request.flow_spec.is_keyed:
+        return
+    unread = discards.not_read(request.layout, generation, {row["file"] for row in rows})
+    if unread:
+        raise TerminalError(
+            "rows-not-read",
+            tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
+            found=f"the batch that reads their files is not done: {generations.shown(sorted(unread))}; "
+            "it would append them a second time",
+            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",
+        )
+
+
+def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
+    writer = Writer(request.layout, request.flow_spec, generation, 0, origin="quarantine")
+    last = delta.transaction_version(request.layout.table, writer.app("rows"))
+    writer = Writer(
+        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine"
+    )
+    dotted = request.flow_spec.transform
+    ids = [row["quarantine_id"] for row in rows]
+
+    def keep_open(refused: Sequence[int]) -> None:
+        still = set(refused)
+        released = tuple(known_id for at, known_id in enumerate(ids) if at not in still)
+        note(request.layout, Pending(writer.app("rows"), writer.batch, request.run_id, released))
+
+    return Batch(
+        writer=writer,
+        run_id=request.run_id,
+        first_seen=max(row["first_seen"] for row in rows),
+        changed_at=stamp_after(ledger_table.newest_stamp(request.layout), started),
+        started_at=started,
+        transform=transforms.load(request.root, dotted) if dotted else None,
+        keep_open=keep_open,
+    )
+
+
+def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Withdrawn rows with the target's columns, all but their old stamp. Raises TerminalError `rows-not-restorable`."""
+    path = request.layout.table
+    if not delta.exists(path):
+        raise _not_restorable(request, len(rows), f"there is no table at {path}")
+    schema = spark.read.format("delta").load(path).schema
+    # a column that no JSON holds came after the rows were taken out: it is NULL in them
+    without = {CHANGED_AT, *json_rows.unwritable(schema)}
+    held = StructType([field for field in schema if field.name not in without])
+    data = [(row["value"].decode(),) for row in rows]
+    whole = relation(spark, {"raw": TEXT}, data).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        stamped = StructType([*held, StructField(CHANGED_AT, TimestampType())])
+        lost = whole.where(~json_rows.reads_as_written(F.col("raw"), stamped)).count()
+    finally:
+        whole.unpersist()
+    if lost:
+        raise _not_restorable(request, lost, f"the columns of {path} are not those they were taken from")
+    return whole.select(json_rows.decode(F.col("raw"), held).alias("row")).select("row.*")
+
+
+def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
+    return TerminalError(
+        "rows-not-restorable",
+        tried=f"put {count(number, 'withdrawn row')} back into flow {request.flow} as they were",
+        found=why,
+        next=[
+            f"draindown run {request.spec.pipeline} --flow {request.flow}   # where the table is to be filled anew",
+            "deliver them again with a later sequence",
+        ],
+    )
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _lines(
+    spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[DataFrame, str | None]]:
+    """The rows as lines, one frame per CSV header they came under. `_id` is the row's place among the chosen."""
+    headers = catalog.headers(request.layout) if request.flow_spec.source.format == "csv" else {}
+    numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
+    frames = []
+    for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
+        data = [(row["value"], "file:" + quote(row["file"]), 0, at, _micros(row["first_seen"])) for at, row in group]
+        kinds = {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
+        frame = relation(spark, kinds, data)
+        frames.append((frame.withColumn("value", F.col("value").cast("string")), header))
+    return frames

@@ -1,0 +1,321 @@
+"""Withdrawal: rows that are not published yet and make an expectation fail leave the target for the quarantine.
+
+A batch of its own in the ledger (origin `gate`), beside the stream, under the same lease. The rows stand in the
+quarantine before they leave the target; a crash in between leaves rows there that count nowhere (see `withdrawn`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError, TransientError
+from draindown.base.formatting import count
+from draindown.base.progress import Reached, untold
+from draindown.flow import resume, withdrawals
+from draindown.gate import published, waivers
+from draindown.gate import suite as gate_suite
+from draindown.gate.published import Unpublished
+from draindown.lake import delta
+from draindown.lease.lease import Lease
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.recovery import swap
+from draindown.recovery.replay import settle
+from draindown.runs import report
+from draindown.runs.report import DrainPart, Expectation, StepReport
+from draindown.runs.request import Request
+from draindown.spark.batch import quarantine as quarantine_writer
+from draindown.spark.batch.commit import close, stamp_after, written
+from draindown.spark.checks.check import unpublished_rows
+from draindown.spark.contract import json_rows
+from draindown.spark.frames import TEXT, relation
+from draindown.spark.sql import quoted
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
+
+MOST = 100_000
+"""Rows of one withdrawal: GX collects them on the driver."""
+_SHOWN = 5
+_MARK, _RAW = "_mark", "_json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a withdrawal would do. `wants`: what the expectation asks; `judged`: rows not yet published, at `version`.
+
+    `sample`: keys, sequence and the expectation's columns of the first few rows, as text.
+    """
+
+    pipeline: str
+    flow: str
+    expectation: str
+    wants: str = ""
+    version: int = -1
+    judged: int = 0
+    rows: int = 0
+    sample: tuple[dict[str, str | None], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The rows that fail, persisted: the table's columns and _RAW."""
+
+    plan: Plan
+    rows: DataFrame
+    table: DataFrame
+
+
+def withdraw(
+    request: Request,
+    spark: SparkSession,
+    expectation: str,
+    *,
+    agreed: Callable[[Plan], bool],
+    reached: Reached = untold,
+) -> StepReport:
+    """Judge one expectation over the unpublished rows, and withdraw those that make it fail if `agreed` says so.
+
+    Idle where none fails. Killed anywhere, nothing has to be cleaned up. Raises TransientError `lease-held`,
+    `lease-lost`, `table-moved`; TerminalError `withdraw-needs-keys`, `unknown-expectation`, `not-row-level`,
+    `not-judged`, `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and what resuming raises.
+    """
+    started, layout, done = now(), request.layout, list[BatchRow]()
+    refuse_impossible(request, expectation)
+    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+        lease.hand_to_jvm(spark._jvm)
+        swap.finish(layout, by=request.owner, reached=lease.guard())
+        settle(layout, by=request.owner, reached=lease.guard())
+        lease.check()
+        generation = resume.resume(layout)
+        with _failing(request, spark, expectation) as found:
+            if found is None:
+                agreed(Plan(layout.pipeline, layout.flow, expectation))
+            elif agreed(found.plan):
+                done = [_take_out(request, generation, found, started, lease.guard(reached))]
+    part = DrainPart(
+        generation=generation,
+        bound=f"unpublished rows that make {expectation} fail",
+        batches=[row.as_dict() for row in done],
+        totals=ledger_rows.total(done),
+    )
+    return report.of(request, started, "done" if done else "idle", drain=part)
+
+
+@contextmanager
+def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterator[_Found | None]:
+    """The unpublished rows that make the expectation fail; None where none does."""
+    state = published.unpublished(request.layout)
+    judged = _judged(request, spark, expectation, state) if state is not None and state.pending else None
+    if state is None or judged is None:
+        yield None
+        return
+    table, verdict, marks = judged
+    names = [name for name in table.columns if name != _MARK]
+    chosen = relation(spark, {_MARK: TEXT}, [(mark,) for mark in marks])
+    rows = table.join(chosen, _MARK, "left_semi").select(
+        *[F.col(quoted(name)) for name in names], json_rows.encode(names).alias(_RAW)
+    )
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        plain = table.drop(_MARK)
+        _refuse_unclear(request, rows, verdict, marks)
+        _refuse_inexact(request, rows, plain)
+        yield _Found(_plan(request, expectation, verdict, state, rows), rows, plain)
+    finally:
+        rows.unpersist()
+
+
+def _judged(
+    request: Request, spark: SparkSession, expectation: str, state: Unpublished
+) -> tuple[DataFrame, Expectation, list[str]] | None:
+    """The unpublished rows with _MARK, the verdict, and the marks of the rows that fail; None if it holds."""
+    from draindown.spark.checks import gx  # importing GX takes seconds; what is refused before has no use for it
+
+    keys = request.flow_spec.target.keys
+    changed = unpublished_rows(spark, request.layout.table, state).changed
+    # as a hash, because Python would change keys on their way: it rounds times into this machine's zone
+    changed = changed.withColumn(_MARK, F.sha2(json_rows.encode(keys), 256))
+    try:
+        verdict, marks = gx.failing(request.suite, expectation, changed, _MARK, MOST)
+    except gx.NotRowLevel as error:
+        raise _refusal(request, expectation, "not-row-level", str(error)) from None
+    except gx.NotJudged as error:
+        raise _refusal(request, expectation, "not-judged", f"it can't be judged: {error}") from None
+    if verdict.success:
+        return None
+    if verdict.unexpected > MOST:
+        raise _too_many(request, expectation, verdict)
+    return changed, verdict, marks
+
+
+def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpublished, rows: DataFrame) -> Plan:
+    goal, layout = request.flow_spec.target, request.layout
+    shown = dict.fromkeys([*goal.keys, *goal.sequence_by, *_columns(request, expectation)])
+    columns = [F.col(quoted(name)).cast("string").alias(name) for name in shown if name in rows.columns]
+    first = rows.orderBy(*[F.col(quoted(key)) for key in goal.keys]).select(*columns).limit(_SHOWN).collect()
+    return Plan(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        expectation=expectation,
+        wants=verdict.detail,
+        version=state.version,
+        judged=verdict.judged,
+        rows=verdict.unexpected,
+        sample=tuple(row.asDict() for row in first),
+    )
+
+
+def _take_out(request: Request, generation: int, found: _Found, started: datetime, reached: Reached) -> BatchRow:
+    layout, plan = request.layout, found.plan
+    _refuse_moved(request, plan)
+    batch = withdrawals.next_batch(layout, generation)
+    writer = Writer(layout, request.flow_spec, generation, batch, origin=withdrawals.ORIGIN)
+    newest = ledger_table.recent(layout, 1)
+    row = BatchRow(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        generation=generation,
+        batch=batch,
+        origin="gate",
+        run_id=request.run_id,
+        lines=plan.rows,
+        records=plan.rows,
+        deleted=plan.rows,
+        changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
+        started_at=started,
+    )
+    quarantine_writer.keep(writer, _as_kept(request, writer, found), request.run_id, started)
+    written(row, layout.quarantine, plan.rows, "withdrawn")
+    reached("quarantined")
+    delta_target.withdraw(writer, found.rows.drop(_RAW), _pruning(request, found.rows), row.as_metadata())
+    return close(layout, row, reached)
+
+
+def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
+    """The rows as the quarantine keeps them. An id names the withdrawal too: a row may be withdrawn again."""
+    keys, name = request.flow_spec.target.keys, found.plan.expectation
+    parts = [F.lit(withdrawals.ORIGIN), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(keys)]
+    return found.rows.select(
+        # a path begins with a slash, so no record of a file has such an id
+        F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
+        F.lit(request.layout.table).alias("file"),
+        F.lit(found.plan.version).cast("long").alias("position"),
+        F.col(_RAW).alias("raw"),
+        F.lit(None).cast("binary").alias("raw_bytes"),
+        F.octet_length(_RAW).alias("raw_length"),
+        F.lit(f"{withdrawals.REASON}{name}").alias("reason"),
+        F.lit(", ".join(_columns(request, name)) or None).cast("string").alias("field"),
+        F.lit(found.plan.wants).alias("detail"),
+    )
+
+
+def _pruning(request: Request, rows: DataFrame) -> Pruning:
+    """The partitions and key ranges that the rows lie in, so that the MERGE reads no others."""
+    goal, schema = request.flow_spec.target, rows.schema
+    exact = text_safe(schema, goal.partition_by)
+    found = rows.agg(F.count("*"), *measures(rows, exact, goal.keys, F.lit(True))).collect()
+    return pruning(found, schema, exact, goal.keys)
+
+
+def _columns(request: Request, expectation: str) -> list[str]:
+    suite = request.suite
+    configs = dict(zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True))
+    return gate_suite.columns_of(configs[expectation])
+
+
+def refuse_impossible(request: Request, expectation: str) -> None:
+    """Refuse what no verdict is needed to refuse. Raises TerminalError `withdraw-needs-keys`, `unknown-expectation`."""
+    if not request.flow_spec.is_keyed:
+        raise TerminalError(
+            "withdraw-needs-keys",
+            tried=f"withdraw rows of flow {request.flow} of pipeline {request.spec.pipeline}",
+            found="it appends: its rows have no key that would keep them out",
+            next=[_waive(request, expectation), "add a rule to the contract: it refuses such rows from now on"],
+        )
+    waivers.refuse_unknown(request.layout, expectation, gate_suite.names(request.suite), _tried(request, expectation))
+
+
+def _refuse_unclear(request: Request, rows: DataFrame, verdict: Expectation, marks: list[str]) -> None:
+    number = rows.count()
+    if not number == verdict.unexpected == len(set(marks)):
+        raise TerminalError(
+            "rows-not-told-apart",
+            tried=f"find the {count(verdict.unexpected, 'row')} of {request.layout.table} that fail by their keys",
+            found=f"{count(len(set(marks)), 'key')} in {count(number, 'row')}: a key stands there more than once",
+            next=f"draindown audit {request.spec.pipeline} --flow {request.flow}",
+        )
+
+
+def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None:
+    """A withdrawn row must come back as it was: refuse what JSON can't hold."""
+    odd = json_rows.unwritable(table.schema)
+    lost = 0 if odd else rows.where(~json_rows.comes_back(F.col(_RAW), table.schema)).count()
+    if odd or lost:
+        what = f"the type of {', '.join(odd)} has none" if odd else f"{count(lost, 'row')} would come back changed"
+        raise TerminalError(
+            "row-not-exact",
+            tried=f"keep rows of {request.layout.table} as JSON",
+            found=what,
+            next="have them corrected at the source, and delivered again with a later sequence",
+        )
+
+
+def _refuse_moved(request: Request, plan: Plan) -> None:
+    """Nobody of draindown writes under the lease; whoever else did may have changed the rows that were judged."""
+    newest = delta.version(request.layout.table)
+    if newest != plan.version:
+        raise TransientError(
+            "table-moved",
+            tried=f"withdraw rows as they were judged at version {plan.version} of {request.layout.table}",
+            found=f"version {newest}, by other hands than draindown's",
+            next=_again(request, plan.expectation),
+        )
+
+
+def _too_many(request: Request, expectation: str, verdict: Expectation) -> TerminalError:
+    return _refusal(
+        request,
+        expectation,
+        "too-many-rows",
+        f"{count(verdict.unexpected, 'row')} fail; at most {MOST:,} go into one withdrawal",
+        "have the data corrected at the source, and add a rule to the contract: it refuses such rows one by one",
+    )
+
+
+def _refusal(request: Request, expectation: str, code: str, found: str, next: str | None = None) -> TerminalError:
+    return TerminalError(
+        code,
+        tried=_tried(request, expectation),
+        found=found,
+        next=next or _waive(request, expectation),
+    )
+
+
+def _tried(request: Request, expectation: str) -> str:
+    return f"withdraw the rows of flow {request.flow} that make {expectation} fail"
+
+
+def _waive(request: Request, expectation: str) -> str:
+    return (
+        f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --reason TEXT"
+    )
+
+
+def _again(request: Request, expectation: str) -> str:
+    return f"draindown gate quarantine {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --yes"

@@ -1,0 +1,1 @@
+"""Set-up of Spark: the pinned jars, the class-data archive."""

@@ -1,0 +1,290 @@
+"""The jars Spark needs beside pip's pyspark: pinned in `jars.lock`, fetched once at set-up, verified.
+
+`python -m draindown.spark.setup.jars fetch [jars.lock]` puts them in place, `... verify` recounts their hashes. Spark's own
+resolver does the fetching, so mirrors are whatever `spark-defaults.conf` (`spark.jars.ivySettings`,
+`spark.jars.repositories`) or `DRAINDOWN_IVY_SETTINGS` say, and no other tool is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit, exit_for
+from draindown.launch.settings import jar_dir
+
+__all__ = [
+    "LockedJar",
+    "cache_dir",
+    "class_path",
+    "fetch",
+    "jar_dir",
+    "locked_jars",
+    "main",
+    "spark_resolver",
+    "verify",
+]
+LOCK_NAME = "jars.lock"
+_LINE = re.compile(r"([\w.\-]+):([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) ([0-9]+)")
+
+
+@dataclass(frozen=True)
+class LockedJar:
+    """One line of `jars.lock`."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    size: int
+
+    @property
+    def coordinates(self) -> str:
+        """`group:artifact:version`, as people write it."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """Name in the jar directory."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+Resolver = Callable[[Sequence[LockedJar], Path], Mapping[LockedJar, Path]]
+"""Fetches jars into a scratch directory and says where each landed; an absent one was not found."""
+
+
+def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
+    """The jars a lock file pins, in its order. Raises TerminalError `jars-missing` or `jars-lock-invalid`."""
+    try:
+        lines = lock.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise TerminalError(
+            "jars-missing", tried=f"read {lock}", found=error.strerror or str(error), next="make setup"
+        ) from error
+    return tuple(_locked(lock, at, line) for at, line in enumerate(lines, 1) if line.strip() and line[0] != "#")
+
+
+def _locked(lock: Path, at: int, line: str) -> LockedJar:
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        raise TerminalError(
+            "jars-lock-invalid",
+            tried=f"read {lock}:{at}",
+            found=f"{line!r}; expected `group:artifact:version sha256 size`",
+            next=f"git checkout {lock.name}",
+        )
+    group, artifact, version, sha256, size = match.groups()
+    return LockedJar(group, artifact, version, sha256, int(size))
+
+
+def cache_dir() -> Path:
+    """Where verified jars are kept for the next clone."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    return base / "draindown" / "jars"
+
+
+def verify(target: Path | None = None, lock: Path | None = None) -> tuple[LockedJar, ...]:
+    """Recount the hash of every locked jar in `target` and return them all.
+
+    Raises TerminalError `jars-missing` or `jar-hash-mismatch`.
+    """
+    directory = target or jar_dir()
+    jars = locked_jars(lock or directory / LOCK_NAME)
+    absent = [jar.file_name for jar in jars if not (directory / jar.file_name).is_file()]
+    if absent:
+        raise TerminalError(
+            "jars-missing", tried=f"verify the jars in {directory}", found=f"no {', '.join(absent)}", next="make setup"
+        )
+    for jar in jars:
+        _require_hash(directory / jar.file_name, jar, from_where=str(directory))
+    return jars
+
+
+def fetch(
+    lock: Path, target: Path | None = None, *, resolve: Resolver | None = None, say: Callable[[str], None] = print
+) -> tuple[LockedJar, ...]:
+    """Put every locked jar into `target`, from there, the user's cache or `resolve`, in this order; return them.
+
+    Each file appears whole and verified or not at all, and the copy of the lock beside the jars comes last. Idempotent.
+    Raises TerminalError `jar-unresolved` or `jar-hash-mismatch`.
+    """
+    directory = target or jar_dir()
+    jars = locked_jars(lock)
+    directory.mkdir(parents=True, exist_ok=True)
+    for jar in jars:
+        if not _matches(directory / jar.file_name, jar) and _matches(_cached(jar), jar):
+            _place(_cached(jar), directory / jar.file_name)
+    missing = [jar for jar in jars if not _matches(directory / jar.file_name, jar)]
+    if missing:
+        say(f"fetching {len(missing)} jars ({sum(jar.size for jar in missing) / 1e6:.0f} MB) with Spark's resolver")
+        _fetch_missing(missing, directory, resolve or spark_resolver)
+    _drop_unlocked(directory, jars)
+    _place(lock, directory / LOCK_NAME)
+    return jars
+
+
+def _fetch_missing(missing: Sequence[LockedJar], directory: Path, resolve: Resolver) -> None:
+    with tempfile.TemporaryDirectory(prefix="draindown-jars-") as scratch:
+        found = resolve(missing, Path(scratch))
+        absent = [jar.coordinates for jar in missing if jar not in found]
+        if absent:
+            raise _unresolved(absent, "the resolver left no file")
+        for jar in missing:  # all before the first is placed: a bad mirror changes nothing
+            _require_hash(found[jar], jar, from_where="Spark's resolver, which looks in ~/.m2/repository first")
+        for jar in missing:
+            _place(found[jar], directory / jar.file_name)
+            with suppress(OSError):  # the cache is a kindness to the next clone, not a need
+                _place(found[jar], _cached(jar))
+
+
+def spark_resolver(jars: Sequence[LockedJar], scratch: Path) -> dict[LockedJar, Path]:
+    """Fetch exactly `jars`, none of their dependencies, in a Spark session made for nothing else."""
+    spark = _throw_away_session(scratch)
+    try:
+        for jar in jars:
+            spark.sql(f"ADD JAR ivy://{jar.coordinates}?transitive=false")
+    except (Py4JError, PySparkException) as error:
+        raise _unresolved([jar.coordinates], _first_reason(str(error))) from error
+    finally:
+        spark.stop()
+    places = {jar: scratch / "jars" / f"{jar.group}_{jar.file_name}" for jar in jars}
+    return {jar: path for jar, path in places.items() if path.is_file()}
+
+
+def _throw_away_session(scratch: Path) -> SparkSession:
+    # One attempt at a free loopback port, no UI: this JVM lives for one download.
+    builder = (
+        SparkSession.builder.appName("draindown jars")
+        .master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.jars.ivy", str(scratch))
+    )
+    settings = os.environ.get("DRAINDOWN_IVY_SETTINGS")
+    if settings:
+        builder = builder.config("spark.jars.ivySettings", settings)
+    proxy = proxy_options(os.environ)
+    if proxy:
+        builder = builder.config("spark.driver.extraJavaOptions", " ".join(proxy))
+    return builder.getOrCreate()
+
+
+def proxy_options(environ: Mapping[str, str]) -> list[str]:
+    """JVM options for the proxy variables every other tool reads; a JVM ignores those by itself."""
+    options = []
+    for scheme in ("http", "https"):
+        value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
+        proxy = urlsplit(value if value and "://" in value else f"//{value or ''}")
+        if proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    direct = environ.get("no_proxy") or environ.get("NO_PROXY")
+    if options and direct:
+        hosts = [f"*{host}" if host.startswith(".") else host for host in re.split(r"[,\s]+", direct.strip()) if host]
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
+    return options
+
+
+def _unresolved(coordinates: Iterable[str], reason: str) -> TerminalError:
+    return TerminalError(
+        "jar-unresolved",
+        tried=f"fetch {', '.join(coordinates)} with Spark's resolver",
+        found=reason,
+        changed="jars fetched before are kept in place, verified",
+        next=[
+            "make setup                                # with a network",
+            "DRAINDOWN_IVY_SETTINGS=ivysettings.xml make setup   # with your mirror",
+        ],
+    )
+
+
+def _first_reason(text: str) -> str:
+    """The line of a resolver's long complaint that says what is wrong."""
+    lines = [line.strip(" :\t") for line in text.splitlines() if line.strip(" :\t")]
+    named = [line for line in lines if "unresolved dependency" in line or "Exception" in line]
+    return (named or lines or ["no reason given"])[0][:300]
+
+
+def _matches(path: Path, jar: LockedJar) -> bool:
+    return path.is_file() and path.stat().st_size == jar.size and _sha256(path) == jar.sha256
+
+
+def _require_hash(path: Path, jar: LockedJar, *, from_where: str) -> None:
+    if not _matches(path, jar):
+        raise TerminalError(
+            "jar-hash-mismatch",
+            tried=f"verify {jar.coordinates} from {from_where}",
+            found=f"{path.stat().st_size} bytes with SHA-256 {_sha256(path)}, "
+            f"{LOCK_NAME} says {jar.size} bytes and {jar.sha256}",
+            changed="no unverified jar was put in place",
+            next=["make setup   # after removing the wrong file from the mirror, or from ~/.m2/repository"],
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _cached(jar: LockedJar) -> Path:
+    return cache_dir() / f"{jar.sha256[:16]}-{jar.file_name}"
+
+
+def _place(source: Path, destination: Path) -> None:
+    """Copy so that a reader sees the whole file or none."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".incoming-", dir=destination.parent)
+    os.close(handle)
+    try:
+        shutil.copyfile(source, name)
+        Path(name).chmod(0o644)
+        Path(name).replace(destination)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _drop_unlocked(directory: Path, jars: Iterable[LockedJar]) -> None:
+    """Remove what an older lock put here; never a file that no lock of ours named."""
+    if (directory / LOCK_NAME).is_file():
+        keep = {jar.file_name for jar in jars}
+        for old in locked_jars(directory / LOCK_NAME):
+            if old.file_name not in keep:
+                (directory / old.file_name).unlink(missing_ok=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`fetch [LOCK]` or `verify [LOCK]`; prints what was done, raises nothing a person can't read."""
+    verb, *rest = arguments or ("",)
+    lock = Path(rest[0]) if rest else None
+    if verb not in ("fetch", "verify") or len(rest) > 1:
+        print("usage: python -m draindown.spark.setup.jars fetch|verify [jars.lock]", file=sys.stderr)
+        return Exit.USAGE
+    try:
+        jars = verify(lock=lock) if verb == "verify" else fetch(lock or Path(LOCK_NAME))
+    except TerminalError as error:
+        print(error, file=sys.stderr)
+        return exit_for(error)
+    print(f"{len(jars)} jars verified in {jar_dir()}")
+    return Exit.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

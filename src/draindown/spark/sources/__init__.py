@@ -1,0 +1,1 @@
+"""Readers: the files of one batch as rows with the place of every record."""

@@ -1,0 +1,338 @@
+"""Read exactly the files of one batch, with the place of every record.
+
+A record's place is its file and its number in it, from 1. Spark knows no row number, but a partition reads its pieces
+of files one after the other, so the ids that rise within (file, block) number the records of that block; with the
+counts of the file's earlier blocks they number the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tempfile
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby, islice
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+from draindown.sources.files.columnar import blocks, shape_of
+from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sql import quoted
+
+PLACE = ("_file", "_block", "_id")
+"""Columns every reader adds: the file as Spark names it (URI), the start of the block, a number rising within it."""
+_NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
+SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
+"""Session settings that reading needs: without the first, Spark refuses the timestamps that pandas writes.
+
+The second is put back after a batch in which `_respooled` turned it off.
+"""
+_WIDE = 500
+"""Columns of a file above which Spark reads a copy that holds them as one: it compares plans column by column, and for
+each column looks at all. 10,000 of them take it minutes."""
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file of a batch, as the intake recorded it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    lines: int | None
+    blank: int | None
+    records: int | None
+    header: str | None = None
+    multiline: bool = False
+    bom: bool = False
+
+    @property
+    def counted(self) -> int:
+        """Lines or, in a columnar file, rows that the intake counted."""
+        return (self.lines if self.lines is not None else self.records) or 0
+
+
+def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    """Lines as `value` string, plus PLACE. Lines end at `\\n`, `\\r\\n` or `\\r`; blank ones are kept, a BOM is not."""
+    lines = spark.read.text([escape(file.path) for file in files])
+    return lines.select("value", *_place(lines))
+
+
+def columnar_groups(
+    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]
+) -> list[DataFrame]:
+    """One frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
+
+    `_size`: bytes of the row's texts and binaries, without those inside nested values. Columns that aren't `known`
+    stand in a struct `_more`, too, if there are any.
+    """
+    filled = [file for file in files if file.counted]
+    groups = _by(filled, lambda file: shape_of(file.path, form))
+    return [_rows(spark, group, form, known) for group in groups] or [relation(spark, _NO_ROWS, ())]
+
+
+_NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}
+
+
+def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+    if (form == "orc" and _has_moments(files[0].path)) or _columns_of(files[0].path, form) > _WIDE:
+        return _respooled(spark, files, form, known)
+    rows = spark.read.format(form).load([escape(file.path) for file in files])
+    counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
+    nanos = _nanosecond_columns(files[0].path, counted) if form == "parquet" else {}
+    own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
+    return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
+
+
+def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
+    """`_size` and, if there are unknown columns, `_more`."""
+    texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
+    sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
+    size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
+    more = [
+        _from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name))
+        for name in schema.names
+        if name not in known
+    ]
+    return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
+
+
+def _columns_of(path: str, form: str) -> int:
+    return len(pq.read_schema(path) if form == "parquet" else orc.ORCFile(Path(path)).schema)
+
+
+def _has_moments(path: str) -> bool:
+    """Whether an ORC file holds the type `timestamp with local time zone`, at which Spark's reader fails."""
+    return any(pa.types.is_timestamp(kind) and kind.tz for kind in _types(orc.ORCFile(Path(path)).schema))
+
+
+def _respooled(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+    """Rows by way of a Parquet file of few columns, made a block of rows at a time (to Spark, one block per file)."""
+    schema = pq.read_schema(files[0].path) if form == "parquet" else orc.ORCFile(Path(files[0].path)).schema
+    more = [field for field in schema if field.name not in known]
+    kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
+    kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
+    spool = _spool(spark)
+    with pq.ParquetWriter(spool, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
+        for file in files:
+            before = 0
+            for rows in blocks(file.path, form):
+                size = rows.num_rows
+                ids = pa.array(range(before, before + size), pa.int64())
+                held = [rows.to_struct_array(), _sizes(rows), [_uri(file)] * size, [0] * size, ids]
+                held += [rows.select([field.name for field in more]).to_struct_array()] if more else []
+                out.write_table(pa.table(held, schema=pa.schema(kinds)))
+                before += size
+    spark.conf.set(_NESTED, "false")  # it keeps room for 4,096 rows of each field: thousands of them fill the heap
+    return spark.read.parquet(escape(str(spool)))
+
+
+def _sizes(rows: pa.RecordBatch) -> pa.Array:
+    """Bytes of each row's texts and binaries."""
+    texts = [c for c in rows.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
+    sizes = pa.array([0] * rows.num_rows, pa.int64())
+    for column in texts:
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()))
+    return sizes
+
+
+def _types(nested: Iterable[pa.Field]) -> Iterator[pa.DataType]:
+    for field in nested:
+        yield field.type
+        yield from _types([field.type.field(i) for i in range(field.type.num_fields)])
+
+
+def _nanosecond_columns(path: str, names: set[str]) -> dict[str, bool]:
+    """Which of these are timestamps in nanoseconds, which Spark reads as numbers; and whether they are moments."""
+    fields = [field for field in pq.read_schema(path) if field.name in names and pa.types.is_timestamp(field.type)]
+    return {field.name: field.type.tz is not None for field in fields}
+
+
+def _from_nanos(name: str, moment: bool) -> Column:
+    """A number of nanoseconds as a timestamp, cut to microseconds as everywhere."""
+    column = quoted(name)
+    micros = f"({column} - pmod({column}, 1000)) div 1000"
+    if moment:
+        return F.expr(f"timestamp_micros({micros})").alias(name)
+    since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
+    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + {since}").alias(name)
+
+
+def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
+    """CSV files grouped by their header record."""
+    return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
+
+
+def read_multiline(spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int) -> DataFrame:
+    """CSV records that may span lines as `value`, plus PLACE (one block per file).
+
+    Split here, streaming, into a spool file that lives as long as the Spark session's scratch directory: Spark's own
+    multi-line reader gives no raw text and no place.
+    """
+    spool = _spool(spark)
+    schema = pa.schema([("value", pa.binary()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
+    with pq.ParquetWriter(spool, schema) as out:
+        for file in files:
+            records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
+            for chunk in _chunks(records, 10_000):
+                numbers, values = zip(*chunk, strict=True)
+                held = [
+                    [value.encode("latin-1") for value in values],
+                    [_uri(file)] * len(values),
+                    [0] * len(values),
+                    list(numbers),
+                ]
+                out.write_table(pa.table(held, schema=schema))
+    spooled = spark.read.parquet(escape(str(spool)))
+    return spooled.withColumn("value", F.col("value").cast("string"))
+
+
+def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1024**2) -> Iterator[str]:
+    """Physical lines as CSV records: a line end inside a quoted cell belongs to the record.
+
+    A quote that opens a cell and is not closed as it should be, within `limit`, costs its own line only.
+    """
+    waiting: deque[str] = deque()
+    source = iter(lines)
+
+    def take() -> str | None:
+        return waiting.popleft() if waiting else next(source, None)
+
+    while (line := take()) is not None:
+        if line.count('"') % 2 == 0 or not _open_after(line, False, delimiter):
+            yield line
+            continue
+        held, closed = _until_closed(line, take, delimiter, limit)
+        if closed:
+            yield "\n".join(held)
+        else:
+            waiting.extendleft(reversed(held[1:]))
+            yield line
+
+
+def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, limit: int) -> tuple[list[str], bool]:
+    """The line and those after it up to where its open quote closes; and whether it does as it should."""
+    held, size = [line], len(line)
+    while size <= limit and (more := take()) is not None:
+        held.append(more)
+        size += len(more)
+        after = _open_after(more, True, delimiter)
+        if not after:
+            return held, after is False
+    return held, False
+
+
+def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
+    """Whether a quoted cell is open at the end of a line; None where a quote closes one in mid-cell."""
+    at, end = 0, len(line)
+    if not inside and line.startswith('"'):
+        at, inside = 1, True
+    while True:
+        if inside:
+            at = line.find('"', at)
+            if at < 0:
+                return True
+            at += 1
+            if line.startswith('"', at):
+                at += 1
+                continue
+            inside = False
+            if at < end and not line.startswith(delimiter, at):
+                return None
+        else:
+            at = line.find(delimiter, at)
+        if at < 0 or at >= end:
+            return False
+        at += len(delimiter)
+        inside = line.startswith('"', at)
+        at += inside
+
+
+def _text_of(file: InputFile) -> Iterator[str]:
+    """Lines of a file, each byte a character, so that whatever is in them comes through."""
+    opener = gzip.open if file.path.endswith(".gz") else open
+    with opener(file.path, "rt", encoding="latin-1", newline=None) as text:
+        for number, line in enumerate(text):
+            bare = line.removesuffix("\n")
+            yield bare if number else bare.removeprefix("\xef\xbb\xbf")
+
+
+def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:
+    numbered = enumerate(values)
+    while chunk := list(islice(numbered, size)):
+        yield chunk
+
+
+def _spool(spark: SparkSession) -> Path:
+    """A new Parquet file to write, in the session's scratch directory, readable by its owner only."""
+    root = spark._jvm.org.apache.spark.SparkFiles.getRootDirectory()  # type: ignore[union-attr]
+    return Path(tempfile.mkdtemp(prefix="records-", dir=str(root))) / "records.parquet"
+
+
+def _uri(file: InputFile) -> str:
+    return "file:" + quote(file.path)
+
+
+def union(frames: Iterable[DataFrame]) -> DataFrame:
+    """All rows of all frames; columns are matched by name."""
+    return reduce(lambda left, right: left.unionByName(right), frames)
+
+
+def escape(path: str) -> str:
+    """A local path as Hadoop takes it literally, whatever glob characters its name holds."""
+    return "file://" + _GLOB.sub(r"\\\1", path)
+
+
+def local_path(uri: str) -> str:
+    """The path behind `_file`: the inverse of what Spark's `_metadata.file_path` makes of it."""
+    return unquote(re.sub(r"^file:(//)?", "", uri))
+
+
+def _place(frame: DataFrame) -> list[Column]:
+    at = frame.metadataColumn("_metadata")  # not by name: a file may have a column of that name
+    return [
+        at["file_path"].alias("_file"),
+        at["file_block_start"].alias("_block"),
+        F.monotonically_increasing_id().alias("_id"),
+    ]
+
+
+def _by(files: Sequence[InputFile], key: Callable[[InputFile], str]) -> list[list[InputFile]]:
+    ordered = sorted(files, key=lambda file: (key(file), file.path))
+    return [list(group) for _, group in groupby(ordered, key)]
+
+
+def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int, int]]:
+    """What to add to `_id` to get a record's number.
+
+    `counts`: (file, block, rows, smallest id) per block; returns (file, block, offset). Shapes as in PLACE.
+    """
+    result = []
+    for _, parts in groupby(sorted(counts), key=lambda row: row[0]):
+        before = 0
+        for file, block, rows, smallest in parts:
+            result.append((file, block, before - smallest + 1))
+            before += rows
+    return result
+
+
+def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """Add `file` (local path) and `position` to a frame with PLACE. `found`: what `offsets` returned."""
+    spark = frame.sparkSession
+    rows = [(uri, block, offset, local_path(uri)) for uri, block, offset in found]
+    places = relation(spark, {"_file": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
+    joined = frame.join(F.broadcast(places), ["_file", "_block"])
+    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")

@@ -1,0 +1,1 @@
+"""The target table: resolution of changes per key, pruning, MERGE and append."""

@@ -1,0 +1,331 @@
+"""The target table and its tombstones: made, grown, and changed. The only place that issues MERGE.
+
+Every write carries a transaction id of pipeline, flow, generation and purpose with the batch as its version: Delta
+drops a second write of the same pair, and lets only one of two concurrent writers of it commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from draindown.base.errors import TerminalError
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.spark.session import configured
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.resolution import ACTS, FATE
+from draindown.spec.models import FlowSpec
+
+CHANGED_AT = "_changed_at"
+_APP = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_BOUNDED = "delta.dataSkippingStatsColumns"
+_LARGE_FILE = 1_000_000
+"""Rows of a file of which the log doesn't say how many it has."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One generation of a flow as a writer of tables. `batch` is the transaction version of all its writes."""
+
+    layout: FlowLayout
+    flow: FlowSpec
+    generation: int
+    batch: int
+    origin: str = "source"
+
+    def app(self, purpose: str) -> str:
+        """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
+        return app_id(self.layout, self.generation, purpose, self.origin)
+
+    def is_done(self) -> bool:
+        """Whether the target holds this batch already."""
+        return self.holds(self.layout.table, "rows")
+
+    def holds(self, path: str, purpose: str) -> bool:
+        """Whether the table at `path` has this batch's write of `purpose`."""
+        if not delta.exists(path):
+            return False
+        version = delta.transaction_version(path, self.app(purpose))
+        return version is not None and version >= self.batch
+
+    def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:
+        """Session settings under which one write of `purpose` belongs to this batch."""
+        known = {_APP: self.app(purpose), _VERSION: str(self.batch)}
+        return known | ({_METADATA: metadata} if metadata else {})
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a table among which a batch looks for its keys.
+
+    `files`: those in which such a row can be, of all files (`every`) of the version read; both as
+    `tables.version_and_files` returns them.
+    """
+
+    rows: DataFrame
+    files: Sequence[Mapping[str, Any]]
+    every: Sequence[Mapping[str, Any]]
+
+    @property
+    def number(self) -> int:
+        """How many rows those files have, as far as the log says; deleted ones count."""
+        return sum(_LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of those files."""
+        return sum(file["size_bytes"] for file in self.files)
+
+
+def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
+    """The columns of the target and their types, in its order; none where there is no table yet."""
+    path = writer.layout.table
+    if not delta.exists(path):
+        return {}
+    return {field.name: field.dataType.simpleString() for field in DeltaTable.forPath(spark, path).toDF().schema}
+
+
+def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
+    """Text columns of the target that the contract doesn't name, where the flow makes columns of new fields."""
+    if writer.flow.drift.new != "add":
+        return []
+    held, named = held_columns(spark, writer), {name.lower() for name in writer.flow.columns}
+    texts = (name for name, kind in held.items() if kind == "string" and not name.startswith("_"))
+    return [name for name in texts if name.lower() not in named]
+
+
+def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
+    """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ.
+
+    A type that grows is refused too: Delta would widen it in place, but no reader without Spark that we know reads such
+    a table (docs/decisions/022).
+    """
+    path, flow = writer.layout.table, writer.flow
+    if not delta.exists(path):
+        delta.clear_unmade(path)
+        _create(spark, path, schema, flow)
+        return
+    held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}
+    _refuse_mismatch(writer, held, schema)
+    missing = [f"{quoted(f.name)} {_sql(f.dataType)}" for f in schema if f.name not in held]
+    if missing:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _sql(kind: DataType) -> str:
+    """The type as SQL takes it, whatever its fields are called."""
+    match kind:
+        case ArrayType():
+            return f"array<{_sql(kind.elementType)}>"
+        case MapType():
+            return f"map<{_sql(kind.keyType)}, {_sql(kind.valueType)}>"
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {_sql(field.dataType)}' for field in kind)}>"
+        case _:
+            return kind.simpleString()
+
+
+def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: StructType) -> None:
+    path, flow = writer.layout.table, writer.flow
+    differing = [
+        f"column {f.name} is {held[f.name].simpleString()} in the table and {f.dataType.simpleString()} in the spec"
+        for f in schema
+        if held.get(f.name, f.dataType) != f.dataType
+    ]
+    spelled = {name.lower(): name for name in held}
+    differing += [
+        f"column {f.name} is spelled {spelled[f.name.lower()]} in the table"
+        for f in schema
+        if f.name not in held and f.name.lower() in spelled
+    ]
+    partitions = delta.partition_columns(path)
+    if partitions != flow.target.partition_by:
+        differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
+    if differing:
+        raise TerminalError(
+            "table-mismatch",
+            tried=f"write to {path}",
+            found="; ".join(differing),
+            next=[
+                f"put the spec back, then: draindown run {writer.layout.pipeline}",
+                f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   "
+                "# reads all input again into a table as the spec says it",
+            ],
+        )
+
+
+def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
+    statistics = _bounded(schema, flow)
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    if flow.target.partition_by:
+        builder = builder.partitionedBy(*flow.target.partition_by)
+    builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
+    if statistics:
+        builder = builder.property(_BOUNDED, statistics)
+    builder.execute()
+
+
+def _bounded(schema: StructType, flow: FlowSpec) -> str:
+    """The columns whose bounds Delta shall keep, as its property names them; empty where it can't name one of them."""
+    names = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
+    odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
+    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
+    return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
+
+
+def _is_bare(name: str) -> bool:
+    """Whether SQL takes the name without quotes, which that property can't hold."""
+    return name.isascii() and name.isidentifier()
+
+
+def _nullable(schema: StructType) -> list[StructField]:
+    return [StructField(field.name, field.dataType, True) for field in schema]
+
+
+def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
+    """Append `rows` (the table's columns) with the batch's ledger row; a replay appends nothing."""
+    with configured(rows.sparkSession, writer.settings("rows", metadata)):
+        rows.write.format("delta").mode("append").save(writer.layout.table)
+
+
+def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str, *, inserts_only: bool) -> None:
+    """Apply the rows whose fate is to act. `fated`: the table's columns, `_delete`, FATE; one row per key.
+
+    The sequence guard stands in the MERGE itself too, so that a row changed since the comparison is not set back. A
+    column that the contract no longer names is NULL in every row that is written: nothing of an older row stays.
+    `inserts_only`: no row is to be updated or deleted; Delta then looks for keys that are there as it writes, instead
+    of in a pass of its own, and keeps no copy of the source.
+    """
+    spark, target = fated.sparkSession, writer.flow.target
+    source = fated.where(F.col(FATE).isin(*ACTS))
+    table = DeltaTable.forPath(spark, writer.layout.table)
+    schema = table.toDF().schema
+    own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
+    on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
+    condition = F.expr(" AND ".join(on))
+    for possible in pruning.conditions(schema, "t"):
+        condition = possible & condition
+    values: dict[str, str | Column] = {
+        quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in fated.columns else F.lit(None).cast(f.dataType)
+        for f in schema
+    }
+    with configured(spark, writer.settings("rows", metadata)):
+        changes = table.alias("t").merge(source.alias("s"), condition)
+        if not inserts_only:
+            changes = changes.whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
+            changes = changes.whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
+        changes.whenNotMatchedInsert(F.expr("NOT s._delete"), values).execute()
+
+
+def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
+    """Delete the rows of these keys at exactly these sequences; `rows`: one per key, with the batch's ledger row."""
+    spark, target = rows.sparkSession, writer.flow.target
+    table = DeltaTable.forPath(spark, writer.layout.table)
+    # a column that came to the sequence later is NULL in older rows
+    names = dict.fromkeys([*target.keys, *target.sequence_by])
+    condition = F.expr(" AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in names))
+    for possible in pruning.conditions(rows.schema, "t"):
+        condition = possible & condition
+    with configured(spark, writer.settings("rows", metadata)):
+        table.alias("t").merge(rows.alias("s"), condition).whenMatchedDelete().execute()
+
+
+def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
+    """Put the staged table's rows, columns and partitions in the place of the live one's, in one commit.
+
+    Older versions stay readable. `writer` is that of the staged table's last batch; done once, it changes nothing.
+    """
+    path, flow = writer.layout.live.table, writer.flow
+    rows = spark.read.format("delta").load(writer.layout.table)
+    if not delta.exists(path):
+        _create(spark, path, rows.schema, flow)
+    statistics = _bounded(rows.schema, flow)
+    if delta.properties(path).get(_BOUNDED, "") != statistics:  # it may name columns that are about to go
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{_BOUNDED}')")
+    how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
+    with configured(spark, writer.settings("rows", metadata)):
+        written = rows.write.format("delta").mode("overwrite").options(**how)
+        written.partitionBy(*flow.target.partition_by).save(path)
+    keep_bounds(spark, path, flow)
+
+
+def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
+    """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
+    statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
+    if statistics and delta.properties(path).get(_BOUNDED) != statistics:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{_BOUNDED}' = '{statistics}')")
+
+
+def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
+    """Append the batch's deletes to the tombstones: keys, sequence, generation, batch, `_changed_at`."""
+    target, path = writer.flow.target, writer.layout.tombstones
+    names = [*target.keys, *target.sequence_by]
+    deletes = fated.where(F.col(FATE).isin("delete", "remember")).select(
+        *[F.col(quoted(name)) for name in names],
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("long").alias("batch"),
+        F.lit(writer.origin).alias("origin"),
+        F.lit(changed_at).alias(CHANGED_AT),
+    )
+    write_batch(writer, deletes, path, "tombstones")
+
+
+def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
+    """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
+
+    `rows` need `generation`, `batch` and `origin`.
+    """
+    where = f"generation = {writer.generation} AND batch = {writer.batch} AND origin = '{writer.origin}'"
+    if writer.holds(path, purpose):
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+        return
+    with configured(rows.sparkSession, writer.settings(purpose)):
+        rows.write.format("delta").mode("append").save(path)
+
+
+def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
+    """The rows of a table that `pruning` lets through; None if it has none at all.
+
+    They are those of the version that stands now, read by its number: after a write to a table Spark computes again
+    whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
+    """
+    if not delta.exists(path):
+        return None
+    version, files = delta.version_and_files(path, [*pruning.values, *pruning.ranges])
+    if not files:
+        return None
+    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    concerned = pruning.files(frame.schema, files)
+    for possible in pruning.conditions(frame.schema):
+        frame = frame.where(possible)
+    return Held(frame, concerned, files)
+
+
+def columns_of(spark: SparkSession, path: str) -> list[str]:
+    """The columns of the table at `path`, in its order."""
+    return DeltaTable.forPath(spark, path).toDF().columns
+
+
+def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
+    """Tombstones of other batches that `pruning` lets through; an earlier attempt of this one doesn't count."""
+    held = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
+    if held is None:
+        return None
+    mine = (
+        (F.col("generation") == writer.generation)
+        & (F.col("batch") == writer.batch)
+        & (F.col("origin") == writer.origin)
+    )
+    return replace(held, rows=held.rows.where(~mine))

@@ -1,0 +1,1 @@
+"""The pipeline file: models, types, expressions, schedule, YAML with positions, JSON Schema, project, scaffold."""

@@ -1,0 +1,128 @@
+"""What a SQL expression of a pipeline file may contain, checked without an engine.
+
+A rule must give the same answer whenever its row is looked at again: on a retry, a replay, an audit. So everything that
+depends on more than the row is refused, and so is what would run code or hide text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"""(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | `(?P<quoted>(?:[^`]|``)*)`
+      | (?P<comment>--|/\*)
+      | (?P<word>[^\W\d]\w*)
+      | (?P<open>['"`])
+      | (?P<other>\d[\w.]*|[^\w\s])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+# Functions that Spark also takes without parentheses, so the bare word counts.
+_BARE = {
+    *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"),
+    *("current_user", "session_user"),
+}
+_CALLS = _BARE | {
+    *("now", "curdate", "current_timezone", "current_catalog", "current_database", "current_schema", "user", "version"),
+    *("rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id"),
+    *("spark_partition_id", "input_file_name", "input_file_block_start", "input_file_block_length"),
+}
+_CLOCK_IF_EMPTY = {"unix_timestamp", "to_unix_timestamp"}
+_CODE = {"reflect", "java_method", "try_reflect", "identifier"}
+
+
+# Spark reads these texts as the current time wherever they meet a date or a timestamp, as in `at > 'now'`.
+_CLOCK_TEXT = re.compile(
+    r"[rR]?(['\"])\s*(?P<word>now|today|yesterday|tomorrow)(\s+(\w+/[\w/+-]+|UTC|GMT|Z|[+-]\d[\d:]*))?\s*\1",
+    re.IGNORECASE,
+)
+
+
+# And such texts as that time of the current day. (It takes T12 as well, which is more often the name of a gate.)
+_TIME_TEXT = re.compile(r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1")
+_ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
+MAX_LENGTH = 10_000
+
+
+def check_expression(text: str) -> str:
+    """The expression itself. Raises ValueError naming what in it is refused, and why."""
+    if not text.strip():
+        raise ValueError("is empty; write a SQL expression")
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"is longer than {MAX_LENGTH} characters")
+    if "${" in text:
+        # Spark would substitute it from its environment, also inside a string.
+        raise ValueError("contains '${', which Spark would replace; secrets and variables don't belong in expressions")
+    tokens = list(_TOKEN.finditer(text))
+    _check_form(tokens)
+    for at, token in enumerate(tokens):
+        _check_text(token)
+        _check_word(tokens, at, token)
+    return text
+
+
+def check_code_free(text: str) -> str:
+    """A condition of a suite, which may look at the clock. Raises ValueError if it runs code or asks a table."""
+    if "${" in text:
+        raise ValueError("contains '${', which Spark would replace")
+    tokens = list(_TOKEN.finditer(text))
+    _check_form(tokens)
+    for at, token in enumerate(tokens):
+        word = token[token.lastgroup].lower() if token.lastgroup in ("word", "quoted") else ""
+        called = at + 1 < len(tokens) and tokens[at + 1].group() == "("
+        if (word in _CODE and called) or word == "select":
+            raise ValueError(f"{word} runs code or looks beyond the row")
+    return text
+
+
+def _check_form(tokens: list[re.Match[str]]) -> None:
+    """Refuse what could end, hide or break the expression."""
+    depth = 0
+    for token in tokens:
+        match token.lastgroup, token.group():
+            case "comment", mark:
+                raise ValueError(f"contains a comment ({mark}); put comments in the YAML")
+            case "open", mark:
+                raise ValueError(f"has an unclosed {mark}")
+            case "other", ";":
+                raise ValueError("contains ';'; write one expression")
+            case "other", "(":
+                depth += 1
+            case "other", ")":
+                depth -= 1
+        if depth < 0:
+            break
+    if depth:
+        raise ValueError("has unbalanced parentheses")
+
+
+def _check_text(token: re.Match[str]) -> None:
+    if token.lastgroup != "string":
+        return
+    text = token.group()
+    if found := _CLOCK_TEXT.fullmatch(text):
+        plain = f"for plain text write rlike '^{found['word']}$'"
+        raise ValueError(f"{text} reads the clock where a time is expected: {_ROW_ALONE}; {plain}")
+    if _TIME_TEXT.fullmatch(text):
+        plain = "write its day too, or for plain text rlike '^12:30$'"
+        raise ValueError(f"{text} is a time of the current day where a time is expected: {_ROW_ALONE}; {plain}")
+
+
+def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
+    if token.lastgroup not in ("word", "quoted"):
+        return
+    quoted = token.lastgroup == "quoted"
+    word = token[token.lastgroup].lower()
+    following = [other.group() for other in tokens[at + 1 : at + 3]] + ["", ""]
+    before = tokens[at - 1].group() if at else ""
+    called = following[0] == "("
+    if (called and word in _CALLS) or (not quoted and before != "." and word in _BARE):
+        raise ValueError(f"{word}() is not determined by the row: {_ROW_ALONE}")
+    if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
+        raise ValueError(f"{word}() without arguments reads the clock: {_ROW_ALONE}")
+    if called and word in _CODE:
+        raise ValueError(f"{word}() runs code or hides a name; expressions may not")
+    if not quoted and word in ("select", "over") and before != "." and (word == "select" or called):
+        raise ValueError(f"{word} looks beyond the row: {_ROW_ALONE}")

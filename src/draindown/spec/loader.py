@@ -1,0 +1,241 @@
+"""Pipeline files to specs: reads YAML, fills in the environment, says file, line and column of whatever is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from draindown.base.errors import TerminalError
+from draindown.spec.models import PipelineSpec
+from draindown.spec.names import near
+from draindown.spec.problems import explain
+from draindown.spec.yaml_document import MAX_BYTES, Document, DocumentError, Mark, Problem, parse
+
+DIRECTORY = Path("dags", "pipelines")
+"""Where pipeline files are, below the project root."""
+_SUFFIXES = (".yaml", ".yml")
+_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class BrokenPipeline:
+    """A file that is no pipeline, kept so that a red DAG can show its error.
+
+    `name` is made from the file's name, is a valid DAG id and differs from every other name of the same `load_all`.
+    """
+
+    path: Path
+    name: str
+    error: TerminalError
+
+
+def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
+    """The pipeline of one file.
+
+    Raises TerminalError `invalid-pipeline` naming every problem, or `unreadable-pipeline`.
+    """
+    text = _read(path)
+    try:
+        document = parse(text, environ)
+    except DocumentError as error:
+        raise _invalid(path, [Problem(error.mark, (), error.message)]) from None
+    problems = document.problems
+    if isinstance(document.value, dict):
+        try:
+            spec = PipelineSpec.model_validate(document.value)
+        except ValidationError as error:
+            problems = [*problems, *explain(error, document)]
+        if not problems:
+            return spec
+    else:
+        problems = [Problem(Mark(1, 1), (), _no_mapping(document))]
+    raise _invalid(path, problems)
+
+
+def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[PipelineSpec | BrokenPipeline]:
+    """Every file of the directory, by file name; a broken one hides no other. `environ` defaults to the process's own.
+
+    Flows that would write the same place, and pipelines of the same name, break all the files that name them: which of
+    them is right is not for a file name to decide. Raises TerminalError `no-pipelines` if there is no such directory.
+    """
+    environ = os.environ if environ is None else environ
+    loaded: dict[Path, PipelineSpec | TerminalError] = {}
+    for path in _files(directory):
+        try:
+            loaded[path] = load(path, environ)
+        except TerminalError as error:
+            loaded[path] = error
+    loaded |= _conflicts({path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)})
+    return _named(loaded)
+
+
+def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
+    """The pipeline of one file, which claims nothing that another file of the project claims too.
+
+    Raises TerminalError like `load`, and `conflicting-pipelines`.
+    """
+    spec, home = load(path, environ), root / DIRECTORY
+    if path.resolve().parent == home.resolve():
+        for found in load_all(home, environ):
+            if isinstance(found, BrokenPipeline) and found.path.resolve() == path.resolve():
+                raise found.error
+    return spec
+
+
+def find(argument: str, root: Path) -> Path:
+    """The file a PIPELINE argument means: a path of a YAML file, or a name from dags/pipelines/ below `root`.
+
+    Raises TerminalError `pipeline-not-found` listing what there is.
+    """
+    if argument.endswith(_SUFFIXES) or "/" in argument:
+        for path in (root / argument, Path(argument)):
+            if path.is_file():
+                return path
+    directory = root / DIRECTORY
+    files = list(_files(directory)) if directory.is_dir() else []
+    for path in files:
+        if path.stem == argument:
+            return path
+    named = {name: path for path in files if (name := _declared_name(path))}
+    if argument in named:
+        return named[argument]
+    raise _not_found(argument, directory, sorted({path.stem for path in files} | set(named)))
+
+
+def digest(spec: PipelineSpec) -> str:
+    """SHA-256 of the resolved spec: the same for every spelling that means the same."""
+    return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise TerminalError(
+            "unreadable-pipeline",
+            tried=f"read pipeline file {path}",
+            found=str(error),
+            next=f"ls -l {shlex.quote(str(path))}",
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise _invalid(path, [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+        raise _invalid(path, [Problem(Mark(line, column), (), "is not UTF-8; save it as UTF-8")]) from None
+
+
+def _no_mapping(document: Document) -> str:
+    if document.value is None:
+        return "is empty; a pipeline needs at least pipeline, lake and flows"
+    return "must be keys and values, such as `pipeline: flights`"
+
+
+def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
+    problems = sorted(problems, key=lambda problem: (problem.mark, problem.path))
+    lines = [_line(path, problem) for problem in problems[:_SHOWN]]
+    if len(problems) > _SHOWN:
+        lines.append(f"and {len(problems) - _SHOWN} more")
+    variables = dict.fromkeys(problem.variable for problem in problems if problem.variable)
+    return TerminalError(
+        "invalid-pipeline",
+        tried=f"load pipeline file {path}",
+        found="\n".join(lines),
+        next=[*(f"export {name}=..." for name in variables), f"draindown validate {shlex.quote(str(path))}"],
+    )
+
+
+def _line(path: Path, problem: Problem) -> str:
+    where = f"{path}:{problem.mark.line}:{problem.mark.column}: "
+    # A key may hold anything; it must not forge a line of its own.
+    keys = ".".join(key if key.isprintable() else repr(key) for key in problem.path)
+    return where + (f"{keys}: " if keys else "") + problem.message
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    try:
+        found = sorted(directory.iterdir())
+    except OSError as error:
+        raise TerminalError(
+            "no-pipelines", tried=f"list pipeline files in {directory}", found=str(error), next="draindown init"
+        ) from None
+    for path in found:
+        if path.suffix in _SUFFIXES and not path.name.startswith(".") and not path.is_dir():
+            yield path
+
+
+def _declared_name(path: Path) -> str | None:
+    """The `pipeline:` of a file that may be broken otherwise."""
+    try:
+        text = _read(path)
+    except TerminalError:
+        return None
+    found = re.search(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]*)["']?[ \t]*(?:#.*)?\r?$""", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalError:
+    there = f"there are {', '.join(known)}" if known else "there are none"
+    return TerminalError(
+        "pipeline-not-found",
+        tried=f"find pipeline {argument!r} as a file and in {directory}",
+        found=f"no such pipeline; {there}{near(argument, known)}",
+        next=[f"draindown validate {shlex.quote(known[0])}"] if known else ["draindown init"],
+    )
+
+
+def _conflicts(specs: Mapping[Path, PipelineSpec]) -> dict[Path, TerminalError]:
+    """An error for each file that claims what another file claims too."""
+    claims: dict[str, list[Path]] = defaultdict(list)
+    for path, spec in specs.items():
+        for claim in _claims(spec):
+            claims[claim].append(path)
+    found: dict[Path, list[str]] = defaultdict(list)
+    for claim, paths in claims.items():
+        for path in paths if len(paths) > 1 else ():
+            others = ", ".join(str(other) for other in paths if other != path)
+            found[path].append(f"{path}: {claim} is also in {others}: it must have a single writer")
+    return {path: _conflict(path, lines) for path, lines in found.items()}
+
+
+def _claims(spec: PipelineSpec) -> Iterable[str]:
+    lake = posixpath.normpath(spec.lake)
+    yield f"pipeline {spec.pipeline}"
+    for name, flow in spec.flows.items():
+        yield f"flow {name} in lake {lake}"
+        yield f"table {flow.table_name(name)} in lake {lake}"
+
+
+def _conflict(path: Path, lines: list[str]) -> TerminalError:
+    return TerminalError(
+        "conflicting-pipelines",
+        tried=f"load pipeline file {path}",
+        found="\n".join(lines),
+        next=["rename the pipeline, the flow or target.table in one of the files", "draindown validate"],
+    )
+
+
+def _named(loaded: Mapping[Path, PipelineSpec | TerminalError]) -> list[PipelineSpec | BrokenPipeline]:
+    taken = {spec.pipeline for spec in loaded.values() if isinstance(spec, PipelineSpec)}
+    result: list[PipelineSpec | BrokenPipeline] = []
+    for path, spec in loaded.items():
+        if isinstance(spec, PipelineSpec):
+            result.append(spec)
+            continue
+        stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:200] or "_"
+        name = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, len(loaded) + 3))) if n not in taken)
+        taken.add(name)
+        result.append(BrokenPipeline(path, name, spec))
+    return result

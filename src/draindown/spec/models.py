@@ -1,0 +1,213 @@
+"""What a pipeline file says, as frozen models: names, defaults, and which combinations can't work. No YAML, no IO.
+
+A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists (path, message) pairs,
+so that the loader can point at each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.lease.shared import LONGEST
+from draindown.spec.base import Model, Problem, refuse
+from draindown.spec.column_types import Column
+from draindown.spec.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, near
+from draindown.spec.schedule import check_schedule
+from draindown.spec.sources import FilesSource
+from draindown.spec.targets import Maintenance, Target
+from draindown.spec.units import Duration
+
+
+class Drift(Model):
+    """What happens to fields that come and go without the contract knowing."""
+
+    new: Literal["rescue", "add", "refuse"] = Field(
+        default="rescue",
+        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["add"],
+    )
+    missing: Literal["accept", "refuse"] = Field(
+        default="accept",
+        description="A column that no record of a file has. accept: it is NULL, and `not null` judges each row; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["refuse"],
+    )
+
+
+class FlowSpec(Model):
+    """One streaming query: a source, its contract, a target table."""
+
+    source: FilesSource = Field(description="Where the input comes from.")
+    columns: dict[ColumnName, Column] = Field(
+        min_length=1, description="The contract: name and type of each column. Other fields are kept in `_rescued`."
+    )
+    rules: dict[Identifier, Expression] = Field(
+        default_factory=dict,
+        description="SQL conditions by name; a row for which one is false, null or fails goes to quarantine.",
+        examples=[{"known_status": "status in ('scheduled', 'departed')"}],
+    )
+    drift: Drift = Field(
+        default_factory=Drift, description="What to do about new fields and missing columns; absent: rescue, accept."
+    )
+    transform: Dotted | None = Field(
+        default=None,
+        description="Function of jobs/transforms/ that adds or changes columns of valid rows.",
+        examples=["flights.tidy"],
+    )
+    target: Target = Field(default_factory=Target, description="The table to write; absent: append to the flow's name.")
+    expectations: SuiteName | None = Field(
+        default=None, description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]
+    )
+    maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
+    deadline: Annotated[Duration, Field(ge=1)] | None = Field(
+        default=None, description="The drain stops after the batch that passes this time.", examples=["10 minutes"]
+    )
+    max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the target keeps the newest row per key; otherwise it appends."""
+        return bool(self.target.keys)
+
+    def table_name(self, flow_name: str) -> str:
+        """The target table's name."""
+        return self.target.table or flow_name
+
+    @model_validator(mode="after")
+    def _combination(self) -> FlowSpec:
+        refuse([*self._column_problems(), *self._format_problems(), *self._name_problems()])
+        return self
+
+    def _column_problems(self) -> Iterable[Problem]:
+        seen: dict[str, str] = {}
+        for name in self.columns:
+            first = seen.setdefault(name.lower(), name)
+            if first != name:
+                yield ("columns", name), f"is {first!r} again: case doesn't tell columns apart"
+
+    def _format_problems(self) -> Iterable[Problem]:
+        if self.source.format == "text" and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
+            yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
+        if self.source.format == "text" or not self.source.header:
+            what = "format text has" if self.source.format == "text" else "a csv without a header has"
+            unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
+            yield from (
+                (("drift", key), f"{what} no names that could be {verb}")
+                for (key, is_set), verb in zip(unnamed.items(), ("added", "missed"), strict=True)
+                if is_set
+            )
+        if self.source.format == "csv":
+            for name, column in self.columns.items():
+                if column.is_nested:
+                    yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
+
+    def _name_problems(self) -> Iterable[Problem]:
+        for name, column in self.columns.items():
+            if column.unstored is not None and not self.transform:
+                what = "no table can hold: Delta takes no blanks and ,;{}()= in names; use a transform"
+                yield ("columns", name), f"has a field {column.unstored!r}, which {what}"
+        for part in ("keys", "sequence_by", "partition_by"):
+            for at, name in enumerate(getattr(self.target, part)):
+                message = self._name_problem(part, name)
+                if message:
+                    yield ("target", part, str(at)), message
+        if self.target.partition_by and len(self.target.partition_by) >= len(self.columns) and not self.transform:
+            yield ("target", "partition_by"), "names every column: a table needs one that is no partition"
+
+    def _name_problem(self, part: str, name: str) -> str | None:
+        column = self.columns.get(name)
+        if column is None:
+            if self.transform:  # its output is known only when it runs
+                return None
+            close = near(name, self.columns)
+            return f"{name!r} is in no column, and there is no transform to make it{close}"
+        if column.is_nested:
+            return f"{name!r} is {column.type}: {part} needs plain types"
+        if column.nullable and part != "partition_by":
+            return f"{name!r} can be null; declare it as `{name}: {column} not null`"
+        return None
+
+
+class LeaseSpec(Model):
+    """How drivers keep out of each other's way."""
+
+    form: Literal["local", "shared"] = Field(
+        default="local",
+        description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
+        examples=["shared"],
+    )
+    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
+        default=60,
+        description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
+        examples=["60 seconds"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> LeaseSpec:
+        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
+            refuse([(("expires",), "counts for form shared only: a local lease ends with its process")])
+        return self
+
+
+class PipelineSpec(Model):
+    """One pipeline file: one Airflow DAG."""
+
+    pipeline: Identifier = Field(description="Name of the pipeline and of its DAG.", examples=["flights"])
+    description: str = Field(default="", description="One sentence for people; the DAG shows it.")
+    schedule: Annotated[str, AfterValidator(check_schedule)] | None = Field(
+        default=None, description="Cron line or preset, in UTC; absent: manual runs only.", examples=["*/15 * * * *"]
+    )
+    owner: str = Field(default="draindown", min_length=1, description="Who answers for it; the DAG's owner.")
+    lake: str = Field(
+        min_length=1,
+        description="Root of everything the pipeline writes: a directory this machine sees.",
+        examples=["${DRAINDOWN_LAKE:-lake}"],
+    )
+    tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
+    )
+    retries: int = Field(default=2, ge=0, le=10, description="How often Airflow tries a task again when that may help.")
+    lease: LeaseSpec = Field(
+        default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
+    )
+    flows: dict[Identifier, FlowSpec] = Field(min_length=1, description="The flows, by name, in the order they run.")
+
+    @field_validator("lake")
+    @classmethod
+    def _lake_root(cls, value: str) -> str:
+        return lake_root(value)
+
+    @model_validator(mode="after")
+    def _combination(self) -> PipelineSpec:
+        problems: list[Problem] = []
+        owners: dict[str, str] = {}
+        for name, flow in self.flows.items():
+            first = owners.setdefault(flow.table_name(name), name)
+            if first != name:
+                where = ("flows", name, "target", "table") if flow.target.table else ("flows", name)
+                table = flow.table_name(name)
+                problems.append((where, f"writes table {table!r} as flow {first!r} does: one writer each"))
+        refuse(problems)
+        return self
+
+    def flow(self, name: str) -> FlowSpec:
+        """The flow of that name. Raises TerminalError `unknown-flow` listing those there are."""
+        if name not in self.flows:
+            known = ", ".join(self.flows)
+            raise TerminalError(
+                "unknown-flow",
+                tried=f"find flow {name!r} in pipeline {self.pipeline}",
+                found=f"it has {known}{near(name, self.flows)}",
+                next=f"draindown validate {self.pipeline}",
+            )
+        return self.flows[name]
+
+    def layout(self, flow_name: str) -> FlowLayout:
+        """Where the flow's tables and files are. Raises TerminalError `unknown-flow`."""
+        return FlowLayout(self.lake, self.pipeline, flow_name, self.flow(flow_name).table_name(flow_name))

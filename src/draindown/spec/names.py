@@ -1,0 +1,116 @@
+"""What things may be called: identifiers, columns, paths, and the types that hold a spec to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from draindown.spec.expressions import check_expression
+
+RESERVED_COLUMNS = frozenset({"arrived_at"})
+"""Names rules can use besides the columns; names that start with an underscore are draindown's own."""
+_IDENTIFIER = r"^[a-z][a-z0-9_]{0,62}$"
+_COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
+_DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+_SUITE = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,126}$"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _matches(pattern: str, meaning: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), text):
+            raise ValueError(f"{text!r} is not {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_column_name(name: str) -> str:
+    if name.startswith("_"):
+        raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
+    if name.lower() in RESERVED_COLUMNS:
+        raise ValueError(f"{name!r} is reserved: rules use it for the time the row's file was first seen")
+    if not re.fullmatch(_COLUMN_NAME.removeprefix("^").removesuffix("$"), name):
+        raise ValueError(f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`")
+    return name
+
+
+def is_column_name(name: str) -> bool:
+    """Whether a column may be called so."""
+    try:
+        return bool(_check_column_name(name))
+    except ValueError:
+        return False
+
+
+def _text(pattern: str, **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, **more})
+
+
+Identifier = Annotated[
+    str,
+    _matches(_IDENTIFIER, "a name: lower-case letters, digits and _, a letter first, at most 63"),
+    _text(_IDENTIFIER),
+]
+ColumnName = Annotated[str, AfterValidator(_check_column_name), _text(_COLUMN_NAME)]
+Expression = Annotated[
+    str, AfterValidator(check_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
+]
+Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
+SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
+
+
+def local_path(value: str) -> str:
+    """A glob on this machine's file systems, without `file://`. Raises ValueError for every other scheme."""
+    return _without_scheme(value, "write a glob such as landing/*.json")
+
+
+def lake_root(value: str) -> str:
+    """The root of a lake on this machine's file systems, without `file://` or a trailing slash.
+
+    Raises ValueError for every other scheme: lease and state lie in the lake, and need what only a file system does.
+    """
+    path = _without_scheme(value, "write where the tables go, such as `lake`")
+    if ".." in path.split("/"):
+        raise ValueError(f"{value!r} contains '..'; write the path it means")
+    root = path.rstrip("/")
+    if not root:
+        raise ValueError(f"{value!r} is the root of the file system; name a directory of its own")
+    return root
+
+
+def _without_scheme(value: str, what: str) -> str:
+    _check_path(value, what)
+    found = _SCHEME.match(value)
+    if not found:
+        return value
+    if found[1].lower() != "file":
+        raise ValueError(
+            f"{found[1]}:// is no directory of this machine: only local paths (or file://) can be used. "
+            "Mount it, or sync to a directory this machine sees"
+        )
+    path = re.sub(r"^[A-Za-z]+:(?://(?:localhost)?(?=/))?", "", value)
+    if path.startswith("//"):
+        raise ValueError(f"{value!r} names a host; write file:///path")
+    return path
+
+
+def _check_path(path: str, what: str) -> None:
+    if not path.strip():
+        raise ValueError(f"is empty; {what}")
+    if path != path.strip() or _CONTROL.search(path):
+        raise ValueError(f"{path!r} starts or ends with a blank or contains a control character")
+    if "${" in path:
+        raise ValueError(f"{path!r}: a path can't hold a secret")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or nothing."""
+    by_lower = {other.lower(): other for other in known}
+    close = get_close_matches(name.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -1,0 +1,120 @@
+"""Pydantic's errors as problems of a pipeline file: where in the text, and in words its author knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from draindown.spec.models import PipelineSpec
+from draindown.spec.names import near
+from draindown.spec.yaml_document import Document, Problem
+
+_KEY = "[key]"  # pydantic's mark for "the key, not its value"
+_LATER = frozenset(
+    ("kafka", "table", "changes", "left", "right", "watermark", "window", "lookup", "deduplicate", "session", "state")
+) | {"also_to", "cluster_by"}
+
+
+def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """One problem for each thing that is wrong; none about values that already have a problem of their own."""
+    known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
+    for details in error.errors(include_url=False):
+        for problem in _problems(details, document):
+            if not any(problem.path[: len(path)] == path for path in known):
+                yield problem
+
+
+def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
+    path = tuple(str(part) for part in details["loc"] if part != _KEY)
+    kind = details["type"]
+    if kind == "combination":
+        for inner, message in details["ctx"]["problems"]:
+            whole = (*path, *inner)
+            yield Problem(document.key_mark(whole), whole, message)
+    elif kind == "extra_forbidden":
+        yield Problem(document.key_mark(path), path, _unknown_key(path))
+    elif kind == "missing" or _KEY in details["loc"]:
+        yield Problem(document.key_mark(path), path, _message(details))
+    else:
+        yield Problem(document.value_mark(path), path, _message(details))
+
+
+def _unknown_key(path: tuple[str, ...]) -> str:
+    allowed = _keys_at(path[:-1])
+    hint = near(path[-1], allowed)
+    if not hint and path[-1] in _LATER:
+        return f"not supported yet; allowed: {', '.join(allowed)}"
+    return f"unknown key; allowed: {', '.join(allowed)}{hint}"
+
+
+def _keys_at(path: tuple[str, ...]) -> list[str]:
+    """The keys the model at a path knows."""
+    kind: object = PipelineSpec
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[part].annotation
+        else:  # a value of a dict
+            kind = get_args(kind)[-1]
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _message(details: ErrorDetails) -> str:
+    value = details["input"]
+    kind = details["type"]
+    message = details["msg"][:1].lower() + details["msg"][1:]
+    if kind == "missing":
+        message = "is required"
+    elif kind == "value_error":
+        message = str(details["ctx"]["error"])
+    elif value is None:
+        message = f"is empty; write {_WANTED.get(kind, 'a value')}, or leave the key out"
+    elif kind == "string_type" and not isinstance(value, list | dict):
+        message = f"must be text, not {_spelled(value)}: put it in quotes"
+    elif kind in _WANTED:
+        message = f"must be {_WANTED[kind]}, not {_spelled(value)}"
+    elif kind in _TEXTS:
+        message = _TEXTS[kind](details["ctx"], value)
+    return message
+
+
+def _spelled(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            shown = repr(value)
+            return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list, such as [name]",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+}
+
+
+def _no_choice(ctx: dict[str, Any], value: Any) -> str:
+    choices = re.findall(r"'([^']*)'", ctx["expected"])
+    return f"must be {ctx['expected']}, not {_spelled(value)}{near(str(value), choices)}"
+
+
+_TEXTS: dict[str, Callable[[dict[str, Any], Any], str]] = {
+    "literal_error": _no_choice,
+    "too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']}",
+    "string_too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']} character",
+    "string_too_long": lambda ctx, _: f"may have at most {ctx['max_length']} characters",
+    "greater_than_equal": lambda ctx, value: f"must be at least {ctx['ge']}, not {_spelled(value)}",
+    "less_than_equal": lambda ctx, value: f"must be at most {ctx['le']}, not {_spelled(value)}",
+}

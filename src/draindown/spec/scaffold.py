@@ -1,0 +1,143 @@
+"""What `draindown init` writes: the smallest pipeline that runs, with data to run it on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from draindown.base.errors import TerminalError
+from draindown.spec.loader import DIRECTORY
+
+_PIPELINE = """\
+pipeline: {name}
+description: Order events, one row per order
+# schedule: "*/15 * * * *"        # uncomment to run every 15 minutes; without it, manual runs only
+owner: {name}-team
+lake: ${{DRAINDOWN_LAKE:-lake}}     # root of everything the pipeline writes
+
+flows:
+  {name}:
+    source:
+      files: ${{DRAINDOWN_LANDING:-landing}}/{name}/*.json   # each file is read once
+      format: json
+    columns:                       # the contract; other fields are kept in `_rescued`
+      order_id: string not null
+      status: string not null
+      amount: decimal(10,2)
+      updated_at: timestamp not null
+    rules:                         # a row that breaks one goes to quarantine, by the rule's name
+      known_status: status in ('placed', 'paid', 'shipped', 'cancelled')
+    target:
+      keys: [order_id]             # the newest row per key wins
+      sequence_by: [updated_at]
+      apply_as_deletes: status = 'cancelled'
+    expectations: {name}           # expectations/{name}.json
+"""
+_EVENTS = (
+    '{"order_id": "A-1", "status": "placed", "amount": 12.50, "updated_at": "2026-01-01T09:00:00Z"}',
+    '{"order_id": "A-2", "status": "placed", "amount": 99.00, "updated_at": "2026-01-01T09:05:00Z"}',
+    '{"order_id": "A-1", "status": "paid", "amount": 12.50, "updated_at": "2026-01-01T09:10:00Z"}',
+    '{"order_id": "A-3", "status": "placed", "amount": 7.25, "updated_at": "2026-01-01T09:12:00Z"}',
+    '{"order_id": "A-2", "status": "cancelled", "updated_at": "2026-01-01T09:20:00Z"}',
+    '{"order_id": "A-4", "status": "lost", "amount": 3.00, "updated_at": "2026-01-01T09:25:00Z"}',
+    '{"order_id": "A-5", "status": "placed", "amo',
+)
+_FACTORY = '''\
+"""Every file in dags/pipelines/ becomes an Airflow DAG. There is nothing to edit here."""
+
+from draindown.airflow.factory import dags
+
+globals().update(dags(__file__))
+'''
+_PLUGIN = '''\
+"""Airflow's UI learns about draindown's page; everything else is in the package."""
+
+from airflow.plugins_manager import AirflowPlugin
+
+from draindown.airflow.web import PREFIX, VIEWS, app
+
+
+class DraindownPlugin(AirflowPlugin):
+    name = "draindown"
+    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  Airflow's own shape
+    external_views = VIEWS
+'''
+_JOB = '''\
+"""spark-submit main of the {step} step: `{step}.py --request <encoded request>`."""
+
+from draindown.spark.{module} import {name}
+from draindown.spark.job.main import job_main
+
+if __name__ == "__main__":
+    job_main("{step}", lambda request, spark, {stop}: {name}(request, spark{given}))
+'''
+_JOBS = {
+    "drain": _JOB.format(step="drain", module="modes", name="run_drain", stop="stop", given=", stop=stop"),
+    "check": _JOB.format(step="check", module="check", name="check", stop="_stop", given=""),
+    "compact": _JOB.format(step="compact", module="maintenance", name="compact", stop="_stop", given=""),
+}
+
+
+def init(directory: Path, name: str) -> list[Path]:
+    """Write a pipeline called `name` below `directory`; returns the files written.
+
+    Jobs, a factory in dags/ and a page in plugins/ that are there are kept. Raises TerminalError `bad-name` or
+    `already-there`, with nothing written.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+        raise TerminalError(
+            "bad-name",
+            tried=f"start a pipeline in {directory}",
+            found=f"{name!r} is no name: lower-case letters, digits and _, a letter first",
+            next="draindown init --name orders",
+        )
+    files = _files(name)
+    there = [str(path) for path in files if (directory / path).exists()]
+    if there:
+        raise TerminalError(
+            "already-there",
+            tried=f"write pipeline {name} into {directory}",
+            found=f"it would overwrite {', '.join(there)}",
+            next=[f"draindown init {shlex.quote(str(directory))} --name another_name", f"draindown validate {name}"],
+        )
+    if not _uses_draindown(directory / "dags"):
+        files[Path("dags", "draindown_dags.py")] = _FACTORY
+    if not _uses_draindown(directory / "plugins"):
+        files[Path("plugins", "draindown_plugin.py")] = _PLUGIN
+    jobs = {Path("jobs", f"{step}.py"): text for step, text in _JOBS.items()}
+    files |= {path: text for path, text in jobs.items() if not (directory / path).exists()}
+    return [_write(directory / path, text) for path, text in files.items()]
+
+
+def _files(name: str) -> dict[Path, str]:
+    return {
+        DIRECTORY / f"{name}.yaml": _PIPELINE.format(name=name),
+        Path("expectations", f"{name}.json"): json.dumps(_suite(name), indent=2) + "\n",
+        Path("landing", name, "2026-01-01.json"): "\n".join(_EVENTS) + "\n",
+    }
+
+
+def _suite(name: str) -> dict[str, object]:
+    column = {"column": "amount"}
+    return {
+        "name": name,
+        "expectations": [
+            {"type": "expect_column_values_to_not_be_null", "kwargs": column, "meta": {}},
+            {"type": "expect_column_values_to_be_between", "kwargs": column | {"min_value": 0}, "meta": {}},
+        ],
+        "meta": {"great_expectations_version": "1.24.1"},
+        "notes": None,
+    }
+
+
+def _uses_draindown(directory: Path) -> bool:
+    return any("draindown.airflow" in path.read_text(errors="replace") for path in directory.glob("*.py"))
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x") as file:
+        file.write(text)
+    return path

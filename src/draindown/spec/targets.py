@@ -1,0 +1,97 @@
+"""The `target` and the `maintenance` of a flow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
+
+from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.names import ColumnName, Expression, Identifier
+from draindown.spec.units import Duration, Size, SizeOrNone
+
+RETAIN_FLOOR = 7 * 86400
+"""Seconds. Readers and long jobs may still need files that are younger: Delta's own default for VACUUM."""
+
+
+class Target(Model):
+    """The table a flow keeps right."""
+
+    table: Identifier | None = Field(default=None, description="Name of the table; absent: the flow's name.")
+    keys: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns that name a row; the newest change per key wins. Absent: rows are appended.",
+        examples=[["flight_id"]],
+    )
+    sequence_by: list[ColumnName] = Field(
+        default_factory=list, description="Columns that order the changes of one key.", examples=[["updated_at"]]
+    )
+    apply_as_deletes: Expression | None = Field(
+        default=None,
+        description="SQL condition; a row for which it is true deletes its key.",
+        examples=["status = 'withdrawn'"],
+    )
+    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [1]})] = Field(
+        default=1, description="1: the table holds the newest row per key."
+    )
+    partition_by: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns the table is partitioned by; best computed from the keys alone.",
+        examples=[["flight_month"]],
+    )
+
+    @field_validator("stored_as_scd_type")
+    @classmethod
+    def _type_one(cls, value: int) -> int:
+        if value == 2:
+            raise ValueError("2 (keep history) is not supported yet; write 1 or leave it out")
+        if value != 1:
+            raise ValueError(f"must be 1, not {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _combination(self) -> Target:
+        problems: list[Problem] = []
+        if self.keys and not self.sequence_by:
+            problems.append((("keys",), "needs sequence_by: without an order, the newest row of a key is a guess"))
+        if self.sequence_by and not self.keys:
+            problems.append((("sequence_by",), "needs keys: an append table keeps every row"))
+        if self.apply_as_deletes is not None and not self.keys:
+            problems.append((("apply_as_deletes",), "needs keys: rows of an append table are never deleted"))
+        for name in ("keys", "sequence_by", "partition_by"):
+            problems += [((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))]
+        refuse(problems)
+        return self
+
+
+class Maintenance(Model):
+    """How the flow's tables are kept fast and small."""
+
+    target_file_size: Size = Field(
+        default=64 * 1024**2, description="Size compaction aims at, per file.", examples=["64mb"]
+    )
+    copy_on_write: SizeOrNone = Field(
+        default=4 * 1024**2,
+        description="A MERGE that looks into no more than this writes the files whose rows it changes anew; a larger "
+        "one marks rows as deleted. 0: all mark.",
+        examples=["4mb"],
+    )
+    retain: Duration = Field(
+        default=RETAIN_FLOOR,
+        description="How long files of older versions stay readable; at least 7 days.",
+        examples=["7 days"],
+    )
+
+    @field_validator("target_file_size")
+    @classmethod
+    def _sane(cls, value: int) -> int:
+        if not 1024**2 <= value <= 4 * 1024**3:
+            raise ValueError("must be 1mb to 4gb")
+        return value
+
+    @field_validator("retain")
+    @classmethod
+    def _above_floor(cls, value: int) -> int:
+        if value < RETAIN_FLOOR:
+            raise ValueError("must be at least 7 days: VACUUM would remove files that readers or a running job need")
+        return value

@@ -1,0 +1,87 @@
+"""Sizes, durations and times as people write them: `256mb`, `7 days`. Bytes and seconds as whole numbers inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+_SIZES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
+_DURATIONS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_SPELLINGS = {
+    "second": ("s", "sec", "secs", "second", "seconds"),
+    "minute": ("m", "min", "mins", "minute", "minutes"),
+    "hour": ("h", "hour", "hours"),
+    "day": ("d", "day", "days"),
+    "week": ("w", "week", "weeks"),
+}
+_SECONDS = {spelling: _DURATIONS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
+_NUMBER_UNIT = re.compile(r"\s*([0-9]{1,19})\s*([a-zA-Z]*)\s*")
+
+
+# 8 EiB: what a signed 64-bit number, in which engines keep sizes, can hold
+_LIMIT = 2**63 - 1
+
+
+def parse_size(value: object) -> int:
+    """Bytes of `256mb`, `1 gb`, `4096` (kb, mb, gb, tb are powers of 1024). Raises ValueError."""
+    number, unit = _split(value, "a size such as 256mb (b, kb, mb, gb, tb)")
+    if unit and unit not in _SIZES:
+        raise ValueError(f"unknown unit {unit!r} in size {value!r}; use one of b, kb, mb, gb, tb")
+    return _bounded(number * _SIZES[unit or "b"], value)
+
+
+def parse_duration(value: object) -> int:
+    """Seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks; no months). Raises ValueError."""
+    number, unit = _split(value, "a duration such as 30 minutes (seconds, minutes, hours, days, weeks)")
+    if unit and unit not in _SECONDS:
+        raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
+    return _bounded(number * _SECONDS[unit or "s"], value)
+
+
+def parse_time(text: str) -> datetime:
+    """A moment in UTC from ISO 8601, such as `2026-01-31T12:00Z`; UTC where it names no zone. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00Z") from None
+
+
+def show_size(size: int) -> str:
+    """The shortest exact spelling, which `parse_size` reads back to the same number."""
+    unit = max((u for u in _SIZES if size % _SIZES[u] == 0), key=_SIZES.__getitem__) if size else "b"
+    return f"{size // _SIZES[unit]}{unit}"
+
+
+def _split(value: object, expected: str) -> tuple[int, str]:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value, ""
+    found = _NUMBER_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if not found:
+        raise ValueError(f"must be {expected}, not {value!r}")
+    return int(found[1]), found[2].lower()
+
+
+def _bounded(number: int, value: object) -> int:
+    if number > _LIMIT:
+        raise ValueError(f"{value!r} is too large")
+    return number
+
+
+def _schema(units: Iterable[str], example: str) -> WithJsonSchema:
+    # JSON Schema has no flag for "case doesn't matter"
+    spelled = "|".join("".join(f"[{c}{c.upper()}]" for c in unit) for unit in units)
+    text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,19}}\s*({spelled})?\s*$"}
+    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, text], "examples": [example]})
+
+
+SizeOrNone = Annotated[int, BeforeValidator(parse_size), _schema(_SIZES, "64mb")]
+"""Bytes; 0 for none."""
+Size = Annotated[SizeOrNone, Field(ge=1)]
+"""Bytes; at least one."""
+Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
+"""Seconds."""
