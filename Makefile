@@ -16,7 +16,7 @@ SIDE_BY_SIDE := unit tables
 IN_PAIRS := spark airflow
 LINTED := src tests scripts jobs dags plugins benchmarks
 
-.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check schema bench bench-all lock clean
+.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check shape schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
@@ -65,8 +65,12 @@ check: setup ## Format, lint, types, layers, spelling, docs
 	@$(BIN)/ruff format --check $(wildcard $(LINTED))
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(PY) scripts/shape.py | tail -6
 	@$(BIN)/codespell
 	@$(PYTEST) -q -m docs tests/unit
+
+shape: setup ## The rooms of the code, what each imports, and the measures they are held to
+	@$(PY) scripts/shape.py
 
 schema: setup ## Write the JSON Schema of pipeline files, for editors
 	@$(BIN)/draindown schema

@@ -1,7 +1,6 @@
 """spark-submit main of the drain step: `drain.py --request <encoded request>`."""
 
-from draindown.spark.job.main import job_main
-from draindown.spark.runs.dispatch import run_drain
+from draindown.jobs import drain_main
 
 if __name__ == "__main__":
-    job_main("drain", lambda request, spark, stop: run_drain(request, spark, stop=stop))
+    drain_main()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.gate import published
+from draindown.gate import waivers
 from draindown.runs import report
 from draindown.spark.checks import check as checking
 from draindown.spark.runs import drain as draining
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     def now() -> datetime:
         return told[0] if told else datetime.now(UTC)
 
-    for module in (report, draining, checking, published):
+    for module in (report, draining, checking, waivers):
         monkeypatch.setattr(module, "now", now)
     yield told
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from draindown.base.exits import Exit
 from draindown.gate import published
 from draindown.lake import delta
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.runs.request import Step
 from draindown.spark.runs.compaction import vacuum
 from draindown.spec.models import LeaseSpec
@@ -113,7 +113,7 @@ class Soak:
         return "OPTIMIZE by hand"
 
     def _hold(self) -> str:
-        with Lease(self.keyed.layout, LeaseSpec(), owner="somebody", run_id="other"):
+        with lease_of(self.keyed.layout, LeaseSpec(), owner="somebody", run_id="other"):
             assert self.run(self.keyed) == Exit.TRY_AGAIN
         return "lease held"
 

@@ -22,10 +22,10 @@ from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.gate import published as gate_published
 from draindown.lake import delta
-from draindown.lease.lease import Lease
 from draindown.planning import compaction
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.limits import Stop
@@ -225,7 +225,7 @@ def finish_killed_at_each_step(landing: Landing) -> None:
         return reached
 
     for step in ("tombstones", "moved", "decided", "ledger", "named"):
-        with Lease(landing.layout, LeaseSpec(), owner="me", run_id="r"), pytest.raises(Injected):
+        with lease_of(landing.layout, LeaseSpec(), owner="me", run_id="r"), pytest.raises(Injected):
             swap.finish(landing.layout, by="me", reached=dying(step))
 
 
@@ -275,7 +275,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
 
     with pytest.raises(Exception):  # noqa: B017 - as above
         rebuilt(new, spark, "merged")
-    with Lease(new.layout, LeaseSpec(), owner="me", run_id="r"):
+    with lease_of(new.layout, LeaseSpec(), owner="me", run_id="r"):
         assert rebuild_plan.abort(new.layout) == 3
     healthy(new)
     (new.landing / "002.json").unlink()

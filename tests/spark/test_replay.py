@@ -18,9 +18,9 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
-from draindown.lease.lease import Lease
 from draindown.recovery import replay
 from draindown.recovery import reset as reset_plan
+from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again
 from draindown.spark.runs import replay_input
@@ -73,7 +73,7 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
 
 def reset(landing: Landing, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
     request = landing.request("reset")
-    with Lease(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
+    with lease_of(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
         plan = reset_plan.plan(request, table_aside=table_aside)
         reset_plan.begin(request, plan, by="me", accept_missing=accept_missing)
     return plan
@@ -171,7 +171,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     reset(loose, accept_missing=True)
     with pytest.raises(Injected):
         loose.drain(spark, fault="quarantined")
-    with Lease(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
+    with lease_of(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
         assert reset_plan.undo(loose.layout, by="me") == 1
     assert (generations.generation(loose.layout), refusals(loose)) == (1, refused)
     healthy(loose)

@@ -21,9 +21,9 @@ from draindown.gate.published import Published
 from draindown.lake import delta
 from draindown.lake.transactions import app_id
 from draindown.lease import locks
-from draindown.lease.lease import Lease
 from draindown.lease.shared import RELEASED, Epochs
 from draindown.ledger import rows as ledger_rows
+from draindown.recovery.opening import lease_of
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
 from draindown.spark.targets import delta_target
@@ -68,12 +68,12 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         import sys
 
         sys.path[:0] = [root, f"{root}/src"]
-        from draindown.lease import lease, locks
+        from draindown.lease import locks
         from draindown.spec.models import LeaseSpec
 
         locks._kernel = lambda: "another"
         shared = LeaseSpec.model_construct(form="shared", expires=terms)
-        with lease.Lease(layout, shared, owner="another", run_id="another"):
+        with lease_of(layout, shared, owner="another", run_id="another"):
             pass
 
     held = spark.read.format("delta").load(layout.table)
@@ -98,7 +98,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     )  # fmt: skip
     published.publish(layout, pointer)
 
-    with pytest.raises(TransientError) as caught, Lease(layout, SHARED, owner="old", run_id="old") as old:
+    with pytest.raises(TransientError) as caught, lease_of(layout, SHARED, owner="old", run_id="old") as old:
         old.hand_to_jvm(spark._jvm)
         assert old._heart
         old._heart._over.set()  # as if this process, not its JVM, were frozen

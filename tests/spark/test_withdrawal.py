@@ -20,9 +20,9 @@ from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.gate import published, refusal
 from draindown.lake import delta
-from draindown.lease.lease import Lease
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset as reset_plan
+from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again
 from draindown.spark.checks.check import check
@@ -134,7 +134,7 @@ class Gated(Landing):
         assert wrong == (["published-other-table"] if lost else [])
 
     def reset(self) -> None:
-        with Lease(self.layout, LeaseSpec(), owner="me", run_id="reset"):
+        with lease_of(self.layout, LeaseSpec(), owner="me", run_id="reset"):
             plan = reset_plan.plan(self.request())
             reset_plan.begin(self.request(), plan, by="me", accept_missing=False)
 
@@ -240,7 +240,7 @@ def _generations_come_and_go(
     flow: Gated, spark: SparkSession, held: list[dict[str, Any]], states: dict[str, Any]
 ) -> None:
     flow.reset()
-    with Lease(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
+    with lease_of(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
         assert reset_plan.undo(flow.layout, by="me") == 1
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right()

@@ -24,9 +24,9 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.documents import write_json
-from draindown.lease.lease import Lease
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
+from draindown.recovery.opening import lease_of
 from draindown.sources.files import catalog
 from draindown.spec.models import LeaseSpec, PipelineSpec
 from tests.flowfiles import REFUSED
@@ -325,7 +325,7 @@ def test_a_batch_killed_before_its_commit_counts_for_nothing_yet(world: World) -
 
 
 def test_no_audit_beside_a_drain(world: World) -> None:
-    with Lease(world.spec.layout("f"), LeaseSpec(), owner="me", run_id="r"), pytest.raises(TransientError) as caught:
+    with lease_of(world.spec.layout("f"), LeaseSpec(), owner="me", run_id="r"), pytest.raises(TransientError) as caught:
         world.audit()
     assert caught.value.code == "drain-at-work" and "me" in caught.value.found
 

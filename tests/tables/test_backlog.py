@@ -255,7 +255,8 @@ def test_an_idle_plan_imports_no_heavy_library(tmp_path: Path) -> None:
     record(asked.layout, [batch(0)])
     code = (
         "import sys; from datetime import UTC, datetime; from draindown.planning.plan import plan; "
-        "from draindown.runs.request import Request; print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
+        "from draindown.runs.request import Request; "
+        "print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
         "[m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code, asked.encode()], capture_output=True, text=True, check=True)

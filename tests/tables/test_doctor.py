@@ -22,7 +22,7 @@ from draindown.lake.transactions import app_id
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import find, pin
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
@@ -182,7 +182,7 @@ def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:
 def test_a_drain_at_work_is_not_taken_for_damage(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     shutil.rmtree(asked.layout.checkpoint(1))
-    with Lease(asked.layout, LeaseSpec(), owner="me", run_id="r"):
+    with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="r"):
         assert codes(examine(asked.layout)) == {"drain-at-work"}
 
 

@@ -22,7 +22,7 @@ from draindown.drill.faults import named
 from draindown.drill.injections import Blow
 from draindown.drill.sandbox import Project, Scratch
 from draindown.lake.layout import FlowLayout
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
 from draindown.runs.request import Request
 from draindown.spec.models import LeaseSpec
@@ -125,7 +125,7 @@ def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(control: Reques
 
 def test_a_lake_whose_own_pipeline_ran_meanwhile_can_not_be_judged(control: Request) -> None:
     before = isolation.look(control.layout, ())
-    with Lease(control.layout, LeaseSpec(), owner="someone", run_id="r2"):
+    with lease_of(control.layout, LeaseSpec(), owner="someone", run_id="r2"):
         changed, unsure = before.changes()
         assert not changed and "ran meanwhile" in unsure[0]
     done = report.of(control.model_copy(update={"run_id": "r3"}), clock.now(), "idle")

@@ -19,14 +19,16 @@ from draindown.base.errors import TransientError
 from draindown.lake.layout import FlowLayout
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.spec.models import LeaseSpec
 
 DRIVER = """
 import sys
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.spec.models import LeaseSpec
-with Lease(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
+with lease_of(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -57,7 +59,7 @@ def layout(root: Path) -> FlowLayout:
 
 
 def second(root: Path) -> Lease:
-    return Lease(layout(root), LeaseSpec(), owner="second", run_id="run-2")
+    return lease_of(layout(root), LeaseSpec(), owner="second", run_id="run-2")
 
 
 def test_a_second_driver_is_turned_away_and_told_who_holds_the_lease(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     with second(tmp_path):
         with (
             pytest.raises(TransientError) as caught,
-            Lease(layout(tmp_path), LeaseSpec(), owner="third", run_id="run-3"),
+            lease_of(layout(tmp_path), LeaseSpec(), owner="third", run_id="run-3"),
         ):
             pass
         assert caught.value.code == "lease-held"
@@ -124,7 +126,7 @@ def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_other_flows_are_not_concerned(tmp_path: Path) -> None:
-    with second(tmp_path), Lease(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"):
+    with second(tmp_path), lease_of(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"):
         pass
 
 

@@ -34,23 +34,25 @@ from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
+from draindown.recovery.opening import lease_of
 from draindown.spec.models import LeaseSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
 DRIVER = """
 import sys
-from draindown import lease
+from draindown.lease import locks
+from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
 from draindown.spec.models import LeaseSpec
 root, name, expires = sys.argv[1:]
-lease._kernel = lambda: name
+locks._kernel = lambda: name
 layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
 print("ready", flush=True)
 while sys.stdin.readline():
     try:
-        with lease.Lease(layout, terms, owner=name, run_id=name) as held:
+        with lease_of(layout, terms, owner=name, run_id=name) as held:
             print("held", held._heart.number, flush=True)
             while sys.stdin.readline().strip() != "leave":
                 try:
@@ -113,7 +115,7 @@ def epochs(root: Path) -> Epochs:
 
 def shared(root: Path, name: str = "me", form: str = "shared") -> Lease:
     terms = LeaseSpec.model_construct(form=form, expires=EXPIRES)  # type: ignore[arg-type]
-    return Lease(layout(root), terms, owner=name, run_id=name)
+    return lease_of(layout(root), terms, owner=name, run_id=name)
 
 
 def until(there: Callable[[], Any]) -> None:

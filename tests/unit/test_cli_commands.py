@@ -20,7 +20,7 @@ from draindown.cli import context, inspect, main
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import waivers
 from draindown.lake import delta, documents
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart, StepReport
 from draindown.runs.request import Request
@@ -203,7 +203,7 @@ def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.Captur
     assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["files"] == 1
     assert json.loads(out)["flows"]["orders"]["holder"] is None
     shared = LeaseSpec(form="shared")
-    with Lease(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
+    with lease_of(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
         _, out, _ = typed(capsys, "plan", "orders")
         assert "lease    held by me\\x1b (run r, process" in out and "epoch 1, heartbeat 1 seen" in out
 

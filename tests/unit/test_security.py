@@ -29,8 +29,8 @@ from draindown.gate import page as gate_page
 from draindown.gate import suite, waivers
 from draindown.lake.layout import FlowLayout
 from draindown.launch.settings import settings
-from draindown.lease.lease import Lease
 from draindown.pages import FlowView, RunView
+from draindown.recovery.opening import lease_of
 from draindown.runs import store
 from draindown.runs.card import card
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
@@ -372,7 +372,7 @@ def test_s7_the_search_finds_what_it_looks_for(text: str) -> None:
 def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowLayout, umask: int) -> None:
     before = os.umask(umask)
     try:
-        with Lease(layout, LeaseSpec(), owner="me", run_id="r"):
+        with lease_of(layout, LeaseSpec(), owner="me", run_id="r"):
             path = store.write(layout, reports("x")[1])
         Path(layout.validations("r")).mkdir(parents=True)
         waivers._write_waivers(layout, {})

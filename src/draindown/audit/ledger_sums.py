@@ -16,6 +16,7 @@ _WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "ST
 
 
 def ledger_sums(desk: Desk) -> None:
+    """Add a residue for every ledger row whose records are not the sum of its outcomes."""
     for batch in desk.batches:
         fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
         desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
@@ -28,6 +29,7 @@ def ledger_sums(desk: Desk) -> None:
 
 
 def ledger_against_intake(desk: Desk) -> None:
+    """Add a residue for every batch whose files or lines in the ledger differ from those of its cut in the intake."""
     by_cut: dict[int, list[dict[str, Any]]] = {}
     for row in desk.files:
         by_cut.setdefault(row["cut"], []).append(row)

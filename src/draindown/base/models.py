@@ -6,4 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
+    """An immutable model that ignores fields it does not know."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -182,15 +182,15 @@ def discard(
         _close_files(spec, layout, paths, note, yes, out, "discard")
         return
     from draindown.flow import quarantine as rows_of
-    from draindown.lease.lease import Lease
     from draindown.recovery import swap
+    from draindown.recovery.opening import lease_of
     from draindown.recovery.replay import settle
 
     done = 0
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
-        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
+        with lease_of(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
             swap.finish(layout, by=person(), reached=lease.guard())
             # what a replay that died has applied is not for anyone to give up
             settle(layout, by=person(), reached=lease.guard())
@@ -278,8 +278,8 @@ def _close_files(
     from draindown.base.clock import now
     from draindown.base.formatting import printable
     from draindown.flow import discards
-    from draindown.lease.lease import Lease
     from draindown.recovery import swap
+    from draindown.recovery.opening import lease_of
     from draindown.sources.files import parked
 
     wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
@@ -288,7 +288,7 @@ def _close_files(
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with Lease(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
+        with lease_of(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
             swap.finish(layout, by=person(), reached=lease.guard())
             lease.check()
             if verb == "retry":

@@ -68,9 +68,9 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
-    from draindown.lease.lease import Lease
     from draindown.recovery import reset as reset_plan
     from draindown.recovery import swap
+    from draindown.recovery.opening import lease_of
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
@@ -85,7 +85,7 @@ def reset(
     if (plan.missing or plan.forgotten) and not accept_missing:
         raise reset_plan.input_gone(plan)
     refuse_without(yes)
-    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
+    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
         swap.finish(request.layout, by=person(), reached=lease.guard())
         plan = reset_plan.plan(request, table_aside=table_aside)
         lease.check()
@@ -96,14 +96,14 @@ def reset(
 
 def _undo(request: Request, yes: bool, out: Output) -> None:
     from draindown.flow import generations
-    from draindown.lease.lease import Lease
     from draindown.recovery import reset as reset_plan
     from draindown.recovery import swap
+    from draindown.recovery.opening import lease_of
 
     live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
+    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
         swap.finish(request.layout, by=person(), reached=lease.guard())
         lease.check()
         previous = reset_plan.undo(request.layout, by=person())
@@ -206,14 +206,14 @@ def rebuild(
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
-    from draindown.lease.lease import Lease
     from draindown.recovery import rebuild as rebuild_plan
+    from draindown.recovery.opening import lease_of
 
     begun = rebuild_plan.abortable(request.layout)
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
-    with Lease(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
+    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
         generation = rebuild_plan.abort(request.layout)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 

@@ -16,6 +16,7 @@ from draindown.sources.files import catalog, parked
 
 
 def look_at_lease(desk: Desk) -> None:
+    """Examine the lease: who holds it, and whether its holder left in order."""
     holder = lease_holder.holder(desk.layout)
     desk.at_work = holder is not None
     desk.say("lease", f"held by {holder}" if holder else "free")
@@ -35,6 +36,7 @@ def look_at_lease(desk: Desk) -> None:
 
 
 def look_at_generation(desk: Desk) -> None:
+    """Examine the document that names the live generation."""
     desk.generation = generations.generation(desk.layout)
     card = generations.card(desk.layout, desk.generation)
     begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
@@ -43,6 +45,7 @@ def look_at_generation(desk: Desk) -> None:
 
 
 def look_at_checkpoint(desk: Desk) -> None:
+    """Examine the checkpoint of the live generation against the target."""
     found = Checkpoint(desk.layout.checkpoint(desk.generation))
     if desk.at_work:
         return
@@ -68,6 +71,7 @@ def look_at_checkpoint(desk: Desk) -> None:
 
 
 def look_at_intake(desk: Desk) -> None:
+    """Examine the intake against the checkpoint."""
     last = catalog.last_cut(desk.layout)
     waiting = parked.open_files(desk.layout)
     desk.say("intake", f"{count(last, 'cut')}, {count(len(waiting), 'parked file')}")
@@ -79,6 +83,7 @@ def look_at_intake(desk: Desk) -> None:
 
 
 def look_at_replays(desk: Desk) -> None:
+    """Examine replays that were begun and not finished."""
     waiting = release_intent.pending(desk.layout)
     begun = replay.unfinished(desk.layout)
     desk.say("replays", f"{count(len(begun))} unfinished")
@@ -93,6 +98,7 @@ def look_at_replays(desk: Desk) -> None:
 
 
 def look_at_rebuild(desk: Desk) -> None:
+    """Examine a rebuild that was begun and not finished."""
     begun = rebuild.unfinished(desk.layout)
     desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
     if begun is None or desk.at_work:

@@ -15,6 +15,7 @@ from draindown.launch import settings as spark_settings
 
 
 def look_at_jars(desk: Desk) -> None:
+    """Examine the jars on the class path against `jars.lock`."""
     directory = spark_settings.jar_dir()
     spark_settings.class_path()
     lock = directory / "jars.lock"
@@ -37,6 +38,7 @@ def _locked(lines: Iterable[str]) -> dict[str, str]:
 
 
 def look_at_class_archive(desk: Desk) -> None:
+    """Examine whether the JVM takes the class-data archive."""
     archive, again = (
         spark_settings.class_archive(),
         f"{sys.executable} -m draindown.spark.setup.class_archive   # a minute",

@@ -12,13 +12,14 @@ from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import from_commit, is_fence
+from draindown.ledger.rows import GATE, from_commit, is_fence
 
 _HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
 _WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
 def look_at_logs(desk: Desk) -> None:
+    """Examine the newest commits of every table for damage."""
     told = generations.generation_if_told(desk.layout)
     if gone := integrity.missed(desk.layout, told) if told is not None else []:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
@@ -28,6 +29,7 @@ def look_at_logs(desk: Desk) -> None:
 
 
 def look_at_target(desk: Desk) -> None:
+    """Examine the target: batches of the checkpoint that it lacks, commits by others."""
     path = desk.layout.table
     if not delta.exists(path):
         desk.say("target", "not there yet")
@@ -66,6 +68,7 @@ def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
 
 
 def look_at_ledger(desk: Desk) -> None:
+    """Examine the ledger against the commits of the target."""
     numbers = _ledger_numbers(desk.layout, desk.generation)
     desk.say("ledger", f"{count(numbers['rows'], 'batch', 'batches')} of generation {desk.generation}")
     newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
@@ -110,14 +113,15 @@ def _ledger_numbers(layout: FlowLayout, generation: int | None) -> dict[str, Any
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, "
         # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
-        f"sum(case when origin = '{withdrawals.ORIGIN}' then 0 else deleted + remembered end) as deletes, "
-        f"sum(case when origin = '{withdrawals.ORIGIN}' then records else quarantined end) as refused from t"
+        f"sum(case when origin = '{GATE}' then 0 else deleted + remembered end) as deletes, "
+        f"sum(case when origin = '{GATE}' then records else quarantined end) as refused from t"
     )
     found: dict[str, Any] = delta.query(layout.ledger, sql + where).to_pylist()[0]
     return found
 
 
 def look_at_tombstones(desk: Desk) -> None:
+    """Examine the tombstones against the deletes that the ledger counts."""
     there, deletes = delta.exists(desk.layout.tombstones), _ledger_numbers(desk.layout, None)["deletes"] or 0
     desk.say("tombstones", f"version {delta.version(desk.layout.tombstones)}" if there else "none")
     if deletes and not there:
@@ -126,6 +130,7 @@ def look_at_tombstones(desk: Desk) -> None:
 
 
 def look_at_quarantine(desk: Desk) -> None:
+    """Examine the quarantine against the refused rows that the ledger counts."""
     sums = quarantine.counts(desk.layout)
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = _ledger_numbers(desk.layout, None)["refused"] or 0
@@ -143,6 +148,7 @@ def look_at_quarantine(desk: Desk) -> None:
 
 
 def look_at_published(desk: Desk) -> None:
+    """Examine the published version: whether the table still has it, whole."""
     pointer, state = published.published(desk.layout), published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
     desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")

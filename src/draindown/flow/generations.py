@@ -14,12 +14,13 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
-from draindown.flow import checkpoint, withdrawals
+from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake import delta
 from draindown.lake.documents import read_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
+from draindown.ledger.rows import GATE
 from draindown.sources.files import catalog
 
 
@@ -160,7 +161,7 @@ def knows(layout: FlowLayout, generation: int) -> bool:
     """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
     if not readable(layout.table):
         return False
-    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", withdrawals.ORIGIN))
+    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", GATE))
     return any(delta.transaction_version(layout.table, app) is not None for app in apps)
 
 

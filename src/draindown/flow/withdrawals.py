@@ -15,8 +15,8 @@ from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
+from draindown.ledger.rows import GATE
 
-ORIGIN = "gate"
 REASON = "gate:"
 """What the reason of a withdrawn row begins with; the name of the expectation follows."""
 Name = tuple[int, int]
@@ -31,7 +31,7 @@ def ever(layout: FlowLayout) -> bool:
         live = generations.generation(layout)
     except TerminalError:  # which must not keep anyone from looking, nor from the reset that puts it right
         return bool(_names(layout.quarantine))
-    apps = [app_id(layout, number, "quarantine", ORIGIN) for number in range(1, live + 1)]
+    apps = [app_id(layout, number, "quarantine", GATE) for number in range(1, live + 1)]
     return any(version is not None for version in delta.transaction_versions(layout.quarantine, apps))
 
 
@@ -45,7 +45,7 @@ def unfinished(layout: FlowLayout) -> list[Name]:
 
 def rows_of(name: Name) -> str:
     """SQL that is true for the quarantine's rows of one batch."""
-    return f"origin = '{ORIGIN}' and generation = {int(name[0])} and batch = {int(name[1])}"
+    return f"origin = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
 def clean(layout: FlowLayout, *, reached: Reached) -> int:
@@ -63,14 +63,14 @@ def clean(layout: FlowLayout, *, reached: Reached) -> int:
 def next_batch(layout: FlowLayout, generation: int) -> int:
     """The number after that of the last committed batch; one that was cut short is written again in its place."""
     known = [batch for number, batch in _names(layout.ledger) if number == generation]
-    newest = delta.transaction_version(layout.table, app_id(layout, generation, "rows", ORIGIN))
+    newest = delta.transaction_version(layout.table, app_id(layout, generation, "rows", GATE))
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
 def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
     """Whether the target took the batch, or nothing is left that could say so: both tables were lost."""
     of_gate, of_source = delta.transaction_versions(
-        layout.table, [app_id(layout, name[0], "rows", origin) for origin in (ORIGIN, "source")]
+        layout.table, [app_id(layout, name[0], "rows", origin) for origin in (GATE, "source")]
     )
     if of_gate is None and of_source is None:
         return integrity.put_aside_last(layout, layout.ledger) > name[0]
@@ -80,6 +80,6 @@ def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
 def _names(path: str) -> set[Name]:
     if not delta.exists(path):
         return set()
-    sql = f"select distinct generation, batch from t where origin = '{ORIGIN}'"
+    sql = f"select distinct generation, batch from t where origin = '{GATE}'"
     rows: list[dict[str, Any]] = delta.query(path, sql).to_pylist()
     return {(int(row["generation"]), int(row["batch"])) for row in rows}

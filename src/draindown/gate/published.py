@@ -112,6 +112,7 @@ def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
 
 
 def one_at_a_time(path: str) -> FileLock:
+    """Return the lock under which a document of the gate is read and written."""
     return FileLock(f"{path}.lock", mode=0o600)
 
 

@@ -111,6 +111,7 @@ def _seems_stale(epochs: Epochs, number: int) -> bool:
 
 
 def local_card(layout: FlowLayout) -> Card | None:
+    """Return the card of the last holder in the local form, or None where there is none or it is torn."""
     try:
         content = read_json(f"{layout.lease}/owner.json")
         return Card(**content) if content else None

@@ -8,8 +8,8 @@ card that tells people who it is:
     owner.json    who, where, since when; says nothing about whether the lease is held
 
 Shared form, for a lake that several hosts mount, where the locks of another host can't be trusted: the same locks under
-a name of this host's own, and epochs (`epochs.py`), which decide. Whoever follows a holder that did not leave in order
-fences its writes first (`fence.py`).
+a name of this host's own, and epochs (`shared.py`), which decide. Whoever follows a holder that did not leave in order
+fences its writes first (`fence`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from filelock import FileLock, Timeout
 
@@ -31,11 +32,21 @@ from draindown.lake.layout import FlowLayout
 from draindown.lease.holder import UNFENCED, Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import Epochs, Heart
-from draindown.recovery import fencing
 from draindown.spec.models import LeaseSpec
 
 _LOCAL = "a driver that holds it in the local form is at work"
 _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
+
+
+class Fence(Protocol):
+    """Commits in the name of every writer of the flow, so that a commit in flight of an earlier driver fails.
+
+    Calls `check` before each table. Returns the paths of tables that it could not fence.
+    """
+
+    def __call__(self, layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
+        """Fence the tables of `layout` on behalf of `epoch`."""
+        ...
 
 
 class Lease:
@@ -43,11 +54,13 @@ class Lease:
 
     Entering raises TransientError `lease-held`, naming the holder, if another driver or a JVM it left behind has it. In
     the shared form that can take as long as a heartbeat, and as long as `terms.expires` where the holder is gone. An
-    error inside it that comes of a lost lease leaves as TransientError `lease-lost`.
+    error inside it that comes of a lost lease leaves as TransientError `lease-lost`. `fence` is called where
+    the lease is shared and its last holder did not leave in order.
     """
 
-    def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> None:
+    def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, fence: Fence) -> None:
         self._layout = layout
+        self._fence = fence
         self._home = Path(layout.lease)
         self._epochs = epochs_of(layout, terms)
         self._is_shared = self._epochs is not None
@@ -159,7 +172,7 @@ class Lease:
             raise self._held(_LOCAL)
         epochs.prune(heart.number)
         if state == "stale":
-            left_out = fencing.write(self._layout, heart.number, check=self.check)
+            left_out = self._fence(self._layout, heart.number, check=self.check)
             self.check()
             write_json(str(self._home / UNFENCED), {"epoch": heart.number, "tables": left_out})
 

@@ -47,6 +47,7 @@ def _kernel() -> str:
 
 
 def lock_state(path: str) -> os.stat_result | None:
+    """Return the file status of a lock file, or None where it was removed."""
     try:
         return Path(path).stat()
     except FileNotFoundError:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from draindown.lake.documents import replace, written
+from draindown.spec.models import LONGEST
 
 State = Literal["released", "alive", "stale"]
 RELEASED = b"released"
@@ -31,8 +32,6 @@ BEATS = 4
 """Heartbeats within the time after which a lease without any is stale."""
 SAFE = 2 / 3
 """Part of that time for which the last heartbeat lets its holder write: it stops before anybody may follow it."""
-LONGEST = 86_400
-"""Seconds that a holder may ask others to wait at most."""
 _UNSEEN = 2  # times as long is a heartbeat awaited that was never seen: a host may keep "no such file" in mind
 _NAME = re.compile(r"(\d{10})\.json")
 _LOOKS = 50  # at a heartbeat, within that time

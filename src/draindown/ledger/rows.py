@@ -18,6 +18,8 @@ from draindown.base.errors import TerminalError
 Place = tuple[int, str, int]
 """A batch by generation, origin and number; no two of a flow have the same."""
 Origin = Literal["source", "quarantine", "replay", "gate"]
+GATE: Origin = "gate"
+"""Origin of a batch that takes rows out of the target for the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from draindown.flow import quarantine
 from draindown.gate.published import published
 from draindown.lake.layout import FlowLayout
-from draindown.runs import report, store
+from draindown.runs import store
 from draindown.runs.card import backlog_words, card, verdict
 from draindown.runs.request import STEPS
 from draindown.spec.loader import BrokenPipeline, load_all

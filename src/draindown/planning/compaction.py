@@ -20,7 +20,7 @@ from draindown.lake import delta
 from draindown.lake.delta import added_files
 from draindown.lake.documents import read_json
 from draindown.lake.layout import FlowLayout
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
@@ -122,7 +122,7 @@ def idle(request: Request) -> StepReport | None:
     Raises TransientError `lease-held`.
     """
     started, layout = clock.now(), request.layout
-    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id):
+    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id):
         published.carry(layout)
         found = work(layout, request.flow_spec.maintenance, force=request.force)
     return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))

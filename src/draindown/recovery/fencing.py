@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 
-from draindown.flow import checkpoint, withdrawals
+from draindown.flow import checkpoint
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
-from draindown.ledger.rows import FENCE
+from draindown.ledger.rows import FENCE, GATE
 from draindown.recovery import rebuild, replay
 
 
@@ -53,5 +53,5 @@ def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
     begun = replay.begun(layout)
     for number in _generations(layout):
         replayed = [origin for origin, generation in begun if generation in (number, None)]
-        for origin in ("source", "quarantine", withdrawals.ORIGIN, *replayed):
+        for origin in ("source", "quarantine", GATE, *replayed):
             yield number, origin

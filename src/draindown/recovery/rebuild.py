@@ -291,6 +291,7 @@ def damaged(layout: FlowLayout, begun: Rebuild, error: TerminalError) -> Termina
 
 
 def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:
+    """Return the error `rebuild-damaged` for a staged generation; `found` says what is damaged."""
     return TerminalError(
         "rebuild-damaged",
         tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",

@@ -11,13 +11,14 @@ from typing import Any
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, discards, generations, integrity, quarantine, withdrawals
+from draindown.flow import checkpoint, discards, generations, integrity, quarantine
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
 from draindown.lake import delta
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import GATE
 from draindown.runs.request import Request
 from draindown.sources.files import catalog, intake
 
@@ -108,7 +109,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
         released = quarantine.listed(layout, quarantine.Filter(state="released"))
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
-        ids = [row["quarantine_id"] for row in released if row["origin"] != withdrawals.ORIGIN]
+        ids = [row["quarantine_id"] for row in released if row["origin"] != GATE]
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous

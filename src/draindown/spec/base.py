@@ -11,10 +11,13 @@ Problem = tuple[tuple[str, ...], str]
 
 
 class Model(BaseModel):
+    """An immutable model that refuses unknown keys and values of other types."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def repeated(names: list[str]) -> list[str]:
+    """Return the names that occur more than once, compared without case."""
     counts: dict[str, list[str]] = defaultdict(list)
     for name in names:
         counts[name.lower()].append(name)
@@ -22,6 +25,7 @@ def repeated(names: list[str]) -> list[str]:
 
 
 def refuse(problems: list[Problem]) -> None:
+    """Raise a validation error that lists every problem with its path; nothing if there is none."""
     if problems:
         text = "; ".join(f"{'.'.join(path)}: {message}" for path, message in problems)
         raise PydanticCustomError("combination", "{text}", {"text": text, "problems": problems})

@@ -13,7 +13,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
-from draindown.lease.shared import LONGEST
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
 from draindown.spec.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, near
@@ -21,6 +20,9 @@ from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
 from draindown.spec.units import Duration
+
+LONGEST = 86_400
+"""Seconds that the holder of a shared lease may ask others to wait at most."""
 
 
 class Drift(Model):

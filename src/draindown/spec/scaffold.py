@@ -67,17 +67,13 @@ class DraindownPlugin(AirflowPlugin):
 _JOB = '''\
 """spark-submit main of the {step} step: `{step}.py --request <encoded request>`."""
 
-from draindown.spark.{module} import {name}
-from draindown.spark.job.main import job_main
+from draindown.jobs import {step}_main
 
 if __name__ == "__main__":
-    job_main("{step}", lambda request, spark, {stop}: {name}(request, spark{given}))
+    {step}_main()
 '''
-_JOBS = {
-    "drain": _JOB.format(step="drain", module="modes", name="run_drain", stop="stop", given=", stop=stop"),
-    "check": _JOB.format(step="check", module="check", name="check", stop="_stop", given=""),
-    "compact": _JOB.format(step="compact", module="maintenance", name="compact", stop="_stop", given=""),
-}
+
+_JOBS = {step: _JOB.format(step=step) for step in ("drain", "check", "compact")}
 
 
 def init(directory: Path, name: str) -> list[Path]:

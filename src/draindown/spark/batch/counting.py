@@ -18,6 +18,7 @@ from draindown.spark.targets.pruning import measures, pruning, text_safe
 
 
 def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
+    """Count the persisted rows by file, block and reason, and measure what prunes the target, in one pass."""
     goal = batch.writer.flow.target
     exact = [
         name

@@ -13,6 +13,7 @@ from draindown.spark.sql import quoted
 
 
 def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
+    """Raise TerminalError `column-missing` unless the frame has keys, sequence and partition columns."""
     goal = batch.writer.flow.target
     needed = [*goal.keys, *goal.sequence_by, *goal.partition_by]
     missing = [name for name in needed if name not in frame.columns]

@@ -125,15 +125,19 @@ class Asked:
         self._names = [field.name.lower() for field in schema]
 
     def take(self, name: str, default: Any = None) -> Any:
+        """Return one argument and remove it."""
         return self._left.pop(name, default)
 
     def refuse_rest(self) -> None:
+        """Raise Unclear if any argument was not taken."""
         sure(not self._left)
 
     def without_condition(self) -> None:
+        """Raise Unclear if the expectation has a row condition."""
         sure(self.take("row_condition") is None and self.take("condition_parser") is None)
 
     def column(self, name: str = "column") -> tuple[str, Kind]:
+        """Return a column's name and the kind of its values."""
         chosen = self.take(name)
         return chosen, self.kind(chosen)
 
@@ -147,52 +151,63 @@ class Asked:
         return "other" if collated else KINDS.get(type(found), "other")
 
     def type_name(self, column: str) -> str:
+        """Return the name of a column's Spark type class."""
         return type(self._schema[column].dataType).__name__
 
     def has(self, column: object) -> bool:
+        """Return whether the rows have a column."""
         sure(isinstance(column, str) and column != "")
         return column in self._schema.names
 
     def flag(self, name: str) -> bool:
+        """Return a boolean argument, False by default."""
         value = self.take(name, False)
         sure(isinstance(value, bool))
         return bool(value)
 
     def mostly(self) -> float:
+        """Return the judgement that a share of the considered rows must hold."""
         value = self.take("mostly", 1)
         sure(is_number(value) and 0 <= value <= 1)
         return float(value)
 
     def whole(self, name: str) -> int | None:
+        """Return an integer argument, or None."""
         value = self.take(name)
         sure(value is None or is_whole(value))
         return None if value is None else int(value)
 
     def texts(self, name: str) -> list[str]:
+        """Return an argument that is a non-empty list of strings."""
         value = self.take(name)
         sure(isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
         return list(value)
 
     def text(self, name: str) -> str:
+        """Return a string argument."""
         value = self.take(name)
         sure(isinstance(value, str))
         return str(value)
 
 
 def sure(certain: bool) -> None:
+    """Raise Unclear unless the condition holds."""
     if not certain:
         raise Unclear
 
 
 def is_number(value: object) -> bool:
+    """Return whether a value is a finite number and no boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_whole(value: object) -> bool:
+    """Return whether a value is an integer that fits 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -_LONGEST <= value < _LONGEST
 
 
 def as_day(value: object) -> date:
+    """Return an ISO date. Raises Unclear for anything else."""
     sure(isinstance(value, str) and bool(_DAY.fullmatch(value)))
     try:
         return date.fromisoformat(str(value))
@@ -201,6 +216,8 @@ def as_day(value: object) -> date:
 
 
 def mostly(share: float) -> Callable[[Counted], tuple[bool, Any]]:
+    """Return the argument `mostly`: the share of rows that must hold, 1 by default."""
+
     def conclude(counted: Counted) -> tuple[bool, Any]:
         if not counted.considered:
             return True, None

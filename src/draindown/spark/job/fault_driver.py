@@ -1,6 +1,6 @@
 """A driver that dies, waits or is told to end where it is asked to, so that what survives can be looked at.
 
-`python -m draindown.spark.job.fault_driver PLAN`, a JSON list of entries that are drained in turn through `runner.attempt`:
+`python -m draindown.spark.job.fault_driver PLAN`, a JSON list of entries, each drained in turn by `main.attempt`:
 
     request   as `Request.encode` writes it
     home      directory for the files below

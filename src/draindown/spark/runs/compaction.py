@@ -18,9 +18,9 @@ from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.documents import write_json
-from draindown.lease.lease import Lease
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition, Table
+from draindown.recovery.opening import lease_of
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
@@ -54,7 +54,7 @@ def compact(request: Request, spark: SparkSession) -> StepReport:
     Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table is set to forget
     removed files too early.
     """
-    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         return _compact(request, spark, lease.check)
 

@@ -20,12 +20,12 @@ from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
 from draindown.flow import generations, resume, schema_drift
 from draindown.lake.layout import FlowLayout
-from draindown.lease.lease import Lease
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import release_applied, settle
 from draindown.runs import report
 from draindown.runs.report import Backlog, DrainPart, Outcome, StepReport
@@ -136,7 +136,7 @@ def drain(
     or the table is not what it was. What was done before an error is in the ledger.
     """
     _refuse_other_modes(request)
-    with Lease(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         if swap.finish(request.layout, by=request.owner, reached=lease.guard()):
             delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)

@@ -12,9 +12,9 @@ from draindown.base.errors import TerminalError
 from draindown.base.progress import Reached, untold
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
-from draindown.lease.lease import Lease
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
 from draindown.runs import report
@@ -42,7 +42,7 @@ def rebuild(
     and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live table as it was.
     """
     started, live = now(), request.layout
-    with Lease(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         reached = lease.guard(reached)
         finished = swap.finish(live, by=request.owner, reached=reached)

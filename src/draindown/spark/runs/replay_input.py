@@ -15,12 +15,12 @@ from draindown.base.clock import now
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
 from draindown.flow import resume, schema_drift
-from draindown.lease.lease import Lease
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import replay as replay_plan
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import Part, Replay, release_applied, settle
 from draindown.runs import report
 from draindown.runs.report import DrainPart, Outcome, StepReport
@@ -51,7 +51,7 @@ def replay(
     a drain raise.
     """
     started, layout = now(), request.layout
-    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         swap.finish(layout, by=request.owner, reached=lease.guard())
         settle(layout, by=request.owner, reached=lease.guard())

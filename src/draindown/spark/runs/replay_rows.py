@@ -24,13 +24,14 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import discards, generations, quarantine, schema_drift, withdrawals
+from draindown.flow import discards, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note
 from draindown.lake import delta
-from draindown.lease.lease import Lease
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import GATE
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import release_applied, settle
 from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
@@ -55,15 +56,15 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     `rows-not-read` and what a drain raises.
     """
     started, layout = now(), request.layout
-    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         swap.finish(layout, by=request.owner, reached=lease.guard())
         settle(layout, by=request.owner, reached=lease.guard())
         generation = generations.generation(layout)
         rows = _chosen(request)
-        refused = [row for row in rows if row["origin"] != withdrawals.ORIGIN]
+        refused = [row for row in rows if row["origin"] != GATE]
         _refuse_unread(request, generation, refused)
-        taken_out = [row for row in rows if row["origin"] == withdrawals.ORIGIN]
+        taken_out = [row for row in rows if row["origin"] == GATE]
         restored = _restored(request, spark, taken_out) if taken_out else None
         done, reached = [], lease.guard()
         if refused:

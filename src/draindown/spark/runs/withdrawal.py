@@ -26,11 +26,11 @@ from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
 from draindown.lake import delta
-from draindown.lease.lease import Lease
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import BatchRow
+from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery import swap
+from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import settle
 from draindown.runs import report
 from draindown.runs.report import DrainPart, Expectation, StepReport
@@ -97,7 +97,7 @@ def withdraw(
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
-    with Lease(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
+    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         swap.finish(layout, by=request.owner, reached=lease.guard())
         settle(layout, by=request.owner, reached=lease.guard())
@@ -185,7 +185,7 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)
-    writer = Writer(layout, request.flow_spec, generation, batch, origin=withdrawals.ORIGIN)
+    writer = Writer(layout, request.flow_spec, generation, batch, origin=GATE)
     newest = ledger_table.recent(layout, 1)
     row = BatchRow(
         pipeline=layout.pipeline,
@@ -210,7 +210,7 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
 def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
     """The rows as the quarantine keeps them. An id names the withdrawal too: a row may be withdrawn again."""
     keys, name = request.flow_spec.target.keys, found.plan.expectation
-    parts = [F.lit(withdrawals.ORIGIN), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(keys)]
+    parts = [F.lit(GATE), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(keys)]
     return found.rows.select(
         # a path begins with a slash, so no record of a file has such an id
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),

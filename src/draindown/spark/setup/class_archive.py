@@ -1,8 +1,8 @@
 """The JVM's class-data archive: classes of a real drain, parsed once at set-up, so that every later JVM starts faster.
 
-`python -m draindown.spark.setup.class_archive` makes it where `sparkconf.class_archive` looks, and tries whether a job's JVM takes
-it. It fits one Java and one class path, that of `sparkconf.spark_submit`; any other JVM ignores it. Measured on a run
-of 1,000 rows: a third of the wall time.
+`python -m draindown.spark.setup.class_archive` makes it where `launch.settings.class_archive` looks, and tries whether
+the JVM of a job takes it. It fits one Java and one class path, that of `launch.settings.spark_submit`; any other JVM
+ignores it. Measured on a run of 1,000 rows: a third of the wall time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The jars Spark needs beside pip's pyspark: pinned in `jars.lock`, fetched once at set-up, verified.
 
-`python -m draindown.spark.setup.jars fetch [jars.lock]` puts them in place, `... verify` recounts their hashes. Spark's own
-resolver does the fetching, so mirrors are whatever `spark-defaults.conf` (`spark.jars.ivySettings`,
+`python -m draindown.spark.setup.jars fetch [jars.lock]` puts them in place, `... verify` recounts their hashes. Spark's
+own resolver does the fetching, so mirrors are whatever `spark-defaults.conf` (`spark.jars.ivySettings`,
 `spark.jars.repositories`) or `DRAINDOWN_IVY_SETTINGS` say, and no other tool is needed.
 """
 
@@ -30,7 +30,6 @@ from draindown.launch.settings import jar_dir
 __all__ = [
     "LockedJar",
     "cache_dir",
-    "class_path",
     "fetch",
     "jar_dir",
     "locked_jars",

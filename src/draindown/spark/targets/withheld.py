@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.ledger.rows import GATE
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.targets.delta_target import Writer
@@ -30,7 +31,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     goal = writer.flow.target
     names = dict.fromkeys([*goal.keys, *goal.sequence_by])
     wanted = StructType([StructField(name, schema[name].dataType) for name in names])
-    rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == withdrawals.ORIGIN)
+    rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == GATE)
     kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
