@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.definitions.timetables.simple import NullTimetable
 from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow.factory import dags, params
+from draindown.airflow.requests import PARAMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLOWS = ("first", "second")
@@ -31,7 +36,7 @@ def bag(database: None) -> DagBag:
 
 def test_no_import_errors_and_one_dag_per_file(bag: DagBag) -> None:
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"good", "bro_ken"}
+    assert set(bag.dags) == {"good", "broken"}
 
 
 def test_flows_run_in_file_order_and_each_step_after_the_other(bag: DagBag) -> None:
@@ -59,7 +64,7 @@ def test_the_dag_says_what_it_does(bag: DagBag) -> None:
     dag = bag.dags["good"]
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
     assert dag.tags == {"draindown"}
-    for word in ("retry", "clear", "backfill", "`landing/first/*.json`"):
+    for word in ("retry", "clear", "backfill", "mode replay", "`none`", "`landing/first/*.json`"):
         assert word in dag.doc_md
     assert dag.fileloc.endswith("dags/draindown_dags.py")
 
@@ -71,13 +76,154 @@ def test_the_factory_file_survives_safe_mode_and_stays_small() -> None:
 
 
 def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> None:
-    dag = bag.dags["bro_ken"]
+    dag = bag.dags["broken"]
     assert "invalid-spec" in dag.tags
     assert "bro ken.yaml:3:1" in dag.doc_md
     (task,) = dag.tasks
     assert task.retries == 0
     with pytest.raises(AirflowFailException, match=r"bro ken\.yaml:3:1"):
         task.execute({})
+
+
+SCHEDULED = """\
+pipeline: shop
+schedule: "*/15 * * * *"
+lake: lake
+flows:
+  f:
+    source: {files: in/*, format: json}
+    columns: {id: string not null}
+"""
+MANUAL = SCHEDULED.replace('schedule: "*/15 * * * *"\n', "")
+OWN = "*/15 * * * *"
+
+# What lies at shop_file.yaml, the DAG that stands for it, and its schedule.
+BROKEN: dict[str, tuple[bytes, str, str | None]] = {
+    "a wrong type": (SCHEDULED.replace("string", "strng").encode(), "shop", OWN),
+    "a column that a rule misspells": (f"{SCHEDULED}    rules: {{r: idd > 'a'}}\n".encode(), "shop", OWN),
+    "no YAML below the schedule": (SCHEDULED.encode() + b"  g: [\n", "shop", OWN),
+    "cut short": (SCHEDULED[: SCHEDULED.index("  f:")].encode(), "shop", OWN),
+    "cut short before the schedule": (b"pipeline: shop\n", "shop", "@hourly"),
+    "a tab": (SCHEDULED.replace("    source", "\tsource").encode(), "shop", OWN),
+    "merge markers": (b"<<<<<<< HEAD\n" + SCHEDULED.encode() + b"=======\n", "shop", OWN),
+    "not UTF-8": (SCHEDULED.encode() + b"description: caf\xe9\n", "shop", OWN),
+    "UTF-16": (SCHEDULED.encode("utf-16"), "shop_file", "@hourly"),
+    "empty": (b"", "shop_file", "@hourly"),
+    "bytes": (bytes(range(256)), "shop_file", "@hourly"),
+    "a list": (b"- pipeline: shop\n", "shop_file", "@hourly"),
+    "a bad schedule": (SCHEDULED.replace("*/15", "61").encode(), "shop", "@hourly"),
+    "a schedule that never comes": (SCHEDULED.replace(OWN, "0 0 31 2 *").encode(), "shop", "@hourly"),
+    "a schedule that is a list": (SCHEDULED.replace(f'"{OWN}"', "[1]").encode(), "shop", "@hourly"),
+    "a misspelt schedule": (SCHEDULED.replace("schedule:", "shedule:").encode(), "shop", "@hourly"),
+    "a schedule of the environment": (
+        SCHEDULED.replace(f'"{OWN}"', "${CRON:-@daily}").replace("string", "strng").encode(),
+        *("shop", "@daily"),
+    ),
+    "a variable that is not set": (SCHEDULED.replace(f'"{OWN}"', "${NO_CRON}").encode(), "shop", "@hourly"),
+    "a manual one": (MANUAL.replace("string", "strng").encode(), "shop", None),
+    "two documents": (SCHEDULED.encode() + b"---\n" + MANUAL.encode(), "shop", OWN),
+    "the name of another": (SCHEDULED.replace("shop", "good").replace("string", "strng").encode(), "shop_file", OWN),
+}
+
+
+def _folder(home: Path) -> Path:
+    """A DAG folder of its own with one good pipeline; returns where pipelines are."""
+    pipelines = home / "dags" / "pipelines"
+    pipelines.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "dags" / "draindown_dags.py", home / "dags")
+    (pipelines / "good.yaml").write_text(MANUAL.replace("shop", "good").replace("  f:", "  g:"))
+    return pipelines
+
+
+def _bagged(home: Path) -> DagBag:
+    """What Airflow makes of the folder: never an error of the file that all pipelines share."""
+    bag = DagBag(str(home / "dags"))
+    assert bag.import_errors == {}
+    assert "invalid-spec" not in bag.dags["good"].tags
+    return bag
+
+
+def _is_red(dag: Any, schedule: str | None) -> None:
+    if schedule is None:
+        assert isinstance(dag.timetable, NullTimetable)
+    else:
+        assert dag.timetable == CronDataIntervalTimetable(schedule, timezone="UTC")
+    assert "invalid-spec" in dag.tags and dag.max_active_runs == 1 and not dag.catchup
+    (task,) = dag.tasks
+    with pytest.raises(AirflowFailException, match="shop") as caught:
+        task.execute({})
+    assert str(caught.value) in dag.doc_md
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_file_that_breaks_keeps_its_name_and_schedule_and_no_other_pipeline_minds(
+    database: None, tmp_path: Path, what: str
+) -> None:
+    content, name, schedule = BROKEN[what]
+    (_folder(tmp_path) / "shop_file.yaml").write_bytes(content)
+    bag = _bagged(tmp_path)
+    assert set(bag.dags) == {"good", name}
+    _is_red(bag.dags[name], schedule)
+
+
+UNREADABLE: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a pipe": os.mkfifo,  # opening it would wait for its writer, and every pipeline with it
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_is_no_file_is_a_red_dag_by_the_name_it_lies_under(database: None, tmp_path: Path, what: str) -> None:
+    UNREADABLE[what](_folder(tmp_path) / "shop.yaml")
+    _is_red(_bagged(tmp_path).dags["shop"], "@hourly")
+
+
+def test_a_file_that_may_not_be_read_is_a_red_dag(
+    database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_folder(tmp_path) / "shop.yaml").write_text(SCHEDULED)
+    opened = Path.open
+
+    def refusing(self: Path, *arguments: Any, **named: Any) -> Any:  # root may read everything
+        if self.name == "shop.yaml":
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    _is_red(_bagged(tmp_path).dags["shop"], "@hourly")
+
+
+@pytest.mark.parametrize("where", ["draindown.spec.loader.load", "draindown.airflow.factory._pipeline"])
+def test_what_nobody_foresaw_in_one_file_stops_no_other(
+    database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    (_folder(tmp_path) / "shop.yaml").write_text(SCHEDULED)
+    module, _, name = where.rpartition(".")
+    real = getattr(sys.modules[module], name)
+
+    def failing(found: Any, *more: Any) -> Any:
+        if "shop" in str(getattr(found, "pipeline", found)):
+            raise ZeroDivisionError("not foreseen")
+        return real(found, *more)
+
+    monkeypatch.setattr(where, failing)
+    _is_red(_bagged(tmp_path).dags["shop"], OWN)
+
+
+def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(database: None) -> None:
+    folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
+    path = Path(folder) / "pipelines" / "shop.yaml"
+    try:
+        path.write_text(SCHEDULED.replace("string", "strng"))
+        done = DagBag(folder).dags["shop"].test(logical_date=None)
+        assert {ti.task_id: str(ti.state) for ti in done.get_task_instances()} == {"invalid-spec": "failed"}
+        path.write_text(SCHEDULED)
+        mended = DagBag(folder).dags["shop"]
+    finally:
+        path.unlink()
+    assert "invalid-spec" not in mended.tags and mended.tasks[0].task_id == "f.plan"
 
 
 @pytest.mark.parametrize(
@@ -105,13 +251,11 @@ def test_params_are_typed(name: str, good: list[Any], bad: list[Any]) -> None:
 def test_the_form_asks_in_an_order_and_explains_itself() -> None:
     asked = params(FLOWS)
     bounds = ["max_batches", "deadline_minutes"]
-    assert list(asked) == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"]
+    assert list(asked) == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"] == list(PARAMS)
     assert all(param.description and param.schema["title"] for param in asked.values())
 
 
 def test_a_scheduled_run_has_an_interval_which_a_backfill_can_replay(tmp_path: Path) -> None:
-    from airflow.sdk import CronDataIntervalTimetable
-
     text = (Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml").read_text()
     (tmp_path / "good.yaml").write_text(text + 'schedule: "*/15 * * * *"\n')
     timetable = dags(str(tmp_path / "dags.py"), tmp_path)["good"].timetable

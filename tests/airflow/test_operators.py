@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
 from draindown import pages
 from draindown.airflow.operators import StepOperator
@@ -70,6 +72,26 @@ def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run)
     assert state == "success"
     assert set(tasks.values()) == {"success"}
     assert calls(told) == [f"{flow}.{step}" for flow in ("first", "second") for step in ("drain", "check", "compact")]
+
+
+@pytest.mark.parametrize("conf", [{"max_batchs": 3}, {"flow": "second", "zzz": 1}])
+def test_a_run_with_an_unknown_param_does_nothing(told: Path, plans: Plans, run: Run, conf: dict[str, Any]) -> None:
+    state, tasks = run(conf)
+    assert state == "failed" and calls(told) == []
+    assert tasks["first.plan"] == "failed"
+    assert set(tasks.values()) == {"failed", "upstream_failed"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "hint"),
+    [({"max_batchs": 3}, "did you mean 'max_batches'"), ({"flow": "second", "zzz": 1}, "there is no param 'zzz'")],
+)
+def test_the_nearest_param_is_named_and_no_retry_is_made(dag: DAG, conf: dict[str, Any], hint: str) -> None:
+    context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
+    for task in ("first.plan", "first.drain"):
+        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
+            dag.get_task(task).execute(context)
+        assert hint in str(caught.value)
 
 
 def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, run: Run) -> None:
@@ -164,7 +186,23 @@ def test_s1_hostile_params_are_refused_before_anything_runs(told: Path, plans: P
     assert not marker.exists()
 
 
-def test_s1_s5_the_command_line_is_the_same_whatever_a_run_is_given(
+def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
+    told: Path, plans: Plans, run: Run, dag: DAG, project: Path
+) -> None:
+    marker = told / "marker"
+    texts = [text.format(marker=marker) for text in HOSTILE]
+    names = ("application", "application_args", "conf", "jars", "py_files", "env_vars", "spark_binary", "root", "lake")
+    hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
+    for conf in (hostile, *({name: value} for name, value in hostile.items())):
+        context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
+        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
+            dag.get_task("first.drain").execute(context)
+        assert len(str(caught.value)) < 2000 and len(str(caught.value).splitlines()) <= 5
+    assert run(hostile)[0] == "failed" and calls(told) == []
+    assert not marker.exists()
+
+
+def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
     told: Path, plans: Plans, run: Run, project: Path
 ) -> None:
     def driver(conf: dict[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
@@ -173,14 +211,9 @@ def test_s1_s5_the_command_line_is_the_same_whatever_a_run_is_given(
         request = Request.decode(argv.pop()).model_dump(mode="json")
         return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner")}
 
-    marker = told / "marker"
-    texts = [text.format(marker=marker) for text in HOSTILE]
-    names = ("application", "application_args", "conf", "jars", "py_files", "env_vars", "spark_binary", "root", "lake")
-    hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
-    expected = driver(None)
-    assert driver(hostile) == expected
-    assert expected[0][-2:] == [str(project / "jobs" / "drain.py"), "--request"]
-    assert not marker.exists()
+    argv, request = driver(None)
+    assert argv[-2:] == [str(project / "jobs" / "drain.py"), "--request"]
+    assert driver({"max_batches": 3, "flow": "first"}) == (argv, request | {"max_batches": 3})
 
 
 def test_s8_no_secret_of_the_worker_shows(

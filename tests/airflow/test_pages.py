@@ -68,7 +68,7 @@ def test_only_the_pipelines_asked_for_are_shown(project: Path) -> None:
     assert pages.flows(place, project, set()) == []
     assert [view.flow for view in pages.flows(place, project, {"good", "x"})] == ["first", "second"]
     assert pages.broken(place, {"good"}) == []
-    assert len(pages.broken(place, {"bro_ken"})) == 1
+    assert len(pages.broken(place, {"broken"})) == 1
 
 
 def test_a_run_is_called_by_its_own_id(project: Path) -> None:
@@ -129,7 +129,7 @@ def logged_in(client: TestClient) -> dict[str, str]:
     return {"Authorization": f"Bearer {answer.json()['access_token']}"}
 
 
-@pytest.mark.parametrize("readable", [set(), {"good"}, {"bro_ken"}])
+@pytest.mark.parametrize("readable", [set(), {"good"}, {"broken"}])
 @pytest.mark.parametrize("query", ["", "?dag_id=mine", "?dag_id=good", "?dag_id=~"])
 def test_each_sees_what_he_may_read_whatever_the_query_names(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, readable: set[str], query: str
@@ -144,7 +144,7 @@ def test_each_sees_what_he_may_read_whatever_the_query_names(
         page = client.get(f"/draindown/{query}", headers=headers)
         assert page.status_code == 200
         assert ("second" in page.text) == ("good" in readable)
-        assert ("bro ken.yaml" in page.text) == ("bro_ken" in readable)
+        assert ("bro ken.yaml" in page.text) == ("broken" in readable)
         one = client.get(f"/draindown/dag/good{query}", headers=headers)
         assert one.status_code == (200 if "good" in readable else 403)
 
@@ -155,7 +155,7 @@ def test_who_may_read_everything_sees_it(client: TestClient, monkeypatch: pytest
     with client:
         headers = logged_in(client)
         # no scheduler has written the DAGs into the database of this test
-        monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "bro_ken"})
+        monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "broken"})
         for path in ("/draindown/", "/draindown/dag/good"):
             page = client.get(path, headers=headers)
             assert page.status_code == 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.base.errors import GateFailed
+from draindown.base.errors import GateFailed, TerminalError
 from draindown.gate import published, refusal, waivers
 from draindown.ledger.rows import BatchRow
 from draindown.runs.report import CheckPart, Expectation
@@ -243,21 +243,45 @@ def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> No
 
 def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
     flow.write(("a", "landed"))
-    missing = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nope"}}
-    unknown = {"type": "expect_the_moon", "kwargs": {}}
     incomplete = {"type": "expect_column_values_to_be_in_set", "kwargs": {}}
     bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}
     bad_scope = {**NOT_NULL, "meta": {"draindown": {"scope": "universe", "name": "misscoped"}}}
-    failed = flow.refused(NOT_NULL, missing, unknown, KNOWN, incomplete, bad_regex, bad_scope)
+    failed = flow.refused(NOT_NULL, KNOWN, incomplete, bad_regex, bad_scope)
     assert [e.name for e in failed] == [
-        "expect_column_values_to_not_be_null:nope",
-        "expect_the_moon",
         "expect_column_values_to_be_in_set",
         "expect_column_values_to_match_regex:id",
         "misscoped",
     ]
     assert all(e.detail.startswith("could not be judged: ") for e in failed)
-    assert "nope" in failed[0].detail
+
+
+def test_a_suite_that_asks_for_what_is_not_there_is_to_be_corrected_and_never_waived(flow: Flow) -> None:
+    flow.write(("a", None))
+    missing = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "statuss"}}
+    unknown = {"type": "expect_the_moon", "kwargs": {}}
+    with pytest.raises(TerminalError) as caught:
+        flow.report(NOT_NULL, missing, unknown)
+    assert caught.value.code == "bad-suite" and published.published(flow.layout) is None
+    first, second = caught.value.found.splitlines()
+    assert "did you mean 'status'" in first and "expect_the_moon" in second
+    assert "waive" not in str(caught.value)
+    # a person's earlier word stands
+    for name in ("expect_column_values_to_not_be_null:statuss", "expect_the_moon"):
+        waivers.waive(flow.layout, name, by="me", reason="until the suite is corrected")
+    assert [e.name for e in flow.refused(NOT_NULL, missing, unknown)] == ["expect_column_values_to_not_be_null:status"]
+
+
+def test_an_expectation_that_could_not_be_judged_is_not_offered_for_a_waiver(flow: Flow) -> None:
+    flow.write(("a", None))
+    incomplete = {"type": "expect_column_values_to_be_in_set", "kwargs": {}}
+    with pytest.raises(refusal.Refused) as caught:
+        flow.check(incomplete)
+    assert not any("waive" in command for command in caught.value.next)
+    with pytest.raises(refusal.Refused) as caught:
+        flow.check(incomplete, NOT_NULL)
+    assert [command for command in caught.value.next if "gate waive" in command] == [
+        "draindown gate waive flights expect_column_values_to_not_be_null:status --flow flights --reason TEXT"
+    ]
 
 
 def test_samples_are_capped(flow: Flow) -> None:

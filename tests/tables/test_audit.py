@@ -55,6 +55,7 @@ class World:
     columns: dict[str, str] = field(default_factory=lambda: {"id": "string not null", "n": "int not null"})
     source: dict[str, Any] = field(default_factory=lambda: {"files": "in/*", "format": "json"})
     transform: str | None = None
+    keys: list[str] = field(default_factory=lambda: ["id"])
 
     def __post_init__(self) -> None:
         for at, content in enumerate(self.contents):
@@ -76,7 +77,7 @@ class World:
 
     @property
     def spec(self) -> PipelineSpec:
-        target = {"keys": ["id"], "sequence_by": ["n"]} if self.keyed else {}
+        target = {"keys": self.keys, "sequence_by": ["n"]} if self.keyed else {}
         flow: dict[str, Any] = {"source": self.source, "columns": self.columns, "target": target}
         if self.transform:
             flow["transform"] = self.transform
@@ -400,12 +401,12 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     assert world.audit().residues == []
 
 
-def test_csv_headers_and_quoted_newlines_are_counted_as_the_ledger_does(tmp_path: Path) -> None:
+def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_does(tmp_path: Path) -> None:
     content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
     world.committed = [
-        BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=6, blank=3, records=3, inserted=2)
+        BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=2)
     ]
     world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
     world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
@@ -519,6 +520,31 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world.committed, world.refused = [row], []
     world.target = [("one", 1), ("two", 1), ("last", 1)]
     assert world.audit().residues == []
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "orc"])
+@pytest.mark.parametrize("target", [["a1", "a2"], ["a1", "a3"]])
+def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: list[str]) -> None:
+    """Readings by sensor and time: no reading replaces an earlier one, and none may be missing."""
+    columns = {"id": ["a", "a", "a"], "n": pa.array([1, 2, 1], pa.int32())}
+    path = tmp_path / f"in.{form}"
+    if form in ("json", "csv"):
+        header, row = ("id,n\n", "{},{}\n") if form == "csv" else ("", '{{"id": "{}", "n": {}}}\n')
+        path.write_text(header + "".join(row.format("a", n) for n in (1, 2, 1)))
+    else:
+        (pq.write_table if form == "parquet" else orc.write_table)(pa.table(columns), path)
+    world = World(
+        tmp_path, contents=[path.read_bytes(), b""], source={"files": "in/*", "format": form}, keys=["id", "n"]
+    )
+    path.rename(world.path(0))
+    facts = {"lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
+    world.intake = [world.intake[0] | facts]
+    size = world.intake[0]["size"]
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=size, lines=3, records=3, inserted=2, duplicate=1)
+    world.committed, world.refused, world.tombstones = [row], [], []
+    world.target = [(text[0], int(text[1])) for text in target]
+    wanted = set() if target == ["a1", "a2"] else {"lost-key", "key-from-nowhere"}
+    assert world.kinds() == wanted
 
 
 def test_sequences_are_compared_as_their_type_in_their_zone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import yaml
 from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
 from draindown.cli import context, inspect, main
 from draindown.flow import quarantine, schema_drift
-from draindown.gate import waivers
+from draindown.gate import suite_validation, waivers
 from draindown.lake import delta, documents
 from draindown.recovery.opening import lease_of
 from draindown.runs import store
@@ -69,7 +69,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["nonsense"], ["plan"], ["run", "orders", "--max-batches", "0"], ["--root", "/no/such", "x"]]
+    "words",
+    [
+        *(["nonsense"], ["plan"], ["--root", "/no/such", "x"]),
+        *(["run", "orders", "--max-batches", "0"], ["run", "orders", "--max-batchs", "3"]),
+    ],
 )
 def test_a_wrong_command_line_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     code, out, err = typed(capsys, *words)
@@ -167,6 +171,118 @@ def test_a_suite_that_expects_nothing_by_mistake_is_refused(
     (project / "expectations" / "orders.json").write_text(content)
     code, _, err = typed(capsys, "validate", "orders")
     assert code == 78 and "bad-suite" in err and "list of objects" in err
+
+
+def _suite(*expectations: tuple[str, dict[str, Any]]) -> str:
+    return json.dumps({"name": "orders", "expectations": [{"type": t, "kwargs": k} for t, k in expectations]}, indent=2)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "line", "words"),
+    [
+        (("expect_column_values_to_not_be_null", {"column": "statuss"}), 10, "did you mean 'status'?"),
+        (
+            ("expect_column_values_to_be_nul", {"column": "status"}),
+            10,
+            "did you mean 'expect_column_values_to_be_null'?",
+        ),
+        (("expect_compound_columns_to_be_unique", {"column_list": ["order_id", "zzz"]}), 10, "no column 'zzz'"),
+        (("expect_column_pair_values_to_be_equal", {"column_A": "order_id", "column_B": "zzz"}), 10, "no column 'zzz'"),
+    ],
+)
+def test_validate_refuses_what_no_run_could_judge(
+    project: Path, capsys: pytest.CaptureFixture[str], expectation: tuple[str, dict[str, Any]], line: int, words: str
+) -> None:
+    path = project / "expectations" / "orders.json"
+    path.write_text(_suite(("expect_table_row_count_to_be_between", {"min_value": 1}), expectation))
+    code, out, err = typed(capsys, "validate", "orders")
+    assert (code, out) == (78, "no valid pipeline\n") and err.startswith("bad-suite: ")
+    assert f"{path}:{line}: " in err and words in err and "waive" not in err
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        ("expect_column_to_exist", {"column": "zzz"}),  # a question about the table, and a fair one
+        ("expect_column_values_to_not_be_null", {"column": "STATUS"}),
+        ("expect_column_values_to_not_be_null", {"column": "_changed_at"}),
+        ("expect_column_values_to_not_be_null", {"column": "details.zzz"}),
+    ],
+)
+def test_validate_leaves_to_the_run_what_the_text_does_not_show(
+    project: Path, capsys: pytest.CaptureFixture[str], expectation: tuple[str, dict[str, Any]]
+) -> None:
+    (project / "expectations" / "orders.json").write_text(_suite(expectation))
+    assert typed(capsys, "validate", "orders")[0] == 0
+
+
+def test_columns_that_a_transform_may_make_are_left_to_the_run(spec: PipelineSpec, project: Path) -> None:
+    flow = spec.flows["orders"]
+    made = flow.model_copy(update={"transform": "orders.tidy"})
+    added = flow.model_copy(update={"drift": flow.drift.model_copy(update={"new": "add"})})
+    assert (
+        suite_validation.stored_columns(flow)
+        and suite_validation.stored_columns(made) is suite_validation.stored_columns(added) is None
+    )
+
+
+def test_the_kinds_of_expectation_are_those_that_gx_registers() -> None:
+    script = "import great_expectations; from great_expectations.expectations import registry\n"
+    script += "from draindown.gate.suite_validation import kinds\n"
+    script += "print(*(set(registry.list_registered_expectation_implementations()) - kinds()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+NEEDS = {
+    "source-missing": lambda root: shutil.rmtree(root / "landing"),
+    "transform-missing": lambda root: _transform(root, None),
+}
+WITHOUT_FUNCTION = ["x = 1\n", "def other(df): ...\n", "def tidy(df:\n", "import tidied as other\n"]
+WITH_FUNCTION = [
+    "def tidy(df): ...\n",
+    "from elsewhere import tidy\n",
+    "tidy = print\n",
+    "if 1:\n    def tidy(df): ...\n",
+    "raise SystemExit\n\n\ndef tidy(df): ...\n",  # it is read, not run
+]
+
+
+def _transform(root: Path, text: str | None) -> None:
+    path = root / "dags" / "pipelines" / "orders.yaml"
+    path.write_text(path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1))
+    if text is not None:
+        (root / "jobs" / "transforms").mkdir(parents=True, exist_ok=True)
+        (root / "jobs" / "transforms" / "orders.py").write_text(text)
+
+
+@pytest.mark.parametrize("code", NEEDS)
+def test_what_this_machine_lacks_is_a_warning_and_strict_makes_it_an_error(
+    project: Path, capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    NEEDS[code](project)
+    exit_code, out, err = typed(capsys, "validate", "orders")
+    assert (exit_code, out) == (0, "orders: valid\n")
+    assert err.startswith(f"warning: {code}: {project / 'dags' / 'pipelines' / 'orders.yaml'}:")
+    exit_code, out, err = typed(capsys, "validate", "orders", "--json")
+    found = json.loads(out)
+    assert (exit_code, err) == (0, "") and found["valid"] == ["orders"] and found["errors"] == []
+    assert [warning["code"] for warning in found["warnings"]] == [code]
+    exit_code, out, err = typed(capsys, "validate", "--strict")
+    assert (exit_code, out) == (78, "no valid pipeline\n") and err.startswith(f"{code}: ")
+    exit_code, out, _ = typed(capsys, "validate", "--strict", "--json")
+    found = json.loads(out)
+    assert exit_code == 78 and found["warnings"] == [] and [error["code"] for error in found["errors"]] == [code]
+
+
+@pytest.mark.parametrize("text", [*WITHOUT_FUNCTION, *WITH_FUNCTION])
+def test_a_transform_is_looked_up_without_being_run(
+    project: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    _transform(project, text)
+    code, _, err = typed(capsys, "validate", "orders")
+    assert code == 0
+    assert ("transform-missing" in err) == (text in WITHOUT_FUNCTION)
 
 
 def test_a_pipeline_that_claims_what_another_does_is_refused_by_every_command(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
 from draindown.spec.json_schema import schema, schema_text
-from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all
+from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
@@ -313,6 +313,7 @@ def test_a_broken_file_hides_no_other(tmp_path: Path) -> None:
     assert [x.pipeline if isinstance(x, PipelineSpec) else (x.name, x.error.code) for x in found] == [
         "flights",
         ("b_b", "invalid-pipeline"),
+        ("d", "unreadable-pipeline"),
         ("dangling", "unreadable-pipeline"),
         ("flights_2", "invalid-pipeline"),
     ]
@@ -348,6 +349,12 @@ def test_single_writers_across_files(tmp_path: Path, old: str, new: str, shared:
         lines = broken.error.found.splitlines()
         assert {" ".join(line.split(": ")[1].split()[:2]) for line in lines} == shared
         assert all(mine in line.split(": ")[0] and others in line for line in lines)
+
+
+def test_a_link_that_leads_to_itself_keeps_no_other_file_from_being_read(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD, "dags/pipelines/flights.yaml")
+    (path.parent / "a.yaml").symlink_to("a.yaml")
+    assert load_alone(path, tmp_path, {}).pipeline == "flights"
 
 
 def test_no_directory(tmp_path: Path) -> None:

@@ -320,6 +320,13 @@ def test_s1_a_request_that_nobody_made_is_refused(project: Path, fields: dict[st
     assert caught.value.code == "bad-request"
 
 
+def test_a_field_that_no_request_has_is_named_with_the_nearest(project: Path) -> None:
+    with pytest.raises(TerminalError) as caught:
+        Request.decode(_changed(_request(project), max_batchs=3))
+    assert caught.value.code == "bad-request"
+    assert caught.value.found == "a request has no field 'max_batchs'; did you mean 'max_batches'?"
+
+
 @pytest.mark.parametrize(
     "argument",
     ["", "x", "--conf", "é", _argument(b"[" * 4_000_000), _argument(b" " * 200_000_000), _argument(b"\xff{}"), "QUJD"],

@@ -1,4 +1,7 @@
-"""One DAG per pipeline file. A file that can't be read becomes a red DAG of its own and takes no other down."""
+"""One DAG per pipeline file. A file that can't be read becomes a red DAG of its own and takes no other down.
+
+Such a DAG keeps the pipeline's name and schedule, so that its runs fail where people look for them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow.operators import PlanOperator, StepOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
+from draindown.base.errors import TerminalError
 from draindown.runs.request import Step
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
+from draindown.spec.outline import FALLBACK
 
 INVALID = "invalid-spec"
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
@@ -58,11 +63,40 @@ def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
     `dag_file` is the file Airflow parses: the DAGs say they are defined there.
     """
     made: dict[str, DAG] = {}
-    for found in load_all(pipelines or Path(dag_file).parent / "pipelines"):
-        dag = _broken(found) if isinstance(found, BrokenPipeline) else _pipeline(found)
+    home = pipelines or Path(dag_file).parent / "pipelines"
+    for found in load_all(home):
+        dag = _broken(found) if isinstance(found, BrokenPipeline) else _accepted(found, home)
         dag.fileloc = dag_file
         made[dag.dag_id] = dag
     return made
+
+
+def _accepted(spec: PipelineSpec, home: Path) -> DAG:
+    """The pipeline's DAG; a red one where Airflow itself refuses what the file says."""
+    try:
+        dag = _pipeline(spec)
+        dag.timetable.validate()
+        dag.validate()  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001 - whatever it is: it must not keep every other pipeline from its DAG
+        refused = TerminalError(
+            "invalid-pipeline",
+            tried=f"make a DAG of pipeline {spec.pipeline} in {home}",
+            found=f"Airflow refuses it: {type(error).__name__}: {error}",
+            next=f"draindown validate {spec.pipeline}",
+        )
+        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec)))
+    return dag
+
+
+def _scheduled(spec: PipelineSpec) -> str | None:
+    """The pipeline's schedule as far as Airflow takes it."""
+    try:
+        timetable = _timetable(spec.schedule)
+        if timetable is not None:
+            timetable.validate()
+    except Exception:  # noqa: BLE001 - then that was what it refused
+        return FALLBACK
+    return spec.schedule
 
 
 def params(flows: Iterable[str]) -> dict[str, Param]:
@@ -188,8 +222,10 @@ def _broken(found: BrokenPipeline) -> DAG:
     with DAG(
         dag_id=found.name,
         description=f"{found.path.name} can't be read",
-        schedule=None,
+        schedule=_timetable(found.schedule),
         start_date=_BORN,
+        catchup=False,
+        max_active_runs=1,
         tags=["draindown", INVALID],
         doc_md=doc_of_broken(found),
         default_args={"retries": 0},

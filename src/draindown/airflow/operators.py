@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, A
 
 from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, stop
-from draindown.airflow.requests import left_out, project_root, request_for
+from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import printable
@@ -48,7 +48,7 @@ class PlanOperator(BaseOperator):
         # deltalake is heavy: needed by the task that runs, never by the parser
         from draindown.planning.plan import planned
 
-        _skip_other_flows(self.flow, context)
+        _skip_other_flows(self.spec, self.flow, context)
         try:
             report = planned(_request(self.spec, self.flow, "plan", context))
         except DraindownError as error:
@@ -84,7 +84,7 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, judge how it ended, show its card and return its numbers."""
-        _skip_other_flows(self.flow, context)
+        _skip_other_flows(self.spec, self.flow, context)
         try:
             request = _request(self.spec, self.flow, self.step, context)
             part = self._planned(context)
@@ -199,7 +199,11 @@ class StepOperator(SparkSubmitOperator):
         return numbers
 
 
-def _skip_other_flows(flow: str, context: Context) -> None:
+def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
+    try:
+        refuse_unknown(spec, context)  # before anything is left out: of a misspelt run nothing is done
+    except DraindownError as error:
+        fail(error)
     why = left_out(context["params"], flow)
     if why:
         raise AirflowSkipException(why)

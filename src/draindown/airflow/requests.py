@@ -10,9 +10,13 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
+from draindown.spec.names import near
 from draindown.spec.project import rooted, suite
 from draindown.spec.units import parse_time
 
+PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
+"""What a person may choose when starting a run: the form's names, in its order."""
+_MOST, _SHOWN = 5, 80  # unknown names that are told, and characters of each
 ROOT_VARIABLE = "DRAINDOWN_ROOT"
 
 
@@ -32,6 +36,18 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
         found="there is none on this worker",
         next=f"set {ROOT_VARIABLE} to the directory that holds dags/ and jobs/",
     )
+
+
+def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
+    """Refuse a run whose conf names a param that no run has. Airflow itself lets every key pass.
+
+    Raises TerminalError `bad-params` with the nearest one there is.
+    """
+    unknown = [name for name in context["dag_run"].conf or {} if name not in PARAMS]
+    if unknown:
+        said = [f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}" for name in unknown[:_MOST]]
+        more = [f"and {len(unknown) - _MOST} more"] if len(unknown) > _MOST else []
+        raise _bad(spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}")
 
 
 def bounds(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,10 @@ skipped. An idle flow doesn't stop the next one, a failed one does.
 | **backfill** dates | each run replays what was first seen in its interval, once; flows without keys refuse |
 | **mark failed** | the driver stops; the next run goes on where it was |
 
+**To read dates again that have run, trigger with mode replay** and fill in *From* and *To*. A backfill leaves out every
+date that has a run, without a word (reprocess behavior *Missing runs*, `none` in the CLI, which is Airflow's default);
+*All runs* (`completed`) clears those runs and makes them runs of the backfill.
+
 A red task ends its log with what was tried, what was found, whether anything changed, and the command that helps.
 *Retry helps* where Airflow retries by itself; where it fails at once, a person must act.
 """
@@ -32,8 +36,10 @@ def doc_of(spec: PipelineSpec) -> str:
 def doc_of_broken(found: BrokenPipeline) -> str:
     """The page of a DAG whose file can't be read: the error, where it is, and what to type."""
     fenced = str(found.error).replace("```", "'''")
+    when = f"as scheduled (`{found.schedule}`, UTC)" if found.schedule else "when it is triggered"
     return (
-        f"**`{found.path.name}` can't be read**, so this pipeline does not run. Other pipelines are not concerned.\n\n"
+        f"**`{found.path.name}` can't be read**, so this pipeline drains nothing: each run, {when}, fails with this "
+        "error. Other pipelines are not concerned.\n\n"
         f"```\n{fenced}\n```\n\nCheck it with `draindown validate {found.path}`; this page follows within a minute."
     )
 

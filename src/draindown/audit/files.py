@@ -24,7 +24,7 @@ _KEPT_OF_LONG = 64 * 1024  # bytes
 class FileFacts:
     """What one raw file holds. `accepted`: records that weren't refused; `changed`: not the bytes that were read.
 
-    `blank` counts CSV headers too, and `lines` takes a quoted line end as part of its record, as the ledger does;
+    `lines` counts no CSV header, and takes a quoted line end as part of its record, as the ledger does;
     `physical` is what the intake counts: lines as they lie there, and those without anything in them.
     """
 
@@ -83,9 +83,10 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
     for record in file:
         row = refused.pop(record.position, None)
         if not record.raw.strip() or record.raw == header:
-            facts.blank += 1
+            facts.blank += record.raw != header
             if row:
-                facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", "blank"))
+                what = "a header" if record.raw == header else "blank"
+                facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what))
             continue
         if row:
             facts.residues += _raw_residues(path, record, row)

@@ -82,13 +82,17 @@ def duck_type(spark_type: str) -> str | None:
 
 
 class KeyRecount:
-    """Keys and sequences of raw input, of the target, of its tombstones and of withheld rows, side by side."""
+    """Keys and sequences of raw input, of the target, of its tombstones and of withheld rows, side by side.
+
+    `names`: the columns it needs, each once.
+    """
 
     def __init__(self, flow: FlowSpec, temporary: Path) -> None:
         self._keys, self._sequence = flow.target.keys, flow.target.sequence_by
-        self.names = [*self._keys, *self._sequence]
+        # a column may be key and sequence: it is read once
+        self.names = list(dict.fromkeys([*self._keys, *self._sequence]))
         types = [duck_type(flow.columns[name].type) for name in self.names]
-        self._slots = [f"k{i}" for i in range(len(self._keys))] + [f"s{i}" for i in range(len(self._sequence))]
+        self._slots = [f"c{i}" for i in range(len(self.names))]
         self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True))
         self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
         self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
@@ -118,7 +122,7 @@ class KeyRecount:
         """What doesn't fit between raw input, target and tombstones. Without all files only what is left can be held
         against the table."""
         keys = ", ".join(self._slots[: len(self._keys)])
-        sequence = "row(" + ", ".join(self._slots[len(self._keys) :]) + ")"
+        sequence = "row(" + ", ".join(self._slots[self.names.index(name)] for name in self._sequence) + ")"
         self._db.execute("set timezone = 'UTC'")
         unread = self.uncast()
         # a key with an unreadable row may rightly be newer than what could be read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,21 +42,24 @@ def validate(
     ] = None,
     *,
     ctx: typer.Context,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings are errors: all that a run needs must be on this machine.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check pipeline files and their suites; every error at once, with file and line. Exit 78 if any is wrong."""
-    out, good = Output(as_json), []
-    errors: list[TerminalError] = []
-    for name, found in _checked(ctx, pipelines or []):
-        if found is None:
-            good.append(name)
-        else:
-            errors.append(found)
-    for error in errors:
-        if not as_json:
+    out, checked = Output(as_json), list(_checked(ctx, pipelines or []))
+    errors = [error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))]
+    warnings = [] if strict else [error for one in checked for error in one.warnings]
+    good = [one.name for one in checked if not one.errors and not (strict and one.warnings)]
+    if not as_json:
+        for warning in warnings:
+            out.warning(warning)
+        for error in errors:
             out.error(error)
     text = "\n".join(f"{name}: valid" for name in good)
-    out.result({"valid": good, "errors": [error.as_dict() for error in errors]}, text or "no valid pipeline")
+    found = {"errors": [error.as_dict() for error in errors], "warnings": [warning.as_dict() for warning in warnings]}
+    out.result({"valid": good, **found}, text or "no valid pipeline")
     if errors:
         raise typer.Exit(Exit.NEEDS_PERSON)
 
@@ -66,36 +71,34 @@ def schema() -> None:
     typer.echo(schema_text(), nl=False)
 
 
-def _checked(ctx: typer.Context, names: list[str]) -> list[tuple[str, TerminalError | None]]:
+@dataclass(frozen=True)
+class _Checked:
+    """What was found about one pipeline."""
+
+    name: str
+    errors: Sequence[TerminalError] = ()
+    warnings: Sequence[TerminalError] = ()
+
+
+def _checked(ctx: typer.Context, names: list[str]) -> Iterator[_Checked]:
     from draindown.base.errors import TerminalError
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
 
     here = setting(ctx)
-    found: list[tuple[str, TerminalError | None]] = []
     if not names:
         for loaded in load_all(here.root / DIRECTORY, here.environ):
             if isinstance(loaded, BrokenPipeline):
-                found.append((loaded.name, loaded.error))
+                yield _Checked(loaded.name, [loaded.error])
             else:
-                found.append((loaded.pipeline, _bad_suite(here.root, loaded)))
-        return found
+                yield _looked_at(loaded, here.root)
     for name in names:
         try:
-            spec = here.spec(name)
-            found.append((spec.pipeline, _bad_suite(here.root, spec)))
+            yield _looked_at(here.spec(name), here.root)
         except TerminalError as error:
-            found.append((name, error))
-    return found
+            yield _Checked(name, [error])
 
 
-def _bad_suite(root: Path, spec: PipelineSpec) -> TerminalError | None:
-    from draindown.base.errors import TerminalError
-    from draindown.spec.project import suite
+def _looked_at(spec: PipelineSpec, root: Path) -> _Checked:
+    from draindown.planning import validation
 
-    try:
-        for flow in spec.flows.values():
-            if flow.expectations:
-                suite(root, flow.expectations)
-    except TerminalError as error:
-        return error
-    return None
+    return _Checked(spec.pipeline, list(validation.errors(spec, root)), list(validation.warnings(spec, root)))

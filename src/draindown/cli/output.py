@@ -47,6 +47,10 @@ class Output:
         """Say what went wrong, on stderr: its four parts, or one JSON object."""
         self.note(json.dumps({"error": error.as_dict()}, indent=1) if self.as_json else _colored(error))
 
+    def warning(self, error: DraindownError) -> None:
+        """Say what may go wrong elsewhere, on stderr, as `error` says what did."""
+        self.note(printable_lines(f"warning: {error}"))
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Rows under a header, aligned; foreign text in them must already be printable."""

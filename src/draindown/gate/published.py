@@ -24,6 +24,8 @@ _KEEPS_ROWS = frozenset(
         *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
     )
 )
+UNJUDGED = "could not be judged: "
+"""How the detail of a verdict begins where the suite, not the rows, is wrong."""
 
 
 class Published(BaseModel):

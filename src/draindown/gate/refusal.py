@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from draindown.base.errors import GateFailed
+from draindown.gate.published import UNJUDGED
 from draindown.lake.layout import FlowLayout
 from draindown.runs.report import CheckPart, Expectation
 
@@ -24,6 +25,7 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
     waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
+    judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # no waiver mends a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
     error = Refused(
@@ -34,7 +36,8 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
         next=[
             f"draindown gate show {layout.pipeline} --flow {layout.flow}",
             *(f"{withdraw} {shlex.quote(e.name)} --flow {layout.flow}" for e in single[:1]),
-            *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in failed[:1]),
+            *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in judged[:1]),
+            *([f"draindown validate {layout.pipeline}   # once the suite is corrected"] if judged != failed else ()),
         ],
     )
     error.part = part

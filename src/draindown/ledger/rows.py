@@ -33,7 +33,8 @@ FENCE = "draindown_fence"
 class BatchRow:
     """One batch in the ledger. Counts are rows unless named otherwise; times are UTC; `seconds` is wall time.
 
-    `lines = records + blank` and `records = applied + superseded + duplicate + quarantined + late`, where
+    `lines` are those of the files without CSV headers. `lines = records + blank` and
+    `records = applied + superseded + duplicate + quarantined + late`, where
     `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
     `changed_at` is the stamp of the rows it changed, later than that of every earlier batch.
     """

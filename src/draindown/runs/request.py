@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.names import near
 
 Step = Literal["plan", "drain", "check", "compact"]
 STEPS: tuple[Step, ...] = get_args(Step)
@@ -52,7 +53,21 @@ class Request(BaseModel):
     force: bool = Field(default=False, description="compact even without evidence")
     quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
     replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
+    places: dict[str, str] = Field(
+        default_factory=dict, description="file:line:column of the flow's expressions, by their path in the flow"
+    )
     staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _placed(cls, given: Any) -> Any:
+        """Take the places of expressions from a spec that was loaded from a file."""
+        spec = given.get("spec") if isinstance(given, dict) else None
+        if not isinstance(spec, PipelineSpec) or given.get("flow") not in spec.flows or "places" in given:
+            return given
+        flow = given["flow"]
+        found = {".".join(path): spec.place_of("flows", flow, *path) for path in spec.flows[flow].expressions}
+        return {**given, "places": {path: place for path, place in found.items() if place}}
 
     @model_validator(mode="after")
     def _one_of(self) -> Request:
@@ -96,6 +111,13 @@ class Request(BaseModel):
             raise TerminalError(
                 "bad-request",
                 tried="read the job's --request argument",
-                found=f"{type(error).__name__}: {str(error)[:300]}",
+                found=_unknown_fields(error) or f"{type(error).__name__}: {str(error)[:300]}",
                 next="draindown run PIPELINE",
             ) from error
+
+
+def _unknown_fields(error: Exception) -> str:
+    """Each field that no request has, with the nearest there is; nothing where that is not what is wrong."""
+    found = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+    names = [str(one["loc"][0]) for one in found if one["type"] == "extra_forbidden" and len(one["loc"]) == 1]
+    return "; ".join(f"a request has no field {name!r}{near(name, Request.model_fields)}" for name in names)

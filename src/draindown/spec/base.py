@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+)
 from pydantic_core import PydanticCustomError
 
 Problem = tuple[tuple[str, ...], str]

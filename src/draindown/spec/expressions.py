@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       | `(?P<quoted>(?:[^`]|``)*)`
       | (?P<comment>--|/\*)
@@ -17,6 +17,7 @@ _TOKEN = re.compile(
       | (?P<other>\d[\w.]*|[^\w\s])""",
     re.VERBOSE | re.DOTALL,
 )
+"""One token of an expression, by kind. A number, and every other character, is `other`."""
 
 
 # Functions that Spark also takes without parentheses, so the bare word counts.
@@ -55,7 +56,7 @@ def check_expression(text: str) -> str:
     if "${" in text:
         # Spark would substitute it from its environment, also inside a string.
         raise ValueError("contains '${', which Spark would replace; secrets and variables don't belong in expressions")
-    tokens = list(_TOKEN.finditer(text))
+    tokens = list(TOKEN.finditer(text))
     _check_form(tokens)
     for at, token in enumerate(tokens):
         _check_text(token)
@@ -67,7 +68,7 @@ def check_code_free(text: str) -> str:
     """A condition of a suite, which may look at the clock. Raises ValueError if it runs code or asks a table."""
     if "${" in text:
         raise ValueError("contains '${', which Spark would replace")
-    tokens = list(_TOKEN.finditer(text))
+    tokens = list(TOKEN.finditer(text))
     _check_form(tokens)
     for at, token in enumerate(tokens):
         word = token[token.lastgroup].lower() if token.lastgroup in ("word", "quoted") else ""

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from draindown.base.errors import TerminalError
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
+from draindown.spec.outline import Outline, declared_name, outline
 from draindown.spec.problems import explain
 from draindown.spec.yaml_document import MAX_BYTES, Document, DocumentError, Mark, Problem, parse
 
@@ -30,12 +31,15 @@ _SHOWN = 50
 class BrokenPipeline:
     """A file that is no pipeline, kept so that a red DAG can show its error.
 
-    `name` is made from the file's name, is a valid DAG id and differs from every other name of the same `load_all`.
+    `name` is the one it declares or else made from the file's name; it is a valid DAG id and differs from every other
+    name of the same `load_all`. `schedule` is that of the file as far as it can be read, `outline.FALLBACK` where it
+    can't, None for manual runs only.
     """
 
     path: Path
     name: str
     error: TerminalError
+    schedule: str | None = None
 
 
 def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
@@ -55,7 +59,7 @@ def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
         except ValidationError as error:
             problems = [*problems, *explain(error, document)]
         if not problems:
-            return spec
+            return spec.written_at(dict(_places(path, spec, document)))
     else:
         problems = [Problem(Mark(1, 1), (), _no_mapping(document))]
     raise _invalid(path, problems)
@@ -74,8 +78,11 @@ def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[
             loaded[path] = load(path, environ)
         except TerminalError as error:
             loaded[path] = error
-    loaded |= _conflicts({path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)})
-    return _named(loaded)
+        except Exception as error:  # noqa: BLE001 - whatever it is: one file must not take down every other pipeline
+            message = f"can't be read: {type(error).__name__}: {error}"
+            loaded[path] = _invalid(path, [Problem(Mark(1, 1), (), message)])
+    good = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
+    return _named(loaded | _conflicts(good), good, environ)
 
 
 def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
@@ -84,9 +91,10 @@ def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSp
     Raises TerminalError like `load`, and `conflicting-pipelines`.
     """
     spec, home = load(path, environ), root / DIRECTORY
-    if path.resolve().parent == home.resolve():
+    real = os.path.realpath  # Path.resolve raises on a link that leads to itself
+    if Path(real(path)).parent == Path(real(home)):
         for found in load_all(home, environ):
-            if isinstance(found, BrokenPipeline) and found.path.resolve() == path.resolve():
+            if isinstance(found, BrokenPipeline) and real(found.path) == real(path):
                 raise found.error
     return spec
 
@@ -98,7 +106,7 @@ def find(argument: str, root: Path) -> Path:
     """
     if argument.endswith(_SUFFIXES) or "/" in argument:
         for path in (root / argument, Path(argument)):
-            if path.is_file():
+            if path.is_file() or (path.is_dir() and path.suffix in _SUFFIXES):
                 return path
     directory = root / DIRECTORY
     files = list(_files(directory)) if directory.is_dir() else []
@@ -117,16 +125,7 @@ def digest(spec: PipelineSpec) -> str:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise TerminalError(
-            "unreadable-pipeline",
-            tried=f"read pipeline file {path}",
-            found=str(error),
-            next=f"ls -l {shlex.quote(str(path))}",
-        ) from None
+    data = _bytes(path)
     if len(data) > MAX_BYTES:
         raise _invalid(path, [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")])
     try:
@@ -135,6 +134,26 @@ def _read(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
         raise _invalid(path, [Problem(Mark(line, column), (), "is not UTF-8; save it as UTF-8")]) from None
+
+
+def _bytes(path: Path) -> bytes:
+    """The file's content, at most one byte more than MAX_BYTES. Raises TerminalError `unreadable-pipeline`."""
+    found = None
+    try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+            what = "is a directory, as Docker makes one where a file to be mounted is missing"
+            found = f"{path} {what if path.is_dir() else 'is no file'}"
+        else:
+            with path.open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        found = str(error)
+    raise TerminalError(
+        "unreadable-pipeline",
+        tried=f"read pipeline file {path}",
+        found=found,
+        next=f"ls -ld {shlex.quote(str(path))}",
+    )
 
 
 def _no_mapping(document: Document) -> str:
@@ -157,6 +176,15 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
     )
 
 
+def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where expressions, sources and transforms of the pipeline are written."""
+    for name, flow in spec.flows.items():
+        for place in (*flow.expressions, ("source", "files"), ("transform",)):
+            whole = ("flows", name, *place)
+            mark = document.key_mark(whole)
+            yield whole, f"{path}:{mark.line}:{mark.column}"
+
+
 def _line(path: Path, problem: Problem) -> str:
     where = f"{path}:{problem.mark.line}:{problem.mark.column}: "
     # A key may hold anything; it must not forge a line of its own.
@@ -172,18 +200,21 @@ def _files(directory: Path) -> Iterator[Path]:
             "no-pipelines", tried=f"list pipeline files in {directory}", found=str(error), next="draindown init"
         ) from None
     for path in found:
-        if path.suffix in _SUFFIXES and not path.name.startswith(".") and not path.is_dir():
+        if path.suffix in _SUFFIXES and not path.name.startswith("."):
             yield path
 
 
-def _declared_name(path: Path) -> str | None:
-    """The `pipeline:` of a file that may be broken otherwise."""
+def _text(path: Path) -> str | None:
+    """As much of a broken file as text can hold; None if it can't be read."""
     try:
-        text = _read(path)
+        return _bytes(path).decode("utf-8-sig", errors="replace")
     except TerminalError:
         return None
-    found = re.search(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]*)["']?[ \t]*(?:#.*)?\r?$""", text, re.MULTILINE)
-    return found[1] if found else None
+
+
+def _declared_name(path: Path) -> str | None:
+    text = _text(path)
+    return None if text is None else declared_name(text)
 
 
 def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalError:
@@ -227,15 +258,28 @@ def _conflict(path: Path, lines: list[str]) -> TerminalError:
     )
 
 
-def _named(loaded: Mapping[Path, PipelineSpec | TerminalError]) -> list[PipelineSpec | BrokenPipeline]:
+def _named(
+    loaded: Mapping[Path, PipelineSpec | TerminalError], good: Mapping[Path, PipelineSpec], environ: Mapping[str, str]
+) -> list[PipelineSpec | BrokenPipeline]:
+    """`good`: what was right in itself, also where it conflicts with another file."""
     taken = {spec.pipeline for spec in loaded.values() if isinstance(spec, PipelineSpec)}
     result: list[PipelineSpec | BrokenPipeline] = []
     for path, spec in loaded.items():
         if isinstance(spec, PipelineSpec):
             result.append(spec)
             continue
+        said = _outline(path, good.get(path), environ)
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:200] or "_"
-        name = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, len(loaded) + 3))) if n not in taken)
+        wanted = (*([said.name] if said.name else []), stem, *(f"{stem}_{i}" for i in range(2, len(loaded) + 3)))
+        name = next(n for n in wanted if n not in taken)
         taken.add(name)
-        result.append(BrokenPipeline(path, name, spec))
+        result.append(BrokenPipeline(path, name, spec, said.schedule))
     return result
+
+
+def _outline(path: Path, spec: PipelineSpec | None, environ: Mapping[str, str]) -> Outline:
+    """The name and schedule that a broken file keeps."""
+    if spec is not None:
+        return Outline(spec.pipeline, spec.schedule)
+    text = _text(path)
+    return Outline() if text is None else outline(text, environ)

@@ -6,16 +6,32 @@ so that the loader can point at each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
+from draindown.spec import expression_names
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
-from draindown.spec.names import ColumnName, Dotted, Expression, Identifier, SuiteName, lake_root, near
+from draindown.spec.names import (
+    RESERVED_COLUMNS,
+    ColumnName,
+    Dotted,
+    Expression,
+    Identifier,
+    SuiteName,
+    lake_root,
+    near,
+)
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
@@ -83,8 +99,32 @@ class FlowSpec(Model):
 
     @model_validator(mode="after")
     def _combination(self) -> FlowSpec:
-        refuse([*self._column_problems(), *self._format_problems(), *self._name_problems()])
+        refuse(
+            [
+                *self._column_problems(),
+                *self._format_problems(),
+                *self._name_problems(),
+                *self._expression_problems(),
+            ]
+        )
         return self
+
+    @property
+    def expressions(self) -> dict[tuple[str, ...], str]:
+        """The SQL expressions of the flow, by where they stand in it."""
+        found: dict[tuple[str, ...], str] = {("rules", name): rule for name, rule in self.rules.items()}
+        if self.target.apply_as_deletes is not None:
+            found["target", "apply_as_deletes"] = self.target.apply_as_deletes
+        return found
+
+    def names_in_scope(self, place: tuple[str, ...]) -> list[str]:
+        """The columns that the expression which stands there may use."""
+        return [*self.columns, *sorted(RESERVED_COLUMNS)] if place[0] == "rules" else list(self.columns)
+
+    def _expression_problems(self) -> Iterable[Problem]:
+        for place, text in self.expressions.items():
+            for problem in expression_names.problems(text, self.names_in_scope(place)):
+                yield place, problem
 
     def _column_problems(self) -> Iterable[Problem]:
         seen: dict[str, str] = {}
@@ -179,6 +219,24 @@ class PipelineSpec(Model):
         default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
     )
     flows: dict[Identifier, FlowSpec] = Field(min_length=1, description="The flows, by name, in the order they run.")
+
+    _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        # where something is written is no part of what it says
+        return isinstance(other, PipelineSpec) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def written_at(self, places: Mapping[tuple[str, ...], str]) -> PipelineSpec:
+        """The same spec, which knows where its expressions are written: `file:line:column` by their path."""
+        found = self.model_copy()
+        found._places = dict(places)
+        return found
+
+    def place_of(self, *path: str) -> str:
+        """`file:line:column` of what stands at a path; empty where that is not known."""
+        return self._places.get(path, "")
 
     @field_validator("lake")
     @classmethod

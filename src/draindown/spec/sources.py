@@ -6,7 +6,11 @@ import re
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.names import local_path

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.names import ColumnName, Expression, Identifier

@@ -30,6 +30,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     if goal.sequence_by:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
+    extra.append(F.count_if("_header").alias("headers"))
     groups = (
         frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)

@@ -55,7 +55,8 @@ class Batch:
 class Counted:
     """What the one pass over a parsed batch found.
 
-    `groups`: rows of PLACE, blank, reason, field, n, smallest id, and how many have marks and unknown fields.
+    `groups`: rows of PLACE, blank, reason, field, n, smallest id, how many are CSV headers, and how many have marks and
+    unknown fields.
     """
 
     groups: Sequence[Row]

@@ -121,7 +121,9 @@ def _persisted(frame: DataFrame) -> Iterator[None]:
 
 
 def _begin(batch: Batch, counted: Counted) -> BatchRow:
-    lines, blank = counted.rows(lambda _: True), counted.rows(lambda group: group["_blank"])
+    # the intake counts a CSV header as a line of its file; the ledger, which is about what came in, leaves it out
+    headers = counted.sum("headers")
+    lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
     return BatchRow(
         pipeline=batch.writer.layout.pipeline,
         flow=batch.writer.layout.flow,

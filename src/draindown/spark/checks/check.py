@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,8 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import now
 from draindown.gate import page as gate_page
-from draindown.gate import published, refusal, suite, waivers
+from draindown.gate import published, refusal, suite_validation, waivers
+from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
@@ -35,8 +37,8 @@ class Rows:
 def check(request: Request, spark: SparkSession) -> StepReport:
     """Judge the unpublished rows and publish the target's newest version.
 
-    Raises `gate.Refused` (a GateFailed with all verdicts in `part`) if an expectation fails that nobody waived;
-    nothing is published then.
+    Raises TerminalError `bad-suite` if the suite itself is wrong, and `gate.Refused` (a GateFailed with all verdicts in
+    `part`) if an expectation fails that nobody waived; nothing is published then.
     """
     started = now()
     state = published.unpublished(request.layout)
@@ -80,9 +82,34 @@ def _anything(rows: Rows, state: Unpublished) -> bool:
 
 
 def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expectation]:
-    if not suite.expectations_of(request.suite):
+    if not gate_suite.expectations_of(request.suite):
         return []
+    _refuse_wrong_suite(request, rows.table)
     return judge.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys, _proven(rows, state))
+
+
+def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:
+    """Refuse expectations that can't be judged whatever the rows are, unless someone waived them before.
+
+    Raises TerminalError `bad-suite`.
+    """
+    known = suite_validation.kinds() or frozenset()
+    known |= {config["type"] for config in gate_suite.expectations_of(request.suite) if _brought(config["type"], known)}
+    waived, names = waivers.waivers(request.layout), gate_suite.names(request.suite)
+    wrong = [
+        what for at, what in suite_validation.problems(request.suite, table.columns, known) if names[at] not in waived
+    ]
+    if wrong:
+        suite = request.flow_spec.expectations or request.flow
+        raise suite_validation.bad(suite, f"check flow {request.flow} of pipeline {request.spec.pipeline}", wrong)
+
+
+def _brought(kind: str, known: Collection[str]) -> bool:
+    if kind in known:
+        return True
+    from draindown.spark.checks import gx  # importing GX takes seconds
+
+    return gx.brings(kind)
 
 
 def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:

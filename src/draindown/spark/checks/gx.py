@@ -30,8 +30,9 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from pyspark.sql import DataFrame
 
 from draindown.gate import suite as gate_suite
+from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
-from draindown.spark.checks.result import NOT_THE_SUITES, SAMPLE, UNJUDGED, Scope, brief, detail, sample, unjudged
+from draindown.spark.checks.result import NOT_THE_SUITES, SAMPLE, Scope, brief, detail, sample, unjudged
 
 _SAMPLED: Mapping[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
 _EVERY_ROW: Mapping[str, Any] = {
@@ -122,6 +123,15 @@ def scope_of(config: Mapping[str, Any]) -> Scope:
         return "table" if chosen == "table" else "changed"
     kind = registry.get_expectation_impl(config["type"])
     return "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else "table"
+
+
+def brings(kind: str) -> bool:
+    """Whether GX, or what a job's own main registered with it, has that kind of expectation."""
+    try:
+        registry.get_expectation_impl(kind)
+    except GreatExpectationsError:
+        return False
+    return True
 
 
 def _row_by_row(kind: type[GxExpectation]) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
 
 Scope = Literal["changed", "table"]
 SAMPLE = 20
 """Rows kept per expectation that fails; no more than these are collected from the executors."""
-UNJUDGED = "could not be judged: "
 NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
 """What a suite could set to make GX collect without bound, let an exception pass, or look at another batch."""
 _VALUE_LENGTH = 200

@@ -1,8 +1,9 @@
 """Turn lines, CSV records and columnar rows into records: named cells, the raw text, and whether a record is broken.
 
-A `Records` frame has `_blank` boolean, `_broken` string (why it is no record at all, or NULL), `_unknown` string (JSON
-of the fields the contract doesn't name, or NULL), `_drift` (`fields.MARKS`: news about fields and columns, or NULL),
-PLACE, ARRIVED if the lines had it, and whatever `cell` and `raw` read from.
+A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
+string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
+`_drift` (`fields.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
+`cell` and `raw` read from.
 """
 
 from __future__ import annotations
@@ -90,15 +91,15 @@ def _base(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     """Lines as `_raw`, and those that are to be parsed as `value`: one that is too large would fill the heap."""
     # trimmed in front only: from behind it would walk through the whole line
     blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
-    frame = lines.withColumn("_blank", blank).withColumn("_raw", F.col("value"))
+    frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
     fits = F.octet_length("value") <= flow.source.max_record_bytes
     return frame.withColumn("value", F.when(fits, F.col("value")))
 
 
 def _finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    place = [*PLACE, *(name for name in frame.columns if name == ARRIVED)]
-    return frame.select("_raw", "_blank", broken.alias("_broken"), unknown.alias("_unknown"), marks, *place, *keep)
+    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)
 
 
 def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
@@ -156,7 +157,8 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> 
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.header and header is not None and set(names) & set(flow.columns):
         same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
-        frame = frame.withColumn("_blank", F.col("_blank") | (same == F.lit(header)))
+        frame = frame.withColumn("_header", same == F.lit(header))
+        frame = frame.withColumn("_blank", F.col("_blank") | F.col("_header"))
     cells = [f"c{i}" for i in range(max(len(names), 1))]
     frame = frame.withColumn("_c", F.from_csv("value", ", ".join(f"{c} string" for c in [*cells, "_bad"]), options))
     # a last cell of our own, which no record holds, shows how many there are: Spark doesn't tell empty from absent
@@ -217,6 +219,7 @@ def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         "_row",
         "_size",
         F.lit(False).alias("_blank"),
+        F.lit(False).alias("_header"),
         F.expr(_NOTHING).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
         drift_marks.of_names(own, flow, known).alias("_drift"),

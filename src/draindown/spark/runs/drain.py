@@ -39,7 +39,7 @@ from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process
 from draindown.spark.batch.pruning_advice import Skipping
-from draindown.spark.contract import transforms
+from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.limits import Bounds, Stop
@@ -132,10 +132,11 @@ def drain(
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, and where the checkpoint, the input
-    or the table is not what it was. What was done before an error is in the ledger.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, `invalid-pipeline`, and where the
+    checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
     """
     _refuse_other_modes(request)
+    analysis.refuse_unresolved(request, spark)
     with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         if swap.finish(request.layout, by=request.owner, reached=lease.guard()):

@@ -20,6 +20,7 @@ from draindown.recovery.replay import settle
 from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
+from draindown.spark.contract import analysis
 from draindown.spark.limits import Stop
 from draindown.spark.runs.drain import Progress, refuse_changed, under_lease
 from draindown.spark.targets import delta_target
@@ -38,10 +39,12 @@ def rebuild(
     """Rebuild the flow's table, or go on with the rebuild that was begun. `reached` is told the steps of each batch,
     `staged` before the swap, `swapped` after it, and those of `rebuilds.finish`.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged` and what `rebuilds.begin`, a drain
-    and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live table as it was.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged`, `invalid-pipeline` and what
+    `rebuilds.begin`, a drain and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live
+    table as it was.
     """
     started, live = now(), request.layout
+    analysis.refuse_unresolved(request, spark)
     with lease_of(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         reached = lease.guard(reached)

@@ -28,7 +28,7 @@ from draindown.runs.request import Request
 from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process
-from draindown.spark.contract import transforms
+from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.sources.readers import InputFile
@@ -51,6 +51,7 @@ def replay(
     a drain raise.
     """
     started, layout = now(), request.layout
+    analysis.refuse_unresolved(request, spark)
     with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         swap.finish(layout, by=request.owner, reached=lease.guard())

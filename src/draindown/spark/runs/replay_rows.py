@@ -40,7 +40,7 @@ from draindown.sources.files import catalog
 from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
-from draindown.spark.contract import json_rows, transforms
+from draindown.spark.contract import analysis, json_rows, transforms
 from draindown.spark.contract.records import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.targets.delta_target import CHANGED_AT, Writer
@@ -56,6 +56,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     `rows-not-read` and what a drain raises.
     """
     started, layout = now(), request.layout
+    analysis.refuse_unresolved(request, spark)
     with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
         lease.hand_to_jvm(spark._jvm)
         swap.finish(layout, by=request.owner, reached=lease.guard())

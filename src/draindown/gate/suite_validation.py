@@ -1,0 +1,86 @@
+"""What the text of a Great Expectations suite shows to be wrong: kinds that GX lacks, columns that aren't there.
+
+Neither Spark nor GX is imported, which would take seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.gate import suite as gate_suite
+from draindown.spec.models import FlowSpec
+from draindown.spec.names import near
+from draindown.spec.project import suite
+from draindown.spec.yaml_document import DocumentError, parse
+
+_ABOUT_EXISTENCE = "expect_column_to_exist"
+
+
+def refuse_wrong(root: Path, flow: FlowSpec) -> None:
+    """Read the flow's suite and refuse what can't be judged. Raises TerminalError `bad-suite`."""
+    name = flow.expectations
+    if name is None:
+        return
+    path = root / "expectations" / f"{name}.json"
+    found = suite(root, name)
+    lines = _lines(path.read_text(), len(gate_suite.expectations_of(found)))
+    wrong = [f"{path}:{lines[at]}: {what}" for at, what in problems(found, stored_columns(flow), kinds())]
+    if wrong:
+        raise bad(name, f"read {path}", wrong)
+
+
+def bad(name: str, tried: str, wrong: Collection[str]) -> TerminalError:
+    """The error about expectations that can't be judged whatever the rows are: no waiver helps, an edit does."""
+    return TerminalError(
+        "bad-suite",
+        tried=tried,
+        found="\n".join(wrong),
+        next=f"draindown validate   # once expectations/{name}.json is corrected",
+    )
+
+
+def problems(
+    found: Mapping[str, Any] | None, columns: Collection[str] | None, known: Collection[str] | None
+) -> Iterator[tuple[int, str]]:
+    """Position and problem of each expectation that is wrong, whatever the rows are.
+
+    `columns` of the table and `known` kinds of expectation; None where they are not known. Names that begin with `_`
+    are draindown's own and taken as there; of nested names only Spark can tell.
+    """
+    for at, (name, config) in enumerate(zip(gate_suite.names(found), gate_suite.expectations_of(found), strict=True)):
+        kind = config["type"]
+        if known is not None and kind not in known:
+            yield at, f"{name}: Great Expectations has no {kind!r}{near(kind, known)}"
+        elif columns is not None and kind != _ABOUT_EXISTENCE:
+            there = {column.lower() for column in columns}
+            for column in gate_suite.columns_of(config):
+                if column.lower() not in there and not column.startswith("_") and not set(column) & set(".`[ "):
+                    yield at, f"{name}: the table has no column {column!r}{near(column, columns)}"
+
+
+@cache
+def kinds() -> frozenset[str] | None:
+    """The kinds of expectation that GX brings, by the names of its modules; None where GX isn't installed."""
+    package = find_spec("great_expectations")
+    places = package.submodule_search_locations if package else None
+    found = {file.stem for place in places or () for file in Path(place, "expectations", "core").glob("[!_]*.py")}
+    return frozenset(found) or None
+
+
+def stored_columns(flow: FlowSpec) -> list[str] | None:
+    """The columns that the target will have; None where only a run can tell."""
+    return None if flow.transform or flow.drift.new == "add" else list(flow.columns)
+
+
+def _lines(text: str, number: int) -> list[int]:
+    """The line on which each expectation starts; 1 where that can't be told. JSON is YAML, read with its marks."""
+    try:
+        document = parse(text.expandtabs(), {})
+    except DocumentError:
+        return [1] * number
+    return [document.value_mark(("expectations", str(at))).line for at in range(number)]

@@ -1,0 +1,80 @@
+"""What `validate` says of a pipeline beyond its file: its suites, and what it needs of the machine that runs it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from draindown.base.errors import TerminalError
+from draindown.gate import suite_validation
+from draindown.spec.models import FlowSpec, PipelineSpec
+
+_GLOB = re.compile(r"[*?\[{]")
+
+
+def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
+    """One error for each suite that is wrong wherever the pipeline runs."""
+    for flow in spec.flows.values():
+        try:
+            suite_validation.refuse_wrong(root, flow)
+        except TerminalError as error:
+            yield error
+
+
+def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
+    """One error for each thing that this machine lacks and the one that runs the pipeline may have."""
+    for name, flow in spec.flows.items():
+        yield from _source(spec, name, flow, root)
+        yield from _transform(spec, name, flow, root)
+
+
+def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
+    fixed = Path(_GLOB.split(str(root / flow.source.files))[0] + "x").parent
+    if not fixed.is_dir():
+        yield TerminalError(
+            "source-missing",
+            tried=f"find the source of flow {name} of pipeline {spec.pipeline}",
+            found=f"{spec.place_of('flows', name, 'source', 'files') or name}: no directory {fixed} on this machine",
+            next=f"mkdir -p {shlex.quote(str(fixed))}",
+        )
+
+
+def _transform(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
+    problem = _transform_problem(flow.transform, root) if flow.transform else None
+    if problem:
+        yield TerminalError(
+            "transform-missing",
+            tried=f"find transform {flow.transform} of flow {name} of pipeline {spec.pipeline}",
+            found=f"{spec.place_of('flows', name, 'transform') or name}: {problem}",
+            next=f"draindown validate {spec.pipeline}   # once it is there",
+        )
+
+
+def _transform_problem(dotted: str, root: Path) -> str | None:
+    """Why the function can't be found; its module is read, never imported: that would run it."""
+    module, _, function = dotted.rpartition(".")
+    path = root.joinpath("jobs", "transforms", *module.split(".")).with_suffix(".py")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    except (SyntaxError, ValueError) as error:
+        return f"{path}:{getattr(error, 'lineno', None) or 1}: {error}"
+    return None if function in _top_names(tree) else f"{path} has no function {function}"
+
+
+def _top_names(tree: ast.Module) -> set[str]:
+    """Names that running the module may define: whatever is defined, imported or assigned in it."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.alias():
+                found.add((node.asname or node.name).split(".")[0])
+    return found

@@ -1,0 +1,104 @@
+"""The expressions of a flow, resolved by Spark's own parser and analyzer before anything is read or written."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
+
+from draindown.base.errors import TerminalError, said
+from draindown.runs.request import Request
+from draindown.spark.sql import try_eval
+from draindown.spec.models import FlowSpec
+from draindown.spec.names import RESERVED_COLUMNS
+
+_REFUSED = (PySparkException, Py4JJavaError)
+_STATE = re.compile(r"\s*SQLSTATE: .*")
+
+
+def refuse_unresolved(request: Request, spark: SparkSession) -> None:
+    """Resolve each rule and delete condition against the contract, as a batch will evaluate it. Runs no job.
+
+    Raises TerminalError `invalid-pipeline` naming every expression that Spark refuses, with file and line.
+    """
+    flow = request.flow_spec
+    with _unlogged():
+        if not flow.expressions or _resolves(spark, flow):
+            return
+        found = [f"{_place(request, path)}: {why}" for path, why in _problems(spark, flow)]
+    if found:
+        raise TerminalError(
+            "invalid-pipeline",
+            tried=f"resolve the expressions of flow {request.flow} of pipeline {request.spec.pipeline} in Spark",
+            found="\n".join(found),
+            changed="nothing was read or written",
+            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # once the file is corrected",
+        )
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """PySpark logs each error of an analysis with its Java stack, before it raises it."""
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def _resolves(spark: SparkSession, flow: FlowSpec) -> bool:
+    """Whether Spark takes all of them. One plan: an analysis each would cost every start that much more."""
+    try:
+        for part in ("rules", "target"):
+            texts = [text for path, text in flow.expressions.items() if path[0] == part]
+            if texts:
+                _empty(spark, flow, (part,)).where(reduce(Column.__and__, (_condition(spark, text) for text in texts)))
+    except _REFUSED:
+        return False
+    return True
+
+
+def _problems(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    for path, text in flow.expressions.items():
+        frame, kind = _empty(spark, flow, path), None
+        try:
+            kind = frame.select(F.expr(text)).schema[0].dataType
+            frame.where(_condition(spark, text))
+        except _REFUSED as error:
+            typed = kind is not None and not isinstance(kind, BooleanType)
+            yield path, f"it gives {kind.simpleString()}, no condition" if kind and typed else _reason(error)
+
+
+def _condition(spark: SparkSession, text: str) -> Column:
+    return F.coalesce(try_eval(spark, text), F.lit(False))
+
+
+def _empty(spark: SparkSession, flow: FlowSpec, path: tuple[str, ...]) -> DataFrame:
+    """No rows, with the columns that an expression which stands at `path` may use."""
+    types = {name: column.type for name, column in flow.columns.items()}
+    types |= dict.fromkeys(set(flow.names_in_scope(path)) & RESERVED_COLUMNS, "timestamp")
+    return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in types.items()])
+
+
+def _place(request: Request, path: tuple[str, ...]) -> str:
+    name = ".".join(path)
+    written = request.places.get(name)
+    return f"{written}: flows.{request.flow}.{name}" if written else f"flows.{request.flow}.{name}"
+
+
+def _reason(error: BaseException) -> str:
+    """What Spark says, in one line: no error state, no plan, no stack."""
+    lines = (line.strip() for line in said(error).partition("JVM stacktrace:")[0].splitlines())
+    return _STATE.sub("", next(filter(None, lines), type(error).__name__))[:500]

@@ -1,0 +1,66 @@
+"""The name and the schedule of a pipeline file that is broken otherwise, read alone.
+
+A scheduled pipeline whose file breaks must not fall silent: it keeps its DAG and its schedule, and its runs fail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from draindown.spec.models import PipelineSpec
+from draindown.spec.schedule import check_schedule
+from draindown.spec.yaml_document import DocumentError, Value, parse
+
+FALLBACK = "@hourly"
+"""The schedule of a broken file that does not tell its own."""
+_NAME = re.compile(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]{0,62})["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE)
+_SCHEDULE = re.compile(r"^schedule:[^\r\n]*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a broken file still says. `name`: None if it says none; `schedule`: None if it is for manual runs."""
+
+    name: str | None = None
+    schedule: str | None = FALLBACK
+
+
+def outline(text: str, environ: Mapping[str, str]) -> Outline:
+    """The declared name and schedule of a text that may be anything."""
+    return Outline(declared_name(text), _schedule(text, environ))
+
+
+def declared_name(text: str) -> str | None:
+    """The value of a line `pipeline: NAME`, if one starts so and holds a valid name."""
+    found = _NAME.search(text)
+    return found[1] if found else None
+
+
+def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
+    whole = _mapping(text, environ)
+    if whole is None:  # no YAML: its line alone may be
+        line = _SCHEDULE.search(text)
+        whole = (_mapping(line[0], environ) if line else None) or {}
+    elif _is_for_manual_runs(whole):
+        return None
+    try:
+        return check_schedule(str(whole.get("schedule") or FALLBACK))
+    except ValueError:
+        return FALLBACK
+
+
+def _mapping(text: str, environ: Mapping[str, str]) -> dict[str, Value] | None:
+    try:
+        value = parse(text, environ).value
+    except DocumentError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_for_manual_runs(whole: Mapping[str, Value]) -> bool:
+    """Whether the schedule is absent on purpose: a file cut short, or one with a misspelt key, may have had one."""
+    fields = PipelineSpec.model_fields
+    required = {name for name, field in fields.items() if field.is_required()}
+    return whole.get("schedule") is None and required <= set(whole) <= set(fields)
