@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.lake import delta
@@ -38,6 +39,20 @@ def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
     flow = {"source": source, "columns": {"id": "string not null", "n": "int not null"}, "target": target}
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
     return Request(spec=spec, flow="f", step="drain", run_id="r", root=str(root), **more)
+
+
+def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each query over a Delta table gives from now on, in a list that grows."""
+    read: list[int] = []
+    query = delta.query
+
+    def counted(path: str, sql: str, **more: Any) -> pa.Table:
+        found = query(path, sql, **more)
+        read.append(found.num_rows)
+        return found
+
+    patch.setattr(delta, "query", counted)
+    return read
 
 
 def take_in(asked: Request, *, heap_bytes: int, now: datetime, **more: Any) -> Taken:

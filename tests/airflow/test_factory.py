@@ -16,9 +16,11 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.definitions.timetables.simple import NullTimetable
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.dates import cron_presets
 
 from draindown.airflow.factory import dags, params
 from draindown.airflow.requests import PARAMS
+from draindown.spec.schedule import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLOWS = ("first", "second")
@@ -37,6 +39,10 @@ def bag(database: None) -> DagBag:
 def test_no_import_errors_and_one_dag_per_file(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {"good", "broken"}
+
+
+def test_presets_are_those_of_airflow() -> None:
+    assert set(PRESETS) == set(cron_presets)
 
 
 def test_flows_run_in_file_order_and_each_step_after_the_other(bag: DagBag) -> None:

@@ -79,7 +79,7 @@ def test_a_run_is_called_by_its_own_id(project: Path) -> None:
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowLayout(str(project / "lake"), "good", "first", "first")
-    documents.write_json(layout.published, {"no": "pointer"})
+    documents.write_json(f"{layout.published}/0000000001.json", {"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
     assert second.problem == ""

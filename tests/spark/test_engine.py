@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from draindown.lake import delta
 from draindown.spark.contract.transforms import depends_only_on
+from draindown.spark.runs import termination
 from draindown.spark.session import configured
 from draindown.spark.sources.readers import InputFile, local_path, number, offsets, read_text
 from draindown.spark.sql import try_eval
@@ -186,3 +188,25 @@ def test_keys_that_count_are_those_of_the_result(spark: SparkSession) -> None:
     assert not depends_only_on(before, "p", {"id"}, given)
     assert depends_only_on(after, "p", {"id"}, given)
     assert depends_only_on(given, "id", {"id"}, given)
+
+
+def test_thread_of_a_query_lives_as_long_as_the_query_works(spark: SparkSession, tmp_path: Path) -> None:
+    """What tells a query that goes on from one that died without a word."""
+    go_on, lived = threading.Event(), []
+    spark.range(1).write.format("delta").save(str(tmp_path / "source"))
+    query = (
+        spark.readStream.format("delta")
+        .load(str(tmp_path / "source"))
+        .writeStream.foreachBatch(lambda *_: go_on.wait())
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        lived = [termination._thread_lives(query), query.awaitTermination(1), termination._thread_lives(query)]
+    finally:
+        go_on.set()
+        query.awaitTermination()
+    assert lived == [True, False, True]
+    query._jsq.streamingQuery().queryExecutionThread().join(10_000)
+    assert not termination._thread_lives(query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import sys
@@ -11,7 +12,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from draindown.base.exits import Exit
 from draindown.flow import quarantine
@@ -68,6 +71,48 @@ def test_the_job_drains_replays_input_and_replays_rows(
     chosen, part = job("rows", quarantine_ids=(refused,))
     assert (chosen.outcome, part.replay, part.totals["quarantined"]) == ("done", "refused rows, as chosen", 1)
     assert landing.rows() == rows
+
+
+@pytest.fixture
+def unending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries whose threads end, and that never say so."""
+    right = StreamingQuery.awaitTermination
+
+    def wait(query: StreamingQuery, timeout: int | None = None) -> bool:
+        assert timeout is not None, "this wait never ends"
+        with contextlib.suppress(StreamingQueryException):
+            right(query)
+        return False
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", wait)
+
+
+@pytest.mark.usefixtures("unending")
+def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: SparkSession, landing: Landing) -> None:
+    told, code = main.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+    assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
+    assert told.drain is not None and told.drain.totals["files"] == 3  # all that it did before
+    assert told.error["next"] == ["draindown run p   # it resumes where this one ended"]
+    assert drain(landing.request("again"), spark).outcome == "idle"
+
+
+@pytest.mark.usefixtures("unending")
+def test_an_error_in_a_batch_is_told_although_the_query_never_ends(spark: SparkSession, landing: Landing) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("of a batch")
+
+    with mock.patch.object(delta_target, "merge", fail):
+        told, code = main.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+    assert told.error is not None and (code, told.error["code"]) == (Exit.CRASH, "crash")
+    assert told.error["found"] == "RuntimeError: of a batch"
+
+
+@pytest.mark.usefixtures("unending")
+def test_a_drain_that_was_stopped_is_bounded_although_the_query_never_ends(
+    spark: SparkSession, landing: Landing
+) -> None:
+    assert drain(landing.request("r", max_batches=1), spark).outcome == "bounded"
+    assert [row["batch"] for row in landing.ledger()] == [0]
 
 
 def test_what_fails_in_java_within_a_batch_is_said_by_its_name(spark: SparkSession, landing: Landing) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown import pages
 from draindown.base.progress import Reached
 from draindown.cli import main
 from draindown.flow import generations, quarantine
@@ -21,7 +22,7 @@ from draindown.lake.transactions import app_id
 from draindown.recovery import replay, swap
 from draindown.runs import store
 from draindown.runs.request import Request
-from tests.flowfiles import AT, drained, restore, take_in
+from tests.flowfiles import AT, REFUSED, drained, restore, rows_read, take_in
 
 
 @pytest.fixture
@@ -98,6 +99,39 @@ def _refused(asked: Request) -> None:
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
     write_json(asked.layout.replaying, pending)
+
+
+def _many_refused(asked: Request, number: int) -> None:
+    row = dict.fromkeys(("file", "raw", "detail", "run_id"), "x") | {"reason": "type", "origin": "source"}
+    row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
+    rows = [row | {"quarantine_id": f"q{n:04}", "position": n} for n in range(number)]
+    delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (("list", "p", "--limit", "5"), 20),  # six ids, six rows, a sum, and what tells withdrawals
+        (("list", "p", "--limit", "5", "--csv"), 20),
+        (("show", "p", "q0007"), 10),
+        (("discard", "p", "--id", "q0007", "--yes"), 20),
+    ],
+)
+def test_commands_about_refused_rows_read_few(
+    asked: Request, words: tuple[str, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _many_refused(asked, 300)
+    read = rows_read(monkeypatch)
+    assert run(asked, "quarantine", *words) == 0
+    assert 0 < sum(read) <= most
+
+
+def test_the_page_reads_few_refused_rows(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    _many_refused(asked, 300)
+    read = rows_read(monkeypatch)
+    (view,) = pages.flows(Path(asked.root) / "dags/pipelines", Path(asked.root))
+    assert (view.problem, dict(view.open_rows)) == ("", {"type": 300})
+    assert sum(read) <= 5
 
 
 def test_discard_settles_what_a_replay_applied(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,6 +235,9 @@ def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (examine_setup().exit, codes(examine_setup())) == (0, {"class-archive-missing"})
     (jars / "delta-storage-4.4.0.jar").write_bytes(b"other")
     assert codes(examine_setup(), "wrong") == {"jar-hash-mismatch"}
+    lock = (jars / "jars.lock").read_text()
+    (jars / "jars.lock").write_text(lock + "io.delta:delta-kernel 0123\n")
+    assert codes(examine_setup(), "wrong") == {"jars-lock-invalid"}
     (jars / "jars.lock").unlink()
     assert codes(examine_setup(), "wrong") == {"jars-unverified"}
     (jars / "delta-storage-4.4.0.jar").unlink()

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from unittest import mock
 
@@ -27,10 +27,11 @@ from draindown.recovery import replay as replay_plan
 from draindown.recovery import reset as reset_plan
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, parked
-from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, take_in
+from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, rows_read, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
+MICROSECOND = timedelta(microseconds=1)
 
 
 def reset(asked: Request, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
@@ -465,6 +466,32 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
     reset(asked)
     assert replay_plan.unfinished(asked.layout) == []
     assert replay_plan.find(asked).waiting == 2
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "files"),
+    [
+        (AT, AT + MICROSECOND, 2),  # the beginning counts
+        (AT - MICROSECOND, AT, 0),  # the end doesn't
+        (AT + MICROSECOND, AT + timedelta(days=1), 0),
+        (AT.astimezone(timezone(timedelta(hours=5))), AT.astimezone(timezone(timedelta(hours=-5))) + MICROSECOND, 2),
+        (datetime(1900, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC), 0),
+    ],
+)
+def test_a_replay_by_time_reads_what_was_first_seen_then_alone(
+    tmp_path: Path, since: datetime, until: datetime, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = drained(tmp_path).model_copy(update={"replay": Again(since=since, until=until)})
+    read = rows_read(monkeypatch)
+    assert replay_plan.find(asked).files == files
+    assert sum(read) == files + 1  # and the ledger's newest batch of a replay
+
+
+def test_a_replay_of_a_file_reads_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = drained(tmp_path).model_copy(update={"replay": Again(files=("in/1.json",))})
+    read = rows_read(monkeypatch)
+    assert replay_plan.find(asked).files == 1
+    assert sum(read) == 1 + 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from tests.flowfiles import REFUSED
+from tests.flowfiles import REFUSED, rows_read
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -121,6 +122,77 @@ def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowL
     quarantine.resolve(layout, ["aa1"], "released", by="me", run_id="r2")
     quarantine.discard(layout, ["bb3"], by="me")
     assert ids(quarantine.whole(layout, ["aa1", "aa2", "bb3"])) == ["aa2"]
+
+
+@pytest.fixture
+def many(layout: FlowLayout) -> FlowLayout:
+    rows = [refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n)) for n in range(300)]
+    delta.append(layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
+    quarantine.discard(layout, [f"cc{n:04}" for n in range(0, 300, 2)], by="me")
+    return layout
+
+
+@pytest.mark.parametrize(
+    ("look", "most"),
+    [
+        # one of each: the ids and the rows
+        (lambda layout: quarantine.listed(layout, Filter(), 5), 10),
+        (lambda layout: quarantine.listed(layout, Filter(state="discarded"), 5), 10),
+        (lambda layout: quarantine.listed(layout, Filter(ids=("cc0007",), state=None), 2), 2),
+        # a row per reason and state
+        (quarantine.counts, 3),
+        (lambda layout: quarantine.identified(layout, Filter(ids=("cc0007",))), 1),
+        (lambda layout: quarantine.identified(layout, Filter(reason="type")), 1),
+        (lambda layout: quarantine.whole(layout, ["cc0007", "cc0008"]), 1),
+        # decisions about it, and the newest time of any
+        (lambda layout: quarantine.discard(layout, ["cc0007"], by="me"), 1),
+        (lambda layout: quarantine.reopen(layout, ["cc0008"], by="me", note="n"), 2),
+        (lambda layout: quarantine.read_again(layout, ["cc0008"], by="me", run_id="r"), 2),
+        (lambda layout: quarantine.let_through(layout, ["cc0008"], by="me", note="n"), 2),
+        (lambda layout: quarantine.released(layout, ["cc0008"]), 1),
+        (lambda layout: quarantine.release_again(layout, by="me", note="n"), 0),
+        (lambda layout: quarantine.released_from(layout, without_origin="gate"), 0),
+    ],
+)
+def test_only_what_is_asked_for_leaves_the_tables(
+    many: FlowLayout, look: Callable[[FlowLayout], object], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = rows_read(monkeypatch)
+    look(many)
+    assert len(read) > 0 and sum(read) <= most
+
+
+def test_a_limit_keeps_the_oldest(many: FlowLayout) -> None:
+    assert ids(quarantine.listed(many, Filter(), 4)) == ["aa1", "bb3", "aa2", "cc0001"]
+    assert ids(quarantine.listed(many, Filter(run_id="no such run"), 4)) == []
+    every = ids(quarantine.listed(many, Filter(state=None)))
+    assert len(every) == 303
+    assert ids(quarantine.listed(many, Filter(state=None), 100_000)) == every
+
+
+def test_decisions_about_more_rows_than_a_query_lists(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "_MANY", 1)
+    assert quarantine.discard(layout, ["aa2", "bb3"], by="me") == 2
+    assert quarantine.discard(layout, ["aa1", "aa2", "bb3"], by="me") == 1
+    assert quarantine.reopen(layout, ["aa1", "aa2"], by="me", note="n") == 2
+    assert ids(quarantine.whole(layout, ["aa2", "bb3", "aa1"])) == ["aa2", "aa1"]
+
+
+def test_a_reset_that_is_undone_releases_by_the_runs_that_had(layout: FlowLayout) -> None:
+    quarantine.release(layout, ["aa1"], by="me", run_id="r1")
+    quarantine.release(layout, ["aa2"], by="me", run_id="r2")
+    quarantine.read_again(layout, ["bb3"], by="me", run_id="r3")
+    quarantine.reopen(layout, ["aa1", "aa2", "bb3"], by="me", note="a reset")
+    quarantine.discard(layout, ["aa2"], by="me")  # someone decided since
+    assert quarantine.release_again(layout, by="me", note="another") == 0
+    assert quarantine.release_again(layout, by="me", note="a reset") == 2
+    assert quarantine.released(layout) == {"aa1": "r1", "bb3": ""}
+    assert quarantine.release_again(layout, by="me", note="a reset") == 0
+
+
+def test_times_come_as_pyarrow_gives_them(layout: FlowLayout) -> None:
+    found = delta.query(layout.quarantine, "select *, cast(null as timestamp) as never from t")
+    assert delta.rows(found) == found.to_pylist()
 
 
 @pytest.mark.parametrize("wanted", ["aa", "zz"])

@@ -23,14 +23,14 @@ from deltalake.exceptions import CommitFailedError
 from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.lake import delta
-from draindown.lake.documents import write_json
+from draindown.lake.documents import put_if_absent, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
-from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
+from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing

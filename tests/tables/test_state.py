@@ -28,8 +28,8 @@ from tests.tables.test_rebuilds import begin, code_of, read_all, swap
 
 TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
 KEPT: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], Any]]] = {
-    "published": (lambda layout: layout.published, published.published),
-    "waivers": (lambda layout: layout.waivers, waivers.waivers),
+    "published": (lambda layout: f"{layout.published}/0000000001.json", published.published),
+    "waivers": (lambda layout: f"{layout.waivers}/0000000001.json", waivers.waivers),
     "replaying": (lambda layout: layout.replaying, lambda layout: replay.settle(layout, by="me")),
     "replay": (lambda layout: f"{layout.replays}/0123456789ab.json", replay.unfinished),
 }
@@ -68,10 +68,11 @@ def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pyte
     lines += ["    source: {files: in/*, format: json}", "    columns: {id: string not null, n: int not null}"]
     lines += ["    target: {keys: [id], sequence_by: [n]}"]
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
-    tear(asked.layout.waivers)
+    torn = f"{asked.layout.waivers}/0000000001.json"
+    tear(torn)
     assert main(["--root", str(tmp_path), "gate", "show", "p"]) == 78
     said = capsys.readouterr().err
-    assert "state-damaged" in said and f"mv {asked.layout.waivers}" in said
+    assert "state-damaged" in said and f"mv {torn}" in said
 
 
 def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import filelock
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -189,6 +192,44 @@ def test_the_pointer_never_moves_back(layout: FlowLayout) -> None:
     assert published.publish(layout, newest) == newest
     assert published.publish(layout, slow) == newest
     assert published.published(layout) == newest
+
+
+def _interrupted(patch: pytest.MonkeyPatch, model: type[Any], other: Callable[[], object]) -> None:
+    """Have `other` happen right after the next document of this kind was read; file locks hold nobody back."""
+    patch.setattr(filelock.FileLock, "acquire", lambda *_, **__: None)
+    patch.setattr(filelock.FileLock, "release", lambda *_, **__: None)
+    right, waiting = model.model_validate, [other]
+
+    def read(content: Any) -> Any:
+        found = right(content)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    patch.setattr(model, "model_validate", read)
+
+
+def test_the_pointer_never_moves_back_where_file_locks_do_not_hold(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch in range(4):
+        write(layout, batch=batch)
+    newest, slow = pointer(layout, 3), pointer(layout, 2)
+    published.publish(layout, pointer(layout, 1))
+    _interrupted(monkeypatch, published.Published, lambda: published.publish(layout, newest))
+    assert published.publish(layout, slow) == newest
+    assert published.published(layout) == newest
+
+
+def test_no_waiver_is_lost_where_file_locks_do_not_hold(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    waivers.waive(layout, "a", by="me", reason="r")
+    _interrupted(monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "b", by="you", reason="r"))
+    waivers.waive(layout, "c", by="me", reason="r")
+    assert waivers.waivers(layout).keys() == {"a", "b", "c"}
+    monkeypatch.undo()
+    _interrupted(monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "d", by="you", reason="r"))
+    assert waivers.unwaive(layout, "a").by == "me"
+    assert waivers.waivers(layout).keys() == {"b", "c", "d"}
 
 
 @pytest.mark.parametrize(("version", "table_id"), [(9, None), (9, "another")])

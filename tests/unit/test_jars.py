@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from draindown.base.errors import TerminalError
+from draindown.launch import jar_lock
+from draindown.launch.jar_lock import LockedJar
 from draindown.spark.setup import jars
-from draindown.spark.setup.jars import LockedJar
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = {"delta-spark_4.1_2.13": b"spark jar", "delta-storage": b"storage jar"}
@@ -51,7 +52,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_the_repository_pins_delta_kafka_and_jdbc() -> None:
-    pinned = {jar.coordinates for jar in jars.locked_jars(ROOT / "jars.lock")}
+    pinned = {jar.coordinates for jar in jar_lock.locked_jars(ROOT / "jars.lock")}
 
     assert {"io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"} <= pinned
     assert {"org.apache.kafka:kafka-clients:3.9.1", "org.postgresql:postgresql:42.7.14"} <= pinned
@@ -70,7 +71,7 @@ def test_a_bad_line_is_named(lock: Path, line: str) -> None:
     lock.write_text(f"# header\n{line}\n")
 
     with pytest.raises(TerminalError) as caught:
-        jars.locked_jars(lock)
+        jar_lock.locked_jars(lock)
 
     assert caught.value.code == "jars-lock-invalid"
     assert caught.value.tried.endswith("jars.lock:2")
@@ -85,6 +86,14 @@ def test_fetch_places_and_verify_agrees(lock: Path, target: Path) -> None:
         "delta-storage-4.4.0.jar",
         "jars.lock",
     ]
+
+
+def test_fetch_mends_a_damaged_lock_beside_the_jars(lock: Path, target: Path) -> None:
+    fetched = jars.fetch(lock, target, resolve=Mirror(CONTENT), say=lambda _: None)
+    (target / "jars.lock").write_text("io.delta:delta-storage")
+
+    assert jars.fetch(lock, target, resolve=Mirror({}), say=lambda _: None) == fetched
+    assert jars.verify(target) == fetched
 
 
 def test_fetch_again_asks_nobody(lock: Path, target: Path) -> None:

@@ -382,10 +382,13 @@ def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowL
         with lease_of(layout, LeaseSpec(), owner="me", run_id="r"):
             path = store.write(layout, reports("x")[1])
         Path(layout.validations("r")).mkdir(parents=True)
-        waivers._write_waivers(layout, {})
+        waivers.waive(layout, "expectation", by="me", reason="known")
     finally:
         os.umask(before)
-    assert stat.S_IMODE(Path(layout.home).stat().st_mode) == 0o700
+    for private in (layout.home, layout.waivers):
+        assert stat.S_IMODE(Path(private).stat().st_mode) == 0o700
+    (waived,) = Path(layout.waivers).iterdir()
+    assert stat.S_IMODE(waived.stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
     for place in (Path(layout.home).parent, Path(layout.home).parent.parent):
         assert not stat.S_IMODE(place.stat().st_mode) & 0o022

@@ -120,12 +120,12 @@ def show(
 
     spec = setting(ctx).spec(pipeline)
     which = rows_of.Filter(ids=(identity,), state=None)
-    found = [row for name in flows(spec, flow) for row in rows_of.listed(spec.layout(name), which)]
+    found = [row for name in flows(spec, flow) for row in rows_of.listed(spec.layout(name), which, 2)]
     if len({row["quarantine_id"] for row in found}) != 1:
         raise TerminalError(
             "unknown-quarantine-id",
             tried=f"find refused row {identity!r} of pipeline {spec.pipeline}",
-            found=f"{len(found)} refused rows begin with it" if found else "no refused row has it",
+            found="more than one refused row begins with it" if found else "no refused row has it",
             next=f"draindown quarantine list {spec.pipeline}",
         )
     lines = [f"{name:<14} {'' if value is None else printable(str(value))}" for name, value in found[-1].items()]

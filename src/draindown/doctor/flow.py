@@ -92,7 +92,7 @@ def look_at_replays(desk: Desk) -> None:
         desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.asked} --yes"))
     if waiting is None or desk.at_work:
         return
-    if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout).keys():
+    if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout, waiting.ids).keys():
         text = f"{count(len(waiting.ids), 'row')} were applied and are not marked as released yet; the next run does it"
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
 

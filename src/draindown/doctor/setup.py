@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import sys
-from collections.abc import Iterable
 
 from draindown.base.formatting import count
 from draindown.doctor.model import Desk
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
+from draindown.launch.jar_lock import LOCK_NAME, locked_jars
 
 
 def look_at_jars(desk: Desk) -> None:
     """Examine the jars on the class path against `jars.lock`."""
     directory = spark_settings.jar_dir()
     spark_settings.class_path()
-    lock = directory / "jars.lock"
-    pinned = _locked(lock.read_text(encoding="utf-8").splitlines()) if lock.is_file() else {}
-    desk.say("jars", f"{count(len(pinned))} verified in {directory}" if pinned else f"in {directory}, no jars.lock")
+    lock = directory / LOCK_NAME
+    pinned = locked_jars(lock) if lock.is_file() else ()
+    desk.say("jars", f"{count(len(pinned))} verified in {directory}" if pinned else f"in {directory}, no {LOCK_NAME}")
     if not pinned:
         desk.wrong("jars-unverified", "jars", f"no {lock} to verify them by", "make setup")
-    for name, digest in pinned.items():
-        path = directory / name
+    for jar in pinned:
+        path = directory / jar.file_name
         if not path.is_file():
             desk.wrong("jars-missing", "jars", f"no {path}", "make setup")
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            desk.wrong("jar-hash-mismatch", "jars", f"{path} has other bytes than jars.lock names", "make setup")
-
-
-def _locked(lines: Iterable[str]) -> dict[str, str]:
-    """File name and SHA-256 of every jar a lock pins."""
-    found = (re.fullmatch(r"[\w.\-]+:([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) [0-9]+", line.strip()) for line in lines)
-    return {f"{match[1]}-{match[2]}.jar": match[3] for match in found if match}
+        elif not jar.is_at(path):
+            desk.wrong("jar-hash-mismatch", "jars", f"{path} has other bytes than {LOCK_NAME} names", "make setup")
 
 
 def look_at_class_archive(desk: Desk) -> None:

@@ -6,8 +6,8 @@ open = refused - released - discarded
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -26,6 +26,13 @@ COLUMNS = (
     *("first_seen", "generation", "batch", "origin", "run_id", "refused_at"),
 )
 """Columns of the quarantine table."""
+_OLDEST_FIRST = "order by refused_at, file, position, quarantine_id"
+_ALL_OPEN = "select *, 'open' as state from t"
+_WITH_STATE = """
+    select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
+    from t left join ({decisions}) d on t.quarantine_id = d.quarantine_id
+"""
+_MANY = 5000  # ids in one list of a query: of 100,000 its planner overflows its stack
 RESOLUTIONS = pa.schema(
     [
         pa.field("quarantine_id", pa.string(), nullable=False),
@@ -75,40 +82,57 @@ class Counts:
 
 
 def counts(layout: FlowLayout) -> Counts:
-    """Refused, released, discarded and open rows of the flow."""
-    decided = _decisions(layout)
-    refused = _rows(layout, ("quarantine_id", "reason"), Filter(state=None))
-    by_reason: dict[str, int] = {}
-    for row in refused:
-        if row["quarantine_id"] not in decided:
-            by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + 1
-    actions = [decided[row["quarantine_id"]] for row in refused if row["quarantine_id"] in decided]
+    """Refused, released, discarded and open rows of the flow. The query sums: one row per reason and state is read."""
+    sums = delta.rows(_query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
+    total = dict.fromkeys(("open", "released", "discarded"), 0)
+    for row in sums:
+        total[row["state"]] += row["rows"]
+    by_reason = {row["reason"]: row["rows"] for row in sums if row["state"] == "open"}
     ranked = dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0])))
-    return Counts(len(refused), actions.count("released"), actions.count("discarded"), ranked)
+    return Counts(sum(total.values()), total["released"], total["discarded"], ranked)
 
 
 def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
-    """The rows that `which` means, oldest first, each with its `state`; bytes that are no text as base64."""
-    decided = _decisions(layout)
-    rows = []
-    for row in _rows(layout, COLUMNS, which):
-        state = decided.get(row["quarantine_id"], "open")
-        if which.state in (None, state):
-            rows.append(row | {"state": state, "raw_bytes": _base64(row["raw_bytes"])})
-            if limit is not None and len(rows) >= limit:
-                break
-    return rows
+    """The first `limit` rows that `which` means, oldest first, each with its `state`; bytes that are no text as base64.
+
+    No other row leaves the query.
+    """
+    first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
+    few = _these(_query(layout, "quarantine_id, file", which, first)) if limit is not None and limit <= _MANY else ""
+    rows = _query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
+    return [row | {"raw_bytes": _base64(row["raw_bytes"])} for row in delta.rows(rows)]
+
+
+def _these(chosen: pa.Table) -> str:
+    """SQL that is true for the chosen rows: a query for their raw text then reads little else.
+
+    A list of random ids skips no file or page of the table; the bounds of `file` do.
+    """
+    if not chosen.num_rows:
+        return "false"
+    files = sorted(chosen["file"].to_pylist())
+    between = f"file between {delta.literal(files[0])} and {delta.literal(files[-1])}"
+    return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Ids of the open rows that `which` means. Raises TerminalError `unknown-quarantine-id`."""
-    decided = _decisions(layout)
-    found = [row["quarantine_id"] for row in _rows(layout, ("quarantine_id",), which)]
+    # what was decided already is known all the same: an id that names it is no mistake
+    states = replace(which, state=None) if which.ids else which
+    found = _query(layout, "quarantine_id, state", states, "order by quarantine_id")
+    ids = found["quarantine_id"].to_pylist()
     for wanted in which.ids or ():
-        matching = [known for known in found if known.startswith(wanted)]
-        if len(matching) != 1:
-            raise _unknown(layout, wanted, len(matching))
-    return [known for known in found if known not in decided]
+        matching = sum(known.startswith(wanted) for known in ids)
+        if matching != 1:
+            raise _unknown(layout, wanted, matching)
+    return [known for known, state in zip(ids, found["state"].to_pylist(), strict=True) if state == "open"]
+
+
+def released_from(layout: FlowLayout, *, without_origin: str) -> list[str]:
+    """Ids of the rows that are released now and did not come from `without_origin`."""
+    other = f"origin <> {delta.literal(without_origin)}"
+    found = _query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
+    return list(found["quarantine_id"].to_pylist())
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -117,10 +141,11 @@ def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
     `value` is None where quarantine doesn't have the whole record: it was too long, or could not be written down.
     """
     # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
-    wanted = set(ids) - _decisions(layout).keys()
-    names = ("quarantine_id", "file", "position", "first_seen", "origin", "raw", "raw_bytes", "raw_length")
-    rows = [row for row in _rows(layout, names, Filter(state=None)) if row["quarantine_id"] in wanted]
-    return [row | {"value": _record(row)} for row in rows]
+    wanted = list(dict.fromkeys(ids))
+    names = "quarantine_id, file, position, first_seen, origin, raw, raw_bytes, raw_length"
+    parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
+    found = (_query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
+    return [row | {"value": _record(row)} for rows in found for row in delta.rows(rows)]
 
 
 def _record(row: Mapping[str, Any]) -> bytes | None:
@@ -144,59 +169,61 @@ def resolve(
     layout: FlowLayout, ids: Sequence[str], action: Action, *, by: str, note: str = "", run_id: str = ""
 ) -> int:
     """Record a decision about rows. Idempotent: rows that are decided already are left out."""
-    decided = _decisions(layout)
-    return _decide(layout, [known for known in dict.fromkeys(ids) if known not in decided], action, by, note, run_id)
+    decided = _decided(layout, ids)
+    fresh = [known for known in dict.fromkeys(ids) if known not in decided]
+    return _decide(layout, fresh, action, by, note, run_id)
 
 
 def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
     """Take back decisions: what they were about is no longer so. Idempotent; returns how many."""
-    decided = _decisions(layout)
+    decided = _decided(layout, ids)
     return _decide(layout, [known for known in dict.fromkeys(ids) if known in decided], "reopened", by, note, "")
 
 
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
     """Release the rows again that were reopened with this note, by the runs that released them before."""
-    decided = _decisions(layout)
     if not delta.exists(layout.resolutions):
         return 0
+    reopened = f"action = 'reopened' and note = {delta.literal(note)}"
     rows = delta.query(
-        layout.resolutions, 'select quarantine_id, action, run_id, note from t order by "at"'
+        layout.resolutions,
+        f"""select quarantine_id, last_value(run_id order by "at") filter (where action = 'released') as run_id from t
+        group by quarantine_id
+        having bool_or({reopened}) and bool_or(action = 'released') and last_value(action order by "at") = 'reopened'
+        order by quarantine_id""",
     ).to_pylist()
-    runs = {row["quarantine_id"]: row["run_id"] or "" for row in rows if row["action"] == "released"}
-    ids = {row["quarantine_id"] for row in rows if row["action"] == "reopened" and row["note"] == note}
-    again = [known for known in sorted(ids & runs.keys()) if known not in decided]
-    for run_id in sorted({runs[known] for known in again}):
-        _decide(layout, [i for i in again if runs[i] == run_id], "released", by, "the reset was undone", run_id)
-    return len(again)
+    for run_id in sorted({row["run_id"] or "" for row in rows}):
+        ids = [row["quarantine_id"] for row in rows if (row["run_id"] or "") == run_id]
+        _decide(layout, ids, "released", by, "the reset was undone", run_id)
+    return len(rows)
 
 
 def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
     """Release rows that a batch let through when it read their file again, discarded ones too. Idempotent."""
-    decided = _decisions(layout)
-    fresh = [known for known in dict.fromkeys(ids) if decided.get(known) != "released"]
+    already = released(layout, ids)
+    fresh = [known for known in dict.fromkeys(ids) if known not in already]
     # without a run: what a replay of refused rows released is counted by run
     return _decide(layout, fresh, "released", by, f"let through by run {run_id}, which read their files again", "")
 
 
 def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
     """Release rows that a rebuild let through, whatever was decided about them before, replays included. Idempotent."""
-    already = released(layout)
+    already = released(layout, ids)
     return _decide(layout, [one for one in dict.fromkeys(ids) if already.get(one) != ""], "released", by, note, "")
 
 
-def released(layout: FlowLayout) -> dict[str, str]:
-    """Ids of the rows that are released now, each with the run that replayed it; "" where its file was read again."""
-    if not delta.exists(layout.resolutions):
-        return {}
-    rows = delta.query(layout.resolutions, 'select quarantine_id, action, run_id from t order by "at"').to_pylist()
-    newest = {row["quarantine_id"]: row for row in rows}
-    return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
+def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, str]:
+    """Those of `ids` (None: of all rows) that are released now, each with the run that replayed it; "" where its file
+    was read again.
+    """
+    return {known: run_id for known, (action, run_id) in _newest(layout, ids).items() if action == "released"}
 
 
 def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, note: str, run_id: str) -> int:
     if ids:
-        row: dict[str, Any] = {"action": action, "at": _after_all(layout), "by": by, "note": note, "run_id": run_id}
-        delta.append(layout.resolutions, pa.Table.from_pylist([{"quarantine_id": i} | row for i in ids], RESOLUTIONS))
+        same: dict[str, Any] = {"action": action, "at": _after_all(layout), "by": by, "note": note, "run_id": run_id}
+        columns = {"quarantine_id": ids} | {name: [value] * len(ids) for name, value in same.items()}
+        delta.append(layout.resolutions, pa.Table.from_pydict(columns, RESOLUTIONS))
     return len(ids)
 
 
@@ -208,31 +235,65 @@ def _after_all(layout: FlowLayout) -> datetime:
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
 
 
-def _decisions(layout: FlowLayout) -> dict[str, str]:
-    if not delta.exists(layout.resolutions):
+def _decided(layout: FlowLayout, ids: Sequence[str]) -> set[str]:
+    return {known for known, (action, _) in _newest(layout, ids).items() if action != "reopened"}
+
+
+def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+    """Action and run of the newest decision about each of `ids`, or about every row that was ever decided about."""
+    if not delta.exists(layout.resolutions) or (ids is not None and not ids):
         return {}
-    rows = delta.query(layout.resolutions, 'select quarantine_id, action from t order by "at"').to_pylist()
-    newest = {row["quarantine_id"]: row["action"] for row in rows}
-    return {known: action for known, action in newest.items() if action != "reopened"}
+    # A query takes no longer list than that: then the newest decision about every row is read and looked up here.
+    few = ids is not None and len(ids) <= _MANY
+    rows = delta.query(layout.resolutions, _decisions("t", _one_of(ids or ()) if few else "")).to_pylist()
+    wanted = None if ids is None else frozenset(ids)
+    return {
+        row["quarantine_id"]: (row["action"], row["run_id"] or "")
+        for row in rows
+        if wanted is None or row["quarantine_id"] in wanted
+    }
 
 
-def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[str, Any]]:
+def _decisions(table: str, where: str = "") -> str:
+    """SQL: the newest decision about each row, from the table of that name. `_after_all` leaves no ties."""
+    return (
+        'select quarantine_id, last_value(action order by "at") as action, last_value(run_id order by "at") as run_id '
+        f"from {table}{f' where {where}' if where else ''} group by quarantine_id"
+    )
+
+
+def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts: str = "") -> pa.Table:
+    """Run a query over the refused rows that `which` means, and `restricts` (SQL) where given.
+
+    The rows have the columns of the quarantine and `state`. Selection, order, limit and sums are the query's: only its
+    result leaves it, and only columns that `select` names are read.
+    """
     if not delta.exists(layout.quarantine):
-        return []
-    tests = []
+        return pa.table({name: [] for name in (*COLUMNS, "state", "rows")})
+    decided = {"resolutions": layout.resolutions} if delta.exists(layout.resolutions) else {}
+    source = _WITH_STATE.format(decisions=_decisions("resolutions")) if decided else _ALL_OPEN
+    tests = [test for test in (restricts, *_tests(layout, which)) if test]
+    where = f" where {' and '.join(tests)}" if tests else ""
+    return delta.query(layout.quarantine, f"select {select} from ({source}){where} {rest}", beside=decided)
+
+
+def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
+    """SQL tests that are all true for the rows that `which` means."""
     if which.reason:
-        tests.append(f"reason = {delta.literal(which.reason)}")
+        yield f"reason = {delta.literal(which.reason)}"
     if which.run_id:
-        tests.append(f"run_id = {delta.literal(which.run_id)}")
+        yield f"run_id = {delta.literal(which.run_id)}"
     if which.ids:
-        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {delta.literal(i)})" for i in which.ids) + ")")
+        yield "(" + " or ".join(f"starts_with(quarantine_id, {delta.literal(i)})" for i in which.ids) + ")"
+    if which.state:
+        yield f"state = {delta.literal(which.state)}"
     # rows of a withdrawal that a crash cut short never left the target
-    tests += [f"not ({withdrawals.rows_of(name)})" for name in withdrawals.unfinished(layout)]
-    chosen = f"select {', '.join(names)} from t" + (f" where {' and '.join(tests)}" if tests else "")
-    found: list[dict[str, Any]] = delta.query(
-        layout.quarantine, f"{chosen} order by refused_at, file, position, quarantine_id"
-    ).to_pylist()
-    return found
+    for name in withdrawals.unfinished(layout):
+        yield f"not ({withdrawals.rows_of(name)})"
+
+
+def _one_of(ids: Iterable[str]) -> str:
+    return f"quarantine_id in ({', '.join(map(delta.literal, ids))})"
 
 
 def _base64(value: bytes | None) -> str | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
 from draindown.lake import delta
-from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
+from draindown.lake.revisions import Revisions
 from draindown.ledger import rows as ledger_rows
 
 # These commits change no row, so a published version may be carried over them. Delta marks what they write as no
@@ -78,25 +79,37 @@ class Unpublished:
 
 def published(layout: FlowLayout) -> Published | None:
     """The published pointer, or None where nothing was published yet. Raises TerminalError `state-damaged`."""
-    lost = "the next check judges all rows; until it passed, nothing is published"
-    return kept(layout.published, Published.model_validate, without=lost)
+    return _pointers(layout).newest()[1]
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:
     """Move the published pointer, whole or not at all, and never back to an older version of the same table.
 
-    Returns the pointer as it stands then: a slow check may end after one of a newer version.
+    Returns the pointer as it stands then: a slow check may end after one of a newer version. Neither a lease nor a lock
+    is needed: checks on several hosts may end at once.
     """
     make_home(layout)
-    with one_at_a_time(layout.published):  # a check holds no lease: two of them may end at once
-        newest = published(layout)
-        later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
-        if newest is not None and later and _names_a_commit(layout, newest):
+    pointers = _pointers(layout)
+    while True:
+        number, newest = pointers.newest()
+        if newest is not None and _stays(layout, newest, pointer):
             return newest
-        if newest is not None and pointer.table_id != newest.table_id == delta.table_id(layout.table):
-            return newest  # what was judged is another table, which was put aside meanwhile
-        write_json(layout.published, pointer.model_dump(mode="json"))
-    return pointer
+        if pointers.put(number, pointer.model_dump(mode="json")):
+            return pointer
+
+
+def _pointers(layout: FlowLayout) -> Revisions[Published]:
+    lost = "the one before it counts: the next check judges all rows since, and until then that version is published"
+    return Revisions(Path(layout.published), Published.model_validate, lost)
+
+
+def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
+    """Whether the newest pointer stays, although another version passed its gate."""
+    later = newest.table_id == pointer.table_id and newest.version > pointer.version
+    if later and _names_a_commit(layout, newest):
+        return True
+    # what was judged is another table, which was put aside meanwhile
+    return pointer.table_id != newest.table_id == delta.table_id(layout.table)
 
 
 def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
@@ -111,11 +124,6 @@ def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
 def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
     own = [commit.get("timestamp") for commit in commits if commit["version"] == pointer.version]
     return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
-
-
-def one_at_a_time(path: str) -> FileLock:
-    """Return the lock under which a document of the gate is read and written."""
-    return FileLock(f"{path}.lock", mode=0o600)
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.gate.published import one_at_a_time
-from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
+from draindown.lake.revisions import Revisions
 from draindown.runs.report import Expectation
 
 
@@ -37,7 +38,7 @@ class Waiver(BaseModel):
 
 def waivers(layout: FlowLayout) -> dict[str, Waiver]:
     """All waivers by expectation, those that no longer hold included. Raises TerminalError `state-damaged`."""
-    return kept(layout.waivers, _waivers, without="no expectation is waived any more") or {}
+    return _waived(layout).newest()[1] or {}
 
 
 def _waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
@@ -72,9 +73,7 @@ def waive(
     waiver = Waiver(
         expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
     )
-    make_home(layout)
-    with one_at_a_time(layout.waivers):
-        _write_waivers(layout, {**waivers(layout), expectation: waiver})
+    _change(layout, lambda current: {**current, expectation: waiver})
     return waiver
 
 
@@ -91,21 +90,18 @@ def refuse_unknown(layout: FlowLayout, expectation: str, known: Collection[str],
 
 def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
     """Take a waiver back; returns it. Raises TerminalError `unknown-waiver`."""
-    current = waivers(layout)
-    if expectation not in current:
-        raise TerminalError(
-            "unknown-waiver",
-            tried=f"take back the waiver of {expectation} for flow {layout.flow}",
-            found=f"waived are: {', '.join(sorted(current)) or 'none'}",
-            next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
-        )
-    with one_at_a_time(layout.waivers):
-        _write_waivers(layout, {name: one for name, one in waivers(layout).items() if name != expectation})
-    return current[expectation]
 
+    def without(current: dict[str, Waiver]) -> dict[str, Waiver]:
+        if expectation not in current:
+            raise TerminalError(
+                "unknown-waiver",
+                tried=f"take back the waiver of {expectation} for flow {layout.flow}",
+                found=f"waived are: {', '.join(sorted(current)) or 'none'}",
+                next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            )
+        return {name: one for name, one in current.items() if name != expectation}
 
-def _write_waivers(layout: FlowLayout, current: Mapping[str, Waiver]) -> None:
-    write_json(layout.waivers, {name: waiver.model_dump(mode="json") for name, waiver in current.items()})
+    return _change(layout, without)[expectation]
 
 
 def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:
@@ -113,3 +109,20 @@ def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: in
     at = now()
     holding = {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
     return [e.model_copy(update={"waived": not e.success and e.name in holding}) for e in judged]
+
+
+def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:
+    lost = "the waivers before it count: one may be missing, or be there that was taken back; say again what holds"
+    return Revisions(Path(layout.waivers), _waivers, lost)
+
+
+def _change(layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]) -> dict[str, Waiver]:
+    """Change the waivers, however many do so at once; returns them as they were before. `change` may raise."""
+    make_home(layout)
+    documents = _waived(layout)
+    while True:
+        number, found = documents.newest()
+        current = found or {}
+        changed = {name: waiver.model_dump(mode="json") for name, waiver in change(current).items()}
+        if documents.put(number, changed):
+            return current

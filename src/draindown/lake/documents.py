@@ -46,6 +46,22 @@ def replace(path: Path, content: bytes) -> None:
         raise
 
 
+def put_if_absent(path: Path, content: bytes) -> bool:
+    """Make the file, whole, unless there is one: what a store must offer to hold a shared lease.
+
+    A hard link is made where no file is or not at all, on NFS too. Returns whether this call made it.
+    """
+    temporary = written(path, content)
+    try:
+        os.link(temporary, path)
+        return True
+    except FileExistsError:
+        # an answer that got lost and a second try of the file system's client look the same as another's file
+        return temporary.stat().st_nlink > 1
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_json(path: str, content: Any) -> None:
     """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
     target = Path(path)

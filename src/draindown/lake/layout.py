@@ -118,13 +118,13 @@ class FlowLayout:
 
     @property
     def published(self) -> str:
-        """JSON file that names the newest version that passed its gate."""
-        return f"{self.home}/published.json"
+        """Directory of the revisions of what names the newest version that passed its gate."""
+        return f"{self.home}/published"
 
     @property
     def waivers(self) -> str:
-        """JSON file of expectations that a person waived, by name."""
-        return f"{self.home}/waivers.json"
+        """Directory of the revisions of what lists the expectations that a person waived, by name."""
+        return f"{self.home}/waivers"
 
     @property
     def vacuumed(self) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from draindown.lake.documents import replace, written
+from draindown.lake.documents import put_if_absent, replace
 from draindown.spec.models import LONGEST
 
 State = Literal["released", "alive", "stale"]
@@ -35,22 +35,6 @@ SAFE = 2 / 3
 _UNSEEN = 2  # times as long is a heartbeat awaited that was never seen: a host may keep "no such file" in mind
 _NAME = re.compile(r"(\d{10})\.json")
 _LOOKS = 50  # at a heartbeat, within that time
-
-
-def put_if_absent(path: Path, content: bytes) -> bool:
-    """Make the file, whole, unless there is one: the operation that a store must offer to hold a shared lease.
-
-    A hard link is made where no file is or not at all, on NFS too. Returns whether this call made it.
-    """
-    temporary = written(path, content)
-    try:
-        os.link(temporary, path)
-        return True
-    except FileExistsError:
-        # an answer that got lost and a second try of the file system's client look the same as another's file
-        return temporary.stat().st_nlink > 1
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

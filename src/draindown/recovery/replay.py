@@ -250,26 +250,24 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
 
 def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
     """Rows of the intake that are meant and drained, and how many are meant and not drained yet."""
-    if not catalog.last_cut(layout):
-        rows: list[dict[str, Any]] = []
-    elif files:
-        rows = [row for row in _query(layout) if row["path"] in set(files)]
+    rows: list[dict[str, Any]] = []
+    if catalog.last_cut(layout):
+        sql = f"select {_COLUMNS} from t where {_meant(asked, files)} order by cut, path"
+        rows = delta.rows(delta.query(layout.intake, sql))
         _refuse_unknown(layout, files, rows)
-    else:
-        rows = [row for row in _query(layout) if _within(row["first_seen"], asked)]
     before = Checkpoint(layout.checkpoint(generation)).consumed_before
     left_out = without(layout, generation)
     done = [row for row in rows if row["cut"] < before and row["path"] not in left_out]
     return done, sum(row["cut"] >= before for row in rows)
 
 
-def _query(layout: FlowLayout) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = delta.query(layout.intake, f"select {_COLUMNS} from t order by cut, path").to_pylist()
-    return rows
-
-
-def _within(first_seen: datetime, asked: Again) -> bool:
-    return asked.since is not None and asked.until is not None and asked.since <= first_seen < asked.until
+def _meant(asked: Again, files: list[str]) -> str:
+    """SQL that is true for the files of the intake that are asked for."""
+    if files:
+        return f"path in ({', '.join(map(delta.literal, files))})"
+    if asked.since is None or asked.until is None:
+        return "false"
+    return f"first_seen >= {delta.moment(asked.since)} and first_seen < {delta.moment(asked.until)}"
 
 
 def _parts(rows: list[dict[str, Any]], first: int) -> Iterable[Part]:

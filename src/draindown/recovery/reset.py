@@ -107,9 +107,8 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if found.previous is not None and found.previous < found.generation and generations.readable(layout.table):
         discards.forget_unfinished(layout, found.previous)
     if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
-        released = quarantine.listed(layout, quarantine.Filter(state="released"))
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
-        ids = [row["quarantine_id"] for row in released if row["origin"] != GATE]
+        ids = quarantine.released_from(layout, without_origin=GATE)
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous

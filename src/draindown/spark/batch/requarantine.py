@@ -62,7 +62,7 @@ def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | N
 
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:
     found = [] if accepted is None else [row["quarantine_id"] for row in accepted.collect()]
-    known = decided.released(writer.layout) if found else {}
+    known = decided.released(writer.layout, found)
     ids = tuple(sorted(one for one in found if one not in known))
     # an earlier attempt's note must not outlive it: this one may decide otherwise
     if ids or Path(writer.layout.replaying).exists():

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base import formatting
 from draindown.base.clock import now
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
 from draindown.flow import generations, resume, schema_drift
@@ -43,6 +43,7 @@ from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.termination import await_end
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
@@ -132,8 +133,8 @@ def drain(
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, `invalid-pipeline`, and where the
-    checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
+    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
+    and where the checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
     """
     _refuse_other_modes(request)
     analysis.refuse_unresolved(request, spark)
@@ -264,7 +265,11 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
         .start()
     )
     with _python_errors(state):
-        query.awaitTermination()
+        await_end(
+            query,
+            tried=f"drain flow {layout.flow} of pipeline {layout.pipeline}",
+            next=f"draindown run {layout.pipeline}   # it resumes where this one ended",
+        )
     return str(state.failure) if isinstance(state.failure, _Stopped) else None
 
 
@@ -272,7 +277,7 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
 def _python_errors(state: _Drain) -> Iterator[None]:
     try:
         yield
-    except (StreamingQueryException, Py4JJavaError):
+    except (StreamingQueryException, Py4JJavaError, TransientError):
         if isinstance(state.failure, _Stopped):
             return
         if state.failure is not None:  # what Java says of it begins with its own words, and quotes a stack

@@ -7,7 +7,6 @@ own resolver does the fetching, so mirrors are whatever `spark-defaults.conf` (`
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -15,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit, exit_for
+from draindown.launch.jar_lock import LOCK_NAME, LockedJar, locked_jars, sha256_of
 from draindown.launch.settings import jar_dir
 
 __all__ = [
@@ -37,57 +36,8 @@ __all__ = [
     "spark_resolver",
     "verify",
 ]
-LOCK_NAME = "jars.lock"
-_LINE = re.compile(r"([\w.\-]+):([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) ([0-9]+)")
-
-
-@dataclass(frozen=True)
-class LockedJar:
-    """One line of `jars.lock`."""
-
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-    size: int
-
-    @property
-    def coordinates(self) -> str:
-        """`group:artifact:version`, as people write it."""
-        return f"{self.group}:{self.artifact}:{self.version}"
-
-    @property
-    def file_name(self) -> str:
-        """Name in the jar directory."""
-        return f"{self.artifact}-{self.version}.jar"
-
-
 Resolver = Callable[[Sequence[LockedJar], Path], Mapping[LockedJar, Path]]
 """Fetches jars into a scratch directory and says where each landed; an absent one was not found."""
-
-
-def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
-    """The jars a lock file pins, in its order. Raises TerminalError `jars-missing` or `jars-lock-invalid`."""
-    try:
-        lines = lock.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise TerminalError(
-            "jars-missing", tried=f"read {lock}", found=error.strerror or str(error), next="make setup"
-        ) from error
-    return tuple(_locked(lock, at, line) for at, line in enumerate(lines, 1) if line.strip() and line[0] != "#")
-
-
-def _locked(lock: Path, at: int, line: str) -> LockedJar:
-    match = _LINE.fullmatch(line.strip())
-    if match is None:
-        raise TerminalError(
-            "jars-lock-invalid",
-            tried=f"read {lock}:{at}",
-            found=f"{line!r}; expected `group:artifact:version sha256 size`",
-            next=f"git checkout {lock.name}",
-        )
-    group, artifact, version, sha256, size = match.groups()
-    return LockedJar(group, artifact, version, sha256, int(size))
 
 
 def cache_dir() -> Path:
@@ -126,9 +76,9 @@ def fetch(
     jars = locked_jars(lock)
     directory.mkdir(parents=True, exist_ok=True)
     for jar in jars:
-        if not _matches(directory / jar.file_name, jar) and _matches(_cached(jar), jar):
+        if not jar.is_at(directory / jar.file_name) and jar.is_at(_cached(jar)):
             _place(_cached(jar), directory / jar.file_name)
-    missing = [jar for jar in jars if not _matches(directory / jar.file_name, jar)]
+    missing = [jar for jar in jars if not jar.is_at(directory / jar.file_name)]
     if missing:
         say(f"fetching {len(missing)} jars ({sum(jar.size for jar in missing) / 1e6:.0f} MB) with Spark's resolver")
         _fetch_missing(missing, directory, resolve or spark_resolver)
@@ -221,25 +171,16 @@ def _first_reason(text: str) -> str:
     return (named or lines or ["no reason given"])[0][:300]
 
 
-def _matches(path: Path, jar: LockedJar) -> bool:
-    return path.is_file() and path.stat().st_size == jar.size and _sha256(path) == jar.sha256
-
-
 def _require_hash(path: Path, jar: LockedJar, *, from_where: str) -> None:
-    if not _matches(path, jar):
+    if not jar.is_at(path):
         raise TerminalError(
             "jar-hash-mismatch",
             tried=f"verify {jar.coordinates} from {from_where}",
-            found=f"{path.stat().st_size} bytes with SHA-256 {_sha256(path)}, "
+            found=f"{path.stat().st_size} bytes with SHA-256 {sha256_of(path)}, "
             f"{LOCK_NAME} says {jar.size} bytes and {jar.sha256}",
             changed="no unverified jar was put in place",
             next=["make setup   # after removing the wrong file from the mirror, or from ~/.m2/repository"],
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _cached(jar: LockedJar) -> Path:
@@ -262,8 +203,8 @@ def _place(source: Path, destination: Path) -> None:
 
 def _drop_unlocked(directory: Path, jars: Iterable[LockedJar]) -> None:
     """Remove what an older lock put here; never a file that no lock of ours named."""
-    if (directory / LOCK_NAME).is_file():
-        keep = {jar.file_name for jar in jars}
+    keep = {jar.file_name for jar in jars}
+    with suppress(TerminalError):  # none, or one that was damaged: it is about to be replaced
         for old in locked_jars(directory / LOCK_NAME):
             if old.file_name not in keep:
                 (directory / old.file_name).unlink(missing_ok=True)

@@ -1,0 +1,178 @@
+"""A document that several hosts change at once: nothing is lost, readers see it whole, and old revisions go."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.base.errors import TerminalError
+from draindown.lake import documents, revisions
+from draindown.lake.revisions import KEPT, Revisions
+
+ADD = """
+import sys
+from pathlib import Path
+from draindown.lake.revisions import Revisions
+document = Revisions(Path(sys.argv[1]), list, "")
+for one in range(int(sys.argv[3])):
+    done = False
+    while not done:
+        number, found = document.newest()
+        done = document.put(number, [*(found or []), f"{sys.argv[2]}-{one}"])
+"""
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Revisions[list[Any]]:
+    return Revisions(tmp_path / "document", list, "go on without")
+
+
+def test_nothing_is_there_before_the_first(document: Revisions[list[Any]]) -> None:
+    assert document.newest() == (0, None)
+    assert not document.home.exists()
+
+
+def test_of_two_that_read_the_same_revision_one_changes_it(document: Revisions[list[Any]]) -> None:
+    assert document.put(0, ["a"])
+    assert not document.put(0, ["b"])
+    assert document.newest() == (1, ["a"])
+    assert stat.S_IMODE(document.home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((document.home / "0000000001.json").stat().st_mode) == 0o600
+
+
+def test_changes_by_many_processes_are_all_there(document: Revisions[list[Any]]) -> None:
+    command = [sys.executable, "-c", ADD, str(document.home)]
+    racing = [subprocess.Popen([*command, f"p{n}", "20"]) for n in range(4)]
+    seen: set[str] = set()
+    while any(process.poll() is None for process in racing):
+        found = set(document.newest()[1] or [])
+        assert seen <= found  # a reader beside them never goes back
+        seen = found
+    assert [process.returncode for process in racing] == [0] * 4
+    number, found_at_last = document.newest()
+    assert number == 80
+    assert sorted(found_at_last or []) == sorted(f"p{n}-{one}" for n in range(4) for one in range(20))
+    assert len(list(document.home.iterdir())) == KEPT
+
+
+def test_who_wakes_when_its_number_is_free_again_changes_nothing(document: Revisions[list[Any]]) -> None:
+    for number in range(KEPT + 3):
+        assert document.put(number, [number])
+    assert not (document.home / "0000000002.json").exists()
+    assert not document.put(1, ["late"])
+    assert document.newest() == (KEPT + 3, [KEPT + 2])
+
+
+def test_who_was_stopped_with_a_draft_that_is_gone_tries_again(
+    document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document.put(0, ["first"])
+    right = documents.written
+
+    def stopped(path: Path, content: bytes) -> Path:
+        draft = right(path, content)
+        monkeypatch.setattr(documents, "written", right)
+        for number in range(1, KEPT + 3):
+            assert document.put(number, [number])
+        assert not draft.exists()
+        return draft
+
+    monkeypatch.setattr(documents, "written", stopped)
+    assert not document.put(1, ["late"])
+    assert document.newest()[1] == [KEPT + 2]
+
+
+def test_a_listing_older_than_the_file_is_made_up_for(
+    document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document.put(0, ["a"])
+    old = ["0000000001.json"]
+    document.put(1, ["b"])
+    monkeypatch.setattr(revisions.os, "listdir", lambda _: old)
+    assert document.newest() == (2, ["b"])
+    assert document.put(2, ["c"])
+
+
+def test_a_reader_whose_revision_goes_meanwhile_reads_the_next(
+    document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document.put(0, ["a"])
+    waiting: list[Callable[[], object]] = [lambda: [document.put(n, [n]) for n in range(1, KEPT + 2)]]
+    right = documents.kept
+
+    def kept(path: str, *what: Any, **more: Any) -> Any:
+        if waiting:
+            waiting.pop()()
+        return right(path, *what, **more)
+
+    monkeypatch.setattr(revisions, "kept", kept)
+    assert document.newest() == (KEPT + 2, [KEPT + 1])
+
+
+def test_a_listing_that_names_what_is_gone_for_good_is_an_error(
+    document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revisions.os, "listdir", lambda _: ["0000000007.json"])
+    with pytest.raises(OSError, match="0000000007"):
+        document.newest()
+
+
+@pytest.mark.parametrize("when", ["before the link", "after it"])
+def test_killed_while_it_changes_leaves_a_whole_document(
+    document: Revisions[list[Any]], when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document.put(0, ["a"])
+    right = os.link
+
+    def killed(*paths: Any) -> None:
+        if when == "after it":
+            right(*paths)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", killed)
+    with pytest.raises(KeyboardInterrupt):
+        document.put(1, ["b"])
+    monkeypatch.undo()
+    number, found = document.newest()
+    assert (number, found) == ((1, ["a"]) if when == "before the link" else (2, ["b"]))
+    assert document.put(number, ["c"])
+
+
+def test_what_is_torn_is_told_and_the_one_before_counts_without_it(document: Revisions[list[Any]]) -> None:
+    document.put(0, ["a"])
+    torn = document.home / "0000000002.json"
+    torn.write_text("[1,")
+    with pytest.raises(TerminalError) as caught:
+        document.newest()
+    assert caught.value.code == "state-damaged"
+    subprocess.run(caught.value.next[-1], shell=True, check=True)
+    assert document.newest() == (1, ["a"])
+    for number in range(1, KEPT + 4):
+        assert document.put(number, [number])
+    assert Path(f"{torn}.damaged").exists()
+
+
+def test_threads_of_one_process_lose_nothing_either(document: Revisions[list[Any]]) -> None:
+    barrier = threading.Barrier(4)
+
+    def add(name: int) -> None:
+        barrier.wait()
+        done = False
+        while not done:
+            number, found = document.newest()
+            done = document.put(number, [*(found or []), name])
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(document.newest()[1] or []) == [0, 1, 2, 3]
