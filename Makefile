@@ -14,7 +14,7 @@ PARALLEL := -n auto -q
 PAIRS := -n 2 --dist worksteal -q
 SIDE_BY_SIDE := unit tables
 IN_PAIRS := spark airflow
-LINTED := src tests scripts jobs dags plugins benchmarks
+LINTED := src tests scripts jobs dags plugins benchmarks examples
 
 .PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check shape schema bench bench-all lock clean
 

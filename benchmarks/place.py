@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks import oracle
 from benchmarks.changes import NOTHING, Seeded
 from benchmarks.oracle import Verdict
-from draindown.demo import oracle as flights_oracle
 from draindown.launch.settings import spark_python
+from examples.flights import oracle as flights_oracle
 
 ROOT = Path(__file__).resolve().parent.parent
 

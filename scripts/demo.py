@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import airflow_local
 
+sys.path.insert(0, str(airflow_local.ROOT))  # `examples`, which no package installs
+
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit, exit_for
@@ -23,6 +25,8 @@ from draindown.runs import store
 from draindown.runs.request import Request
 from draindown.spec.loader import load
 from draindown.spec.project import rooted, suite
+from examples.flights.events import generate
+from examples.flights.oracle import compare
 
 if TYPE_CHECKING:
     from draindown.runs.report import PlanPart
@@ -58,8 +62,6 @@ def main() -> int:
 
 def prepared() -> Request:
     """Write the events unless they are there, and say what the pipeline is asked to do."""
-    from draindown.demo.events import generate
-
     fraction = float(os.environ.get("DRAINDOWN_DEMO_FRACTION") or 1)
     say(f"Events of 2013 in {LANDING}")
     made = generate(LANDING, fraction, progress=_every_tenth)
@@ -182,8 +184,6 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 def proven(started: float) -> int:
     """Hold table and quarantine against what the landing files demand, worked out by other code."""
-    from draindown.demo.oracle import compare
-
     say("Every row against the oracle, which reads the landing files by itself")
     found = compare(LAKE, LANDING)
     print(found.as_text())
@@ -200,7 +200,7 @@ def say_what_next() -> None:
     print(
         "\nTry next:\n"
         "  make up                                            the Airflow UI; make down stops it\n"
-        f"  .venv/bin/python -m draindown.demo.events {LANDING} --more\n"
+        f"  .venv/bin/python -m examples.flights.events {LANDING} --more\n"
         "                                                     one more day of events; then make demo again\n"
         f"  export DRAINDOWN_LAKE={LAKE} DRAINDOWN_LANDING={LANDING}\n"
         f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,13 +33,24 @@ REFUSED = pa.schema(
 """Of the quarantine."""
 
 
+def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:
+    """A request about flow `f` of pipeline `p` under `root`, as written there."""
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
+    return Request(**{"spec": spec, "flow": "f", "step": "drain", "run_id": "r", "root": str(root)} | more)
+
+
+def waiting(root: Path, **source: Any) -> Request:
+    """A request about a flow of JSON files in `in`, which is there and empty."""
+    (root / "in").mkdir(exist_ok=True)
+    return about(root, {"source": {"files": "in/*.json*", "format": "json"} | source, "columns": {"a": "int"}})
+
+
 def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
-    """A request about flow `f` of pipeline `p` under `root`."""
+    """A request about a flow of files that are drained one by one."""
     target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
     source = {"files": "in/*", "format": "json", "max_files_per_trigger": 1}
     flow = {"source": source, "columns": {"id": "string not null", "n": "int not null"}, "target": target}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
-    return Request(spec=spec, flow="f", step="drain", run_id="r", root=str(root), **more)
+    return about(root, flow, **more)
 
 
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
+from draindown.base.exits import Exit
 from draindown.flow import generations
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
+from draindown.sources.files import parked as files_parked
+from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.models import PipelineSpec
 
 COLUMNS = {
@@ -34,16 +39,27 @@ class Injected(Exception):
 
 
 class Landing:
-    """Flow `f` of pipeline `p`, or another, under `home`, which is also the project root."""
+    """Flow `f` of pipeline `p`, or another, under `home`, which is also the project root.
 
-    def __init__(self, home: Path, *, pipeline: str = "p", **flow: Any) -> None:
-        self.home, self.landing, self.delivered = home, home / "landing", 0
+    `spark`: the session that `attempt` drains in.
+    """
+
+    def __init__(self, home: Path, spark: SparkSession | None = None, *, pipeline: str = "p", **flow: Any) -> None:
+        self.home, self.landing, self.delivered, self.spark, self.attempts = home, home / "landing", 0, spark, 0
         self.landing.mkdir(parents=True, exist_ok=True)
         source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
         lease = content.pop("lease", {})
         self.document = {"pipeline": pipeline, "lake": str(home / "lake"), "lease": lease, "flows": {"f": content}}
         self.spec = PipelineSpec.model_validate(self.document)
+
+    def copied(self, home: Path) -> Landing:
+        """The same flow in another directory, with a lake as it stands now; what it has read stays where it is."""
+        content = dict(self.document["flows"]["f"])
+        source = content.pop("source")
+        other = Landing(home, self.spark, pipeline=self.spec.pipeline, source=source, **content)
+        shutil.copytree(self.home / "lake", home / "lake")
+        return other
 
     @property
     def layout(self) -> FlowLayout:
@@ -71,9 +87,25 @@ class Landing:
         path.write_bytes(b"".join((x.encode() if isinstance(x, str) else x) + b"\n" for x in lines))
         return path
 
-    def drain(self, spark: SparkSession, *, fault: str | None = None, **more: Any) -> StepReport:
+    def land(self, name: str, content: bytes) -> Path:
+        """Put these bytes into the landing directory, in the place of what bore that name."""
+        path = self.landing / name
+        path.write_bytes(content)
+        return path
+
+    def attempt(self, **hooks: Any) -> tuple[StepReport, Exit]:
+        """Drain as a job does: the report and the exit code, whatever happens."""
+        assert self.spark is not None
+        self.attempts += 1
+        request, spark = self.request(f"run {self.attempts}"), self.spark
+        return attempt(request, lambda stop: drain(request, spark, stop=stop, progress=lambda line: None, **hooks))
+
+    def drain(
+        self, spark: SparkSession, *, fault: str | None = None, tuning: Tuning = TUNING, **more: Any
+    ) -> StepReport:
         """Drain; with `fault`, the first batch that reaches that step dies there with Injected."""
-        return drain(self.request(**more), spark, progress=lambda line: None, reached=_dying_at(fault))
+        request, reached = self.request(**more), _dying_at(fault)
+        return drain(request, spark, progress=lambda line: None, reached=reached, tuning=tuning)
 
     def forget_last_batch(self) -> None:
         """Delete what the checkpoint says of its newest batch being done, and of one planned after it."""
@@ -83,8 +115,19 @@ class Landing:
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
             path.unlink(missing_ok=path.parent.name == "offsets")
 
-    def rows(self, columns: str = "*") -> list[dict[str, Any]]:
-        return self.read(self.layout.table, columns)
+    def rows(self, columns: str = "*", *, where: str = "true") -> list[dict[str, Any]]:
+        return self.read(self.layout.table, columns, where)
+
+    def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """Quarantined rows by file name and position."""
+        rows = self.quarantine()
+        found = {(Path(row["file"]).name, row["position"]): row for row in rows}
+        assert len(found) == len(rows), "a record is in quarantine twice"
+        return found
+
+    def parked(self) -> dict[str, str]:
+        """Reason of each file that is parked now, by name."""
+        return {Path(event.path).name: event.reason for event in files_parked.open_files(self.layout)}
 
     def tombstones(self) -> list[dict[str, Any]]:
         return self.read(self.layout.tombstones)
@@ -96,8 +139,9 @@ class Landing:
         return sorted(self.read(self.layout.ledger), key=lambda row: (row["table_version"], row["batch"]))
 
     @staticmethod
-    def read(path: str, columns: str = "*") -> list[dict[str, Any]]:
-        return delta.query(path, f"select {columns} from t").to_pylist() if delta.exists(path) else []
+    def read(path: str, columns: str = "*", where: str = "true") -> list[dict[str, Any]]:
+        query = f"select {columns} from t where {where}"
+        return delta.query(path, query).to_pylist() if delta.exists(path) else []
 
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once."""
@@ -109,6 +153,13 @@ class Landing:
             assert row["applied"] == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"], row
         names = ("lines", "blank", "records", "quarantined", "superseded", "duplicate", "inserted", "updated")
         return {name: sum(row[name] for row in rows) for name in (*names, "deleted", "remembered", "applied", "files")}
+
+    def sums(self) -> Mapping[str, int]:
+        """The same, after holding them against the tables as well: of a flow whose input nobody decided about."""
+        sums = self.totals()
+        assert sums["quarantined"] == len(self.refused())
+        assert sums["inserted"] - sums["deleted"] == len(self.rows("1"))
+        return sums
 
 
 def _dying_at(fault: str | None) -> Callable[[str], None]:

@@ -10,7 +10,7 @@ from benchmarks.place import FLIGHTS as FLIGHTS_SHAPE
 from benchmarks.place import Place
 from benchmarks.samples import Sample
 from benchmarks.work import FILE_ROWS, Asked, Bench, Work, say
-from draindown.demo import events
+from examples.flights import events
 
 FILES = 100
 MORE_FILES = 10

@@ -5,19 +5,14 @@
     step     drain (default), compact, check  beside  drain this lake's witness in another thread at the same time
     notes    directory for the files below (default: home)
 
-Entries are done in turn through `runner.attempt`. Steps are those that a batch tells, and: `start` before the step;
-`intake` after files were taken in; `begun` when Spark hands over the batch; `data` when a data file of the target's
-write appears, `commit` when version batch + 1 of the target does or is about to, `logged` when it is in the log,
-`committed` when Spark says the batch is done; `judging` inside the gate.
-The file <notes>/fired says that it happened, and names the JVM; `wait` ends when the file <notes>/go is there;
-<notes>/ready says that Spark runs, <notes>/outcome.json how the entry ended.
+Entries are done in turn by `main.attempt`. Places and marks are those of `draindown.spark.job.fault_driver`, with
+<notes> for its home, and: `start` before the step; `judging` inside the gate; `logged` when version batch + 1 of the target
+is in the log; `data` of a compaction when a data file of it appears. <notes>/ready says that Spark runs.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import threading
 import time
@@ -28,10 +23,12 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
-from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import generation
+from draindown.lake.layout import FlowLayout
 from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.checks import judge as checks_judge
 from draindown.spark.checks.check import check
+from draindown.spark.job.fault_driver import Strike, new_file
 from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from draindown.spark.runs.compaction import compact
@@ -42,99 +39,25 @@ from tests.faults.rebuilding import rebuilt
 from tests.landing import Landing
 
 
-class Fault:
-    """Strikes once, at its place."""
+class Fault(Strike):
+    """A strike at steps of a check or a compaction as well."""
 
     def __init__(self, notes: Path, landing: Landing, spark: SparkSession, entry: dict[str, Any]) -> None:
-        self.step, self.batch = entry.get("place") or (None, 0)
-        self._act, self._notes, self._landing = entry.get("act", "kill"), notes, landing
-        self._jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr, operator]
-        self._struck = threading.Lock()
-        self.stop: Stop | None = None
+        super().__init__(spark, landing.request(), notes, entry)
+        self._work = entry.get("step", "drain")
 
     def reached(self, step: str) -> None:
-        if self.step == "data" and step == "remembered" and self._now() == self.batch:
-            self.watch(_new_file(Path(self._landing.layout.table)))
-        if step == self.step and (step in ("intake", "start", "judging") or self._now() == self.batch):
+        if step == self._step and step in ("start", "judging"):
             self.strike()
-
-    def progress(self, line: str) -> None:
-        if "waiting" in line:
-            self.reached("intake")
-
-    def _now(self) -> int:
-        """The batch at hand: the newest that Spark planned."""
-        planned = Checkpoint(self._landing.layout.checkpoint(generation(self._landing.layout))).last_offset
-        return -1 if planned is None else planned.batch
-
-    def watch_files(self, step: str) -> None:
-        """Strike as soon as a file is there that no step tells of."""
-        layout = self._landing.layout
-        if self.step == "commit":
-            log, version = Path(layout.table, "_delta_log"), f"{self.batch + 1:020}.json"
-            self.watch(lambda: any(version in name for name in _names(log)))
-        elif self.step == "logged":
-            self.watch(Path(layout.table, "_delta_log", f"{self.batch + 1:020}.json").exists)
-        elif self.step == "committed":
-            commits = Path(layout.checkpoint(1), "commits")
-            self.watch(lambda: str(self.batch) in _names(commits))
-        elif self.step == "data" and step != "drain":
-            self.watch(_new_file(Path(layout.table)))
-
-    def watch(self, there: Callable[[], bool]) -> None:
-        def look() -> None:
-            while not there():
-                pass
-            self.strike()
-
-        threading.Thread(target=look, daemon=True).start()
-
-    def strike(self) -> None:
-        if not self._struck.acquire(blocking=False):
-            return
-        _write(self._notes / "fired", str(self._jvm))
-        if self._act == "kill":
-            os.kill(self._jvm, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self._act == "term":
-            os.kill(os.getpid(), signal.SIGTERM)
-            while not (self.stop and self.stop.why):
-                time.sleep(0.01)
         else:
-            while not (self._notes / "go").exists():
-                time.sleep(0.02)
+            super().reached(step)
 
-
-class Told:
-    """A `Stop` that tells the fault when a batch is handed over: the first thing a batch does is to ask it."""
-
-    def __init__(self, stop: Stop, fault: Fault) -> None:
-        self._stop, self._fault = stop, fault
-        fault.stop = stop
-
-    @property
-    def why(self) -> str | None:
-        self._fault.reached("begun")
-        return self._stop.why
-
-
-def _new_file(directory: Path) -> Callable[[], bool]:
-    before = _names(directory)
-    return lambda: any(name.endswith((".parquet", ".bin")) for name in _names(directory) - before)
-
-
-def _names(directory: Path) -> set[str]:
-    try:
-        return set(os.listdir(directory))  # noqa: PTH208 (as fast as it gets)
-    except FileNotFoundError:
-        time.sleep(0.001)
-        return set()
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    def _there(self, layout: FlowLayout) -> Callable[[], bool] | None:
+        if self._step == "logged":
+            return Path(layout.table, "_delta_log", f"{self._version:020}.json").exists
+        if self._step == "data" and self._work != "drain":
+            return new_file(Path(layout.table))
+        return super()._there(layout)
 
 
 def _work(landing: Landing, spark: SparkSession, fault: Fault, entry: dict[str, Any]) -> Callable[[Stop], StepReport]:
@@ -143,24 +66,25 @@ def _work(landing: Landing, spark: SparkSession, fault: Fault, entry: dict[str, 
 
     def work(stop: Stop) -> StepReport:
         fault.reached("start")
-        fault.watch_files(step)
-        if step == "drain":
-            told: Any = Told(stop, fault)
-            return drain(request, spark, stop=told, progress=fault.progress, reached=fault.reached)
-        if step == "compact":
-            return compact(request, spark)
-        from draindown.spark.checks import judge as checks_judge
-
-        right = checks_judge.judge
-
-        def judge(*given: Any) -> Any:
-            fault.reached("judging")
-            return right(*given)
-
-        with mock.patch.object(checks_judge, "judge", judge):
-            return check(request, spark)
+        with fault.armed(stop):
+            if step == "drain":
+                return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached)
+            if step == "compact":
+                return compact(request, spark)
+            return _checked(request, spark, fault)
 
     return work
+
+
+def _checked(request: Request, spark: SparkSession, fault: Fault) -> StepReport:
+    right = checks_judge.judge
+
+    def judge(*given: Any) -> Any:
+        fault.reached("judging")
+        return right(*given)
+
+    with mock.patch.object(checks_judge, "judge", judge):
+        return check(request, spark)
 
 
 def _beside(home: Path, spark: SparkSession) -> threading.Thread:
@@ -176,7 +100,7 @@ def _do(entry: dict[str, Any], spark: SparkSession) -> int:
     if entry.get("rebuild"):
         return int(rebuilt(spark, landing.request(), home, entry))
     fault = Fault(notes, landing, spark, entry)
-    _write(notes / "ready", "")
+    (notes / "ready").touch()
     thread = _beside(home, spark) if entry.get("beside") else None
     started = time.monotonic()
     step = entry.get("step", "drain")
@@ -185,7 +109,7 @@ def _do(entry: dict[str, Any], spark: SparkSession) -> int:
     if thread:
         thread.join()
     outcome = {"outcome": report.outcome, "code": int(code), "error": report.error}
-    _write(notes / "outcome.json", json.dumps(outcome | {"seconds": time.monotonic() - started}, default=str))
+    (notes / "outcome.json").write_text(json.dumps(outcome | {"seconds": time.monotonic() - started}, default=str))
     print(home.name, report.outcome, int(code), report.error, flush=True)
     return int(code)
 

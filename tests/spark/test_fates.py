@@ -1,76 +1,129 @@
-"""Which row of a key wins, and what becomes of the others, against a model in plain Python."""
+"""Which row of a key wins, and what becomes of the others, over thousands of histories in one job of Spark.
+
+A history is what happens to one key: batch after batch, and rows that a person takes out in between. Each batch of each
+history is judged against all that came before it, which the model in plain Python knows.
+"""
 
 from __future__ import annotations
 
-import random
+import json
 from collections import Counter
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.spark.targets import resolution
+from tests.model import Change, Value, fate, newest
 
-_KEYS, _SEQUENCE = ("k", "day"), ("seq", "sub")
-_ORDER = ("k", "day", "text", "number", "tags", "seq", "sub", "_rescued")
-_SCHEMA = (
-    "k string, day date, seq int, sub int, text string, number double, tags map<string,int>, _rescued string, "
-    "_delete boolean"
-)
-_Row = tuple[Any, ...]
-
-
-def _rows(seed: int, number: int) -> list[_Row]:
-    draw = random.Random(seed)
-    rows: list[_Row] = []
-    for _ in range(number):
-        content = (
-            draw.choice((None, "", "a", "é")),
-            draw.choice((None, 0.0, 1.5)),
-            draw.choice((None, {}, {"t": 1})),
-            draw.choice((None, "{}")),
-        )
-        key = (f"k{draw.randrange(number // 4)}", date(2024, 1, 1 + draw.randrange(2)))
-        rows.append((*key, draw.randrange(2), draw.randrange(2), *content, draw.random() < 0.3))
-    return rows
+_KEYS, _SEQUENCE = ("history", "k", "step"), ("seq", "sub")
+_PLACE = "history int, k string, step int, seq int, sub int"
+_COLUMNS = ("text", "number", "tags", "_rescued")
+_CONTENT = "text string, number double, tags map<string,int>, _rescued string"
+_ORDER = ("history", "k", "step", "text", "number", "tags", "seq", "sub", "_rescued")
+_HISTORIES = 4_000
 
 
-def _place(row: _Row) -> tuple[Any, ...]:
-    """As rows of a key are ordered; NULL is the smallest, a delete has no content."""
-    *_, text, number, tags, rescued, delete = row
-    content = () if delete else (text, number, None if tags is None else str(tags), rescued)
-    return (row[2], row[3], delete, tuple((False,) if value is None else (True, value) for value in content))
+@dataclass(frozen=True)
+class _Cell:
+    """One batch of one history: with all changes of its key before, its tombstones, and its rows that are kept out."""
+
+    key: tuple[Value, ...]
+    batch: Sequence[Change]
+    before: Sequence[Change]
+    died: Sequence[int]
+    withheld: Sequence[int]
+
+    @property
+    def winner(self) -> Change:
+        return max(self.batch, key=lambda change: change.rank)
+
+    @property
+    def fate(self) -> str:
+        return fate(self.winner, self.before)
+
+    @property
+    def expected(self) -> tuple[Any, ...]:
+        """Sequence, content and fate of the row that wins, and how many rows are equal to it and lose to it."""
+        won = self.winner
+        equal = sum(change.rank == won.rank for change in self.batch)
+        content = (None,) * len(_COLUMNS) if won.delete else tuple(won.content.values())
+        return won.sequence, content, self.fate, equal - 1, len(self.batch) - equal
 
 
-def _expected(rows: Sequence[_Row]) -> set[tuple[Any, ...]]:
-    by_key: dict[_Row, list[_Row]] = {}
-    for row in rows:
-        by_key.setdefault(row[:2], []).append(row)
-    found = set()
-    for key, several in by_key.items():
-        places = sorted(map(_place, several))
-        same = places.count(places[-1])
-        winner = next(row for row in several if _place(row) == places[-1])
-        content = (None,) * 4 if winner[-1] else winner[4:8]
-        found.add((*key, *winner[2:4], str(content), winner[-1], same - 1, len(several) - same))
-    return found
+def _histories(draw: Random, number: int) -> Iterator[_Cell]:
+    for history in range(number):
+        key = (history // 2, f"k{history % 2}")  # neither tells histories apart by itself
+        before: tuple[Change, ...] = ()
+        died: tuple[int, ...] = ()
+        withheld: tuple[int, ...] = ()
+        for step in range(draw.randint(1, 6)):
+            batch = tuple(_change(draw, key, step) for _ in range(draw.randint(1, 4)))
+            cell = _Cell((*key, step), batch, before, died, withheld)
+            yield cell
+            died += (cell.winner.sequence,) if cell.fate in ("delete", "remember") else ()
+            before += batch
+            held = newest(before)
+            if held and held.is_live and draw.random() < 0.2:
+                withheld += (held.sequence,)
+                before += (Change(key, held.sequence, withheld=True),)
 
 
-def test_newest_row_of_each_key_and_how_many_lost(spark: SparkSession) -> None:
-    rows = _rows(7, 2_000)
-    frame = spark.createDataFrame(rows, _SCHEMA)
-    found = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)
+def _change(draw: Random, key: tuple[Value, ...], step: int) -> Change:
+    content: dict[str, Value] = dict.fromkeys(_COLUMNS)
+    if draw.random() < 0.5:  # else few would be equal
+        content["text"] = draw.choice((None, "", "a", "é"))
+        content["number"] = draw.choice((None, 0.0, 1.5))
+        content["tags"] = draw.choice((None, "{}", '{"t":1}'))
+        content["_rescued"] = draw.choice((None, "{}"))
+    return Change(key, draw.randrange(step, step + 6), draw.random() < 0.3, content)
 
-    assert found.columns == [*frame.columns, *resolution.LOSERS]
-    told = Counter(
-        (r.k, r.day, r.seq, r.sub, str((r.text, r.number, r.tags, r["_rescued"])), r["_delete"], *r[-2:])
-        for r in found.collect()
-    )
-    expected = _expected(rows)
-    assert told == Counter(expected)  # each once
-    assert {row[-2] for row in expected} >= {0, 1, 2} and {row[-1] for row in expected} >= {0, 1, 2}
+
+def _place(cell: _Cell, sequence: int) -> tuple[Any, ...]:
+    return (*cell.key, *divmod(sequence, 2))
+
+
+def _row(cell: _Cell, change: Change) -> tuple[Any, ...]:
+    text, number, tags, rescued = change.content.values()
+    return (*_place(cell, change.sequence), text, number, tags and json.loads(str(tags)), rescued)
+
+
+def _frame(spark: SparkSession, rows: list[tuple[Any, ...]], *columns: str) -> DataFrame:
+    return spark.createDataFrame(rows, ", ".join((_PLACE, *columns)))
+
+
+def _resolved(spark: SparkSession, cells: Sequence[_Cell]) -> DataFrame:
+    """All cells at once, as one batch is."""
+    batch = [(*_row(cell, change), change.delete) for cell in cells for change in cell.batch]
+    rows = _frame(spark, batch, _CONTENT, "_delete boolean")
+    stands = [(cell, newest(cell.before)) for cell in cells]
+    held = _frame(spark, [_row(cell, change) for cell, change in stands if change and change.is_live], _CONTENT)
+    died = _frame(spark, [_place(cell, at) for cell in cells for at in cell.died])
+    withheld = _frame(spark, [_place(cell, at) for cell in cells for at in cell.withheld])
+    won = resolution.newest(rows, _KEYS, _SEQUENCE, _ORDER)
+    assert won.columns == [*rows.columns, *resolution.LOSERS]
+    return resolution.settle_ties(resolution.compare(won, held, died, _KEYS, _SEQUENCE, withheld), held, _KEYS, _ORDER)
+
+
+def _found(row: Row) -> tuple[Any, ...]:
+    tags = None if row["tags"] is None else json.dumps(row["tags"], separators=(",", ":"))
+    content = (row["text"], row["number"], tags, row["_rescued"])
+    return 2 * row["seq"] + row["sub"], content, row[resolution.FATE], *(row[name] for name in resolution.LOSERS)
+
+
+def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(spark: SparkSession) -> None:
+    cells = list(_histories(Random(7), _HISTORIES))
+    rows = _resolved(spark, cells).collect()
+    found = {tuple(row[name] for name in _KEYS): _found(row) for row in rows}
+    assert len(rows) == len(found) == len(cells), "one row of each key"
+    wrong = [(found[cell.key], cell.expected, cell) for cell in cells if found[cell.key] != cell.expected]
+    assert not wrong, f"{len(wrong)} differ; (found, expected, where): {wrong[0]}"
+    met = Counter((cell.fate, bool(cell.died), bool(cell.withheld)) for cell in cells)
+    assert len(met) == 6 * 2 * 2 and min(met.values()) >= 10, met
 
 
 def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None:
@@ -89,7 +142,7 @@ def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None
 
 def test_rows_are_sorted_once(spark: SparkSession) -> None:
     """Each window of its own would be another pass over the whole batch."""
-    frame = spark.createDataFrame(_rows(1, 8), _SCHEMA)
+    frame = _frame(spark, [], _CONTENT, "_delete boolean")
     plan = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
     operators = [line.strip(" +-:*()0123456789").split(" ")[0] for line in plan.splitlines()]
     assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (1, 1, 1)

@@ -75,7 +75,7 @@ def csv(landing: Make) -> Any:
     here = landing({"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "string", "n": "int"}})
     for name, (content, _, _) in CSV.items():
         here.land(name, content)
-    here.first, here.code = here.drain()
+    here.first, here.code = here.attempt()
     assert here.code == Exit.DONE, here.first.error
     here.table = {row["id"]: row for row in here.rows()}
     here.quarantined = here.refused()
@@ -93,9 +93,9 @@ def test_csv(csv: Any, name: str) -> None:
 def test_csv_holds_nothing_else(csv: Any) -> None:
     assert set(csv.table) == {key for _, _, rows in CSV.values() for key in rows}
     csv.sums()
-    report, code = csv.drain()
+    report, code = csv.attempt()
     assert (code, report.outcome) == (Exit.DONE, "idle")
-    assert audit(csv.spec, "f", root=csv.root).residues == []
+    assert audit(csv.spec, "f", root=csv.home).residues == []
 
 
 def test_csv_rescues_what_the_contract_does_not_name(csv: Any) -> None:
@@ -138,7 +138,7 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
     here = landing({"source": source, "columns": {"id": "int not null", "s": "string"}})
     here.land("a", '1§a,b\n2§"c\nd"\n3\n4§e§f\n'.encode())
     here.land("b", b"")
-    report, code = here.drain()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert {row["id"]: row["s"] for row in here.rows()} == {1: "a,b", 2: "c\nd", 4: "e"}
     assert [(at, row["reason"]) for (_, at), row in here.refused().items()] == [(3, "malformed")]
@@ -276,16 +276,16 @@ def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
     here.format, here.cases = request.param, _tables()
     for name, (table, _, _) in here.cases.items():
         if request.param == "parquet":
-            pq.write_table(table, here.files / name, row_group_size=1_000)
+            pq.write_table(table, here.landing / name, row_group_size=1_000)
         else:
-            orc.write_table(table, here.files / name)
+            orc.write_table(table, here.landing / name)
     here.land("zero", b"")
-    whole = (here.files / "many").read_bytes()
+    whole = (here.landing / "many").read_bytes()
     here.land("half", whole[: len(whole) // 2])
     here.land("other", b'{"id":1}\n')
     if request.param == "parquet":
         _land_old_and_nanos(here)
-    here.first, here.code = here.drain()
+    here.first, here.code = here.attempt()
     assert here.code == Exit.DONE, here.first.error
     here.table = {row["id"]: row for row in here.rows()}
     here.quarantined = here.refused()
@@ -294,9 +294,9 @@ def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
 
 def _land_old_and_nanos(here: Any) -> None:
     moments = {"at": pa.array([MOMENT], pa.timestamp("ns", "UTC")), "plain": pa.array([MOMENT], pa.timestamp("ns"))}
-    pq.write_table(pa.table({"id": [201], **moments}), here.files / "nanos")
+    pq.write_table(pa.table({"id": [201], **moments}), here.landing / "nanos")
     old = pa.table({"id": [202], "at": moments["at"]})
-    pq.write_table(old, here.files / "int96", use_deprecated_int96_timestamps=True)
+    pq.write_table(old, here.landing / "int96", use_deprecated_int96_timestamps=True)
     row = {"at": MOMENT}
     here.cases |= {
         "nanos": (None, {}, {201: row | {"plain": MOMENT.replace(tzinfo=None)}}),
@@ -338,36 +338,36 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
 
 
 def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
-    report, code = columnar.drain()
+    report, code = columnar.attempt()
     assert (code, report.outcome) == (Exit.DONE, "idle")
-    assert audit(columnar.spec, "f", root=columnar.root).residues == []
+    assert audit(columnar.spec, "f", root=columnar.home).residues == []
 
 
 def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(landing: Make) -> None:
     here = landing({"source": {"format": "parquet"}, "columns": {"id": "int", "d": "double"}})
     table = pa.table({"id": [1, 2], "d": [1.5, 2.5]})
-    pq.write_table(table, here.files / "good")
-    pq.write_table(table, here.files / "brotli", compression="brotli")
+    pq.write_table(table, here.landing / "good")
+    pq.write_table(table, here.landing / "brotli", compression="brotli")
     pq.write_table(
-        table, here.files / "odd", use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT", "id": "PLAIN"}
+        table, here.landing / "odd", use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT", "id": "PLAIN"}
     )
-    report, code = here.drain()
+    report, code = here.attempt()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
     assert ("odd" in report.error["found"], "good" in report.error["found"]) == (True, False)
     assert here.parked() == {"brotli": "unsupported-compression"}
     here.write_pipeline()
-    assert main(["--root", str(here.root), *shlex.split(report.error["next"][0])[1:]]) == 0
-    report, code = here.drain()
+    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0])[1:]]) == 0
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert sorted(row["id"] for row in here.rows()) == [1, 2]
-    assert audit(here.spec, "f", root=here.root).residues == []
-    assert here.drain()[0].outcome == "idle"
+    assert audit(here.spec, "f", root=here.home).residues == []
+    assert here.attempt()[0].outcome == "idle"
 
 
 def test_only_empty_columnar_files(landing: Make) -> None:
     here = landing({"source": {"format": "parquet"}, "columns": {"id": "int"}})
     here.land("zero", b"")
-    report, code = here.drain()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert here.sums()["records"] == 0
 
@@ -376,7 +376,7 @@ def test_text_is_appended_line_by_line(landing: Make) -> None:
     here = landing({"source": {"format": "text", "max_record_bytes": "100b"}, "columns": {"value": "string"}})
     here.land("a.log", b"\xef\xbb\xbfone\n\ntwo\r\n  three \rfour, \xc3\xbc\n\xff\n" + b"x" * 101 + b"\nlast")
     here.land("b.log.gz", gzip.compress(b"one\n"))
-    report, code = here.drain()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert sorted(row["value"] for row in here.rows()) == sorted(["one", "one", "two", "  three ", "four, ü", "last"])
     refused = {at: row["reason"] for (_, at), row in here.refused().items()}

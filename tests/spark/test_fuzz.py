@@ -32,14 +32,14 @@ def fuzz(landing: Make, form: str, seeds: Sequence[int]) -> str | None:
     for seed in seeds:
         name, content = mutant(form, seed)
         found[name] = found_in(form, here.land(name, content))
-    report, code = here.drain()
+    report, code = here.attempt()
     left_out = set()
     while code == Exit.NEEDS_PERSON and form in ("parquet", "orc"):  # damage that only Spark minds
         named = _leave_out(here, report.error)
         if not named - left_out:
             break
         left_out |= named
-        report, code = here.drain()
+        report, code = here.attempt()
     if code != Exit.DONE:
         return f"{code}: {report.error}"
     found = {name: what for name, what in found.items() if name not in left_out}
@@ -55,7 +55,7 @@ def _leave_out(here: Any, error: Mapping[str, Any]) -> set[str]:
     if error["code"] not in ("file-unreadable", "lines-differ") or not commands:
         return set()
     here.write_pipeline()
-    assert main(["--root", str(here.root), *commands[0][1:]]) == 0
+    assert main(["--root", str(here.home), *commands[0][1:]]) == 0
     return {Path(path).name for word, path in pairwise(commands[0]) if word == "--path"}
 
 
@@ -72,12 +72,12 @@ def _wrong(here: Any, form: str, found: Mapping[str, Found]) -> str | None:
         return f"lines: {sums['lines']} in the ledger"
     if form != "csv" and sums["blank"] != sum(what.blank for what in read.values()):
         return f"blank: {sums['blank']} in the ledger"
-    residues = audit(here.spec, "f", root=here.root).residues
+    residues = audit(here.spec, "f", root=here.home).residues
     if residues:
         return "; ".join(map(str, residues[:5]))
     if form in ("json", "text"):
         return _other_rows(here, form, read, refused)
-    return None if here.drain()[0].outcome == "idle" else "the next run is not idle"
+    return None if here.attempt()[0].outcome == "idle" else "the next run is not idle"
 
 
 def _other_rows(here: Any, form: str, read: Mapping[str, Found], refused: Mapping[str, int]) -> str | None:

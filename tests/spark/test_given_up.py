@@ -27,12 +27,12 @@ def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any
         if step == "recorded":
             lost.unlink(missing_ok=True)
 
-    report, code = flow.drain(reached=lose)
+    report, code = flow.attempt(reached=lose)
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
     assert f"--path {lost}" in report.error["next"][1]
     discards.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
-    report, code = flow.drain()
+    report, code = flow.attempt()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]
     assert [row["files"] for row in report.drain.batches] == [0, 1]
-    assert list(audit(flow.spec, "f", root=flow.root).residues) == []
+    assert list(audit(flow.spec, "f", root=flow.home).residues) == []

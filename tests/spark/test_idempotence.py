@@ -154,6 +154,7 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSessio
         assert delta.transaction_version(landing.layout.table, "draindown:p:f:1:source:rows") == 0
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
+    assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
     assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
     assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
     version = delta.version(landing.layout.table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,17 +17,22 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.lake.delta import history, version_and_files
-from draindown.spark.batch import counting, process, tuning
+from draindown.spark.batch import counting
 from draindown.spark.runs.drain import drain
-from draindown.spark.session import configured
+from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import delta_target, resolution
 from draindown.spark.targets.delta_target import Writer
+from draindown.spark.tuning import HASH_BOUND, PARTITIONS, TUNING, Tuning
 from tests.ageing import age
 from tests.landing import COLUMNS, KEYED, Landing
 
 
 def _line(key: str, seq: int, op: str = "u") -> str:
     return json.dumps({"id": key, "seq": seq, "op": op})
+
+
+_UNCOMPILED = {name: value for name, value in INTERPRETED.items() if "codegen" in name}
+"""For what adaptive execution decides: generated code would only take its time."""
 
 
 def _stored(spark: SparkSession) -> set[int]:
@@ -77,75 +83,58 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b": 2}
 
 
-@pytest.mark.parametrize(("bound", "compiled"), [(3, True), (4, False)])
-def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bound: int, compiled: bool
-) -> None:
+def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Path, spark: SparkSession) -> None:
     """As many as lie in files that can hold its keys: those of other ranges are no work."""
     landing = Landing(tmp_path)
     for keys in ("abc", "xyz"):
         landing.deliver(*[_line(key, 1) for key in keys])
         landing.drain(spark)
-    landing.deliver(_line("b", 2), _line("c", 2, "d"))
-    monkeypatch.setattr(tuning, "_LITTLE_HELD", bound)
     read, compared = mock.Mock(wraps=counting.count_batch), mock.Mock(wraps=resolution.count)
-    found: dict[str, str] = {}
+    found: list[tuple[str, str]] = []
 
     def evaluated(step: str, frame: DataFrame) -> None:
-        found[step] = str(frame.sparkSession.conf.get("spark.sql.codegen.wholeStage"))
+        found.append((step, str(frame.sparkSession.conf.get("spark.sql.codegen.wholeStage"))))
 
     read.side_effect = lambda parsed, *_: evaluated("read", parsed) or mock.DEFAULT
     compared.side_effect = lambda fated: evaluated("compared", fated) or mock.DEFAULT
     with mock.patch.object(counting, "count_batch", read), mock.patch.object(resolution, "count", compared):
-        landing.drain(spark)
+        for seq, held in ((2, 4), (3, 3)):
+            landing.deliver(_line("b", seq), _line("c", seq, "d"))
+            landing.drain(spark, tuning=Tuning(little_held=held))
+    assert found == [("read", "false"), ("compared", "false"), ("read", "false"), ("compared", "true")]
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 3, "x": 1, "y": 1, "z": 1}
 
-    assert found == {"read": "false", "compared": str(compiled).lower()}
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 2, "x": 1, "y": 1, "z": 1}
 
-
-@pytest.mark.parametrize(("little", "sent", "looked_up"), [(12, 3, True), (13, 3, False), (12, 2, False), (0, 3, True)])
-def test_keys_are_sent_to_a_table_that_is_much_larger_only(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, sent: int, looked_up: bool
+def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_merge(
+    tmp_path: Path, spark: SparkSession
 ) -> None:
-    landing = Landing(tmp_path)
-    landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
-    landing.drain(spark)
-    for name, bound in (("_LITTLE_HELD", little), ("_SENT", sent)):
-        monkeypatch.setattr(process, name, bound)
-    with mock.patch.object(resolution, "among", wraps=resolution.among) as among:
-        landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("b", 1))  # 3 records, of which one is a tie
-        landing.drain(spark)
-        assert among.called == looked_up
-        landing.deliver(_line("a", 3), _line("c", 2), _line("d", 2), _line("e", 0))  # 4: not four times fewer than 11
-        landing.drain(spark)
-        assert among.call_count == looked_up
-    expected = dict.fromkeys("bdefghijk", 1) | {"a": 3, "c": 2, "d": 2}
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
-
-
-@pytest.mark.parametrize(
-    ("little", "share", "join"),
-    [(12, 32, "ShuffledHashJoin"), (13, 32, "SortMergeJoin"), (12, 2**40, "SortMergeJoin")],
-)
-def test_a_light_batch_is_hashed_by_the_merge_into_a_table_that_is_much_larger(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, share: int, join: str
-) -> None:
-    """Compiled in all cases; so small a table would be broadcast, or written anew by another join."""
+    """Adaptive execution, which the bound is for, is on throughout; so small a table would be broadcast, or written
+    anew by another join.
+    """
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
     landing.drain(spark)
-    for name, bound in (("_LITTLE_HELD", little), ("_LITTLE", 0), ("_HASHED_SHARE", share)):
-        monkeypatch.setattr(process, name, bound)
-    landing.deliver(_line("a", 2), _line("l", 2, "d"), _line("n", 1))
-    before = set(_plans(spark))
-    with configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
-        landing.drain(spark)
-    merged = [plan for at, plan in _plans(spark).items() if at not in before and "_target_row_present_" in plan]
-    outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
-    assert outer
-    assert all(join in line for line in outer), outer
-    assert spark.conf.get(tuning._HASH_BOUND) == "0b"
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("bcdefghijkn", 1) | {"a": 2}
+    seen: set[int] = set()
+    found = []
+    for seq, tuning in enumerate(
+        (Tuning(little_held=13), Tuning(little_held=12), Tuning(0, 12, hashed_share=2**40)), 2
+    ):
+        landing.deliver(_line("a", seq), _line("l", seq, "d"), _line(f"n{seq}", 1), _line("b", 1))  # b is a tie
+        seen |= set(_plans(spark))
+        with (
+            configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1", **_UNCOMPILED}),
+            mock.patch.object(resolution, "among", wraps=resolution.among) as among,
+        ):
+            landing.drain(spark, tuning=replace(tuning, little=0, much_more=3))
+        merged = [plan for at, plan in _plans(spark).items() if at not in seen and "_target_row_present_" in plan]
+        outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
+        assert outer
+        hashed, sorted_ = (all(join in line for line in outer) for join in ("ShuffledHashJoin", "SortMergeJoin"))
+        found.append((among.called, hashed, sorted_))
+    assert found == [(False, False, True), (True, True, False), (True, False, True)]
+    assert spark.conf.get(HASH_BOUND) == "0b"
+    expected = dict.fromkeys([*"bcdefghijk", "n2", "n3", "n4"], 1) | {"a": 4}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
 def _plans(spark: SparkSession) -> dict[int, str]:
@@ -165,22 +154,17 @@ def _files(table: str) -> list[dict[str, Any]]:
     return version_and_files(table, ["region"])[1]
 
 
-@pytest.mark.parametrize(("most", "copied", "anew"), [(0, 100, False), (4 * 1024**2, 2, False), (4 * 1024**2, 3, True)])
-def test_little_files_are_written_anew_and_rows_are_marked_in_others(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, copied: int, anew: bool
-) -> None:
+def test_little_files_are_written_anew_and_rows_are_marked_in_others(tmp_path: Path, spark: SparkSession) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
-    landing = Landing(tmp_path, maintenance={"copy_on_write": most})
-    monkeypatch.setattr(tuning, "_COPIED", copied)
+    landing = Landing(tmp_path)
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
     landing.drain(spark)
     landing.deliver(_line("a", 2), _line("f", 2))
-    landing.drain(spark)
+    landing.drain(spark, tuning=Tuning(copied=3))
     landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
-    landing.drain(spark)
+    landing.drain(spark, tuning=Tuning(copied=1))
 
-    assert [number == 0 for number in _marks(landing.layout.table)] == [anew] * 2
-    assert (len(_files(landing.layout.table)) == 1) == anew
+    assert [number == 0 for number in _marks(landing.layout.table)] == [False, True], "the newest first"
     expected = dict.fromkeys("cdeg", 1) | {"a": 2, "b": 3}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
@@ -211,17 +195,14 @@ def test_a_batch_of_new_keys_adds_a_file(tmp_path: Path, spark: SparkSession) ->
         assert len(_files(landing.layout.table)) == number
 
 
-def test_a_batch_of_new_keys_looks_for_no_rows_to_change(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_new_keys_looks_for_no_rows_to_change(tmp_path: Path, spark: SparkSession) -> None:
     """Unless the table is so large that it would be sorted for the keys."""
     landing = Landing(tmp_path)
-    monkeypatch.setattr(tuning, "_MUCH_MORE", 1)
     batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
     for seq, (keys, little) in enumerate(batches, 1):
-        monkeypatch.setattr(tuning, "_LITTLE_HELD", little)
         landing.deliver(*[_line(key, seq) for key in keys], _line("a0", seq, "d"))
-        landing.drain(spark)
+        with configured(spark, INTERPRETED):
+            landing.drain(spark, tuning=Tuning(little_held=little, much_more=1))
 
     merges = [
         commit for commit in reversed(DeltaTable(landing.layout.table).history()) if commit["operation"] == "MERGE"
@@ -275,44 +256,30 @@ def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spa
     assert files["little"] == 1 < files["large"]
 
 
-@pytest.mark.parametrize(("little", "parts"), [(6, 2), (7, 1)])
-def test_a_large_batch_is_not_made_one_file(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, little: int, parts: int
-) -> None:
-    landing = Landing(tmp_path)
-    landing.deliver(_line("a", 1))
-    landing.drain(spark)
-    monkeypatch.setattr(tuning, "_LITTLE", little)
-    landing.deliver(*[_line(key, 2) for key in "abcdef"])
-    with configured(spark, {"spark.sql.shuffle.partitions": "2"}):
-        assert _partitions(landing, spark) == [parts]
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcdef", 2)
+def test_a_batch_is_shuffled_into_as_many_partitions_as_it_needs(tmp_path: Path, spark: SparkSession) -> None:
+    """One for little, which is then one file; more for much, up to the tasks there are."""
+    tasks = spark.sparkContext.defaultParallelism
+    assert tasks > 1
+    given = ((0, "1", TUNING), (0, "1", Tuning(shuffled=1)), ("1mb", "2", TUNING))
+    found = []
+    for seq, (anew, partitions, tuning) in enumerate(given, 1):
+        landing = Landing(tmp_path, maintenance={"copy_on_write": anew})
+        landing.deliver(_line("a", seq), _line(f"b{seq}", seq), name=f"{seq}.json")
+        with configured(spark, {PARTITIONS: partitions}):
+            found += _partitions(landing, spark, tuning)
+    assert found == [1, tasks, 1]
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b1": 1, "b2": 2, "b3": 3}
 
 
-def _partitions(landing: Landing, spark: SparkSession) -> list[int]:
+def _partitions(landing: Landing, spark: SparkSession, tuning: Tuning) -> list[int]:
     """Drain, and tell into how many partitions each MERGE was to shuffle."""
     found: list[int] = []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
-        found.append(int(str(fated.sparkSession.conf.get("spark.sql.shuffle.partitions"))))
+        found.append(int(str(fated.sparkSession.conf.get(PARTITIONS))))
         merge(writer, fated, *rest, **more)
 
     merge = delta_target.merge
     with mock.patch.object(delta_target, "merge", merged):
-        landing.drain(spark)
+        landing.drain(spark, tuning=tuning)
     return found
-
-
-def test_what_is_much_is_shuffled_into_more_partitions_up_to_the_tasks_there_are(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = spark.sparkContext.defaultParallelism
-    assert tasks > 1
-    landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
-    found = []
-    for seq, shuffled in enumerate((10**9, 1, 1), 1):
-        monkeypatch.setattr(tuning, "_SHUFFLED", shuffled)
-        landing.deliver(_line("a", seq), _line(f"b{seq}", seq))
-        with configured(spark, {"spark.sql.shuffle.partitions": "1" if seq < 3 else str(tasks + 3)}):
-            found += _partitions(landing, spark)
-    assert found == [1, tasks, tasks + 3], "never fewer than the session says"

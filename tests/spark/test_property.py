@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 
-from draindown.spark.batch import process
+from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import resolution
+from draindown.spark.tuning import TUNING, Tuning
 from tests.landing import COLUMNS, KEYED, Injected, Landing
 from tests.model import fold
 from tests.strategies import Case, Drain, Line, cases
@@ -69,17 +70,17 @@ def _landing(case: Case, **flow: Any) -> Iterator[Landing]:
         shutil.rmtree(home)
 
 
-def _play(landing: Landing, spark: SparkSession, drain: Drain) -> None:
+def _play(landing: Landing, spark: SparkSession, drain: Drain, tuning: Tuning = TUNING) -> None:
     for file in drain.files:
         landing.deliver(*[line.raw for line in file])
     if drain.fault:
         with contextlib.suppress(Injected):  # a step that no batch reaches faults nothing
-            landing.drain(spark, fault=drain.fault)
-    landing.drain(spark)
+            landing.drain(spark, fault=drain.fault, tuning=tuning)
+    landing.drain(spark, tuning=tuning)
     if drain.replay:
         before = landing.rows("count(*) as n"), landing.ledger()
         landing.forget_last_batch()
-        landing.drain(spark)
+        landing.drain(spark, tuning=tuning)
         assert (landing.rows("count(*) as n"), landing.ledger()) == before
 
 
@@ -136,7 +137,7 @@ def _closes(landing: Landing, case: Case) -> None:
         assert lines[row["position"] - 1].raw == (row["raw_bytes"] or row["raw"].encode())
 
 
-def _keyed(spark: SparkSession, name: str, examples: settings) -> None:
+def _keyed(spark: SparkSession, name: str, examples: settings, tuning: Tuning = TUNING) -> None:
     keys = tuple(FLOWS[name].get("target", KEYED)["keys"])
 
     @examples
@@ -144,7 +145,7 @@ def _keyed(spark: SparkSession, name: str, examples: settings) -> None:
     def holds(case: Case) -> None:
         with _landing(case, **FLOWS[name]) as landing:
             for drain in case.drains:
-                _play(landing, spark, drain)
+                _play(landing, spark, drain, tuning)
             _holds(landing, case, keys)
             _closes(landing, case)
 
@@ -174,13 +175,10 @@ def test_keyed_table_is_the_fold_of_its_input(spark: SparkSession, name: str) ->
 
 
 @pytest.mark.parametrize("name", list(FLOWS)[1:2])
-def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    for bound in ("_LITTLE_HELD", "_MUCH_MORE"):
-        monkeypatch.setattr(process, bound, 0)
-    with mock.patch.object(resolution, "among", wraps=resolution.among) as looked_up:
-        _keyed(spark, name, _FEW)
+def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(spark: SparkSession, name: str) -> None:
+    looking = mock.patch.object(resolution, "among", wraps=resolution.among)
+    with looking as looked_up, configured(spark, INTERPRETED):  # generated code would only take its time
+        _keyed(spark, name, _FEW, Tuning(little_held=0, much_more=0))
     assert looked_up.called
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.flow import quarantine
-from draindown.spark.batch import pruning_advice
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.session import configured
-from draindown.spark.targets import pruning
+from draindown.spark.tuning import Tuning
 from tests.landing import Landing
 
 NUMBERED = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
@@ -64,11 +64,9 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
     assert _rows(landing) == expected
 
 
-@pytest.mark.parametrize("most", [2, 200])
 def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_many_to_name(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+    tmp_path: Path, spark: SparkSession
 ) -> None:
-    monkeypatch.setattr(pruning, "_MOST_VALUES", most)
     keyed = NUMBERED | {"keys": ["a", "name"], "partition_by": ["a"]}
     landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, target=keyed)
 
@@ -82,15 +80,16 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
             path.rename(path.with_suffix(".hidden"))
     assert len(_files(landing)) == 7
 
-    landing.deliver(*[line(part, 2) for part in range(4)])
-    landing.deliver(*[line(part, 2) for part in (9, 11)])
-    landing.drain(spark)
+    for seq, most in ((2, 2), (3, 200)):
+        landing.deliver(*[line(part, seq) for part in range(4)])  # each file has ranges of its own
+        landing.deliver(*[line(part, seq) for part in (9, 11)])
+        landing.drain(spark, tuning=Tuning(named_values=most))
 
     for path in Path(landing.layout.table).rglob("*.hidden"):
         path.rename(path.with_suffix(".parquet"))
     found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select a, seq from t")
     held = {row["a"]: row["seq"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
-    assert held == {part: 2 if part in (0, 1, 2, 3, 9, 11) else 1 for part in range(12)}
+    assert held == {part: 3 if part in (0, 1, 2, 3, 9, 11) else 1 for part in range(12)}
 
 
 def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) -> None:
@@ -131,10 +130,9 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
 
 @pytest.mark.parametrize(("contract", "advice"), PRUNED, ids=["range", "no order", "untold", "partition", "too many"])
 def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, contract: dict[str, Any], advice: str | None
+    tmp_path: Path, spark: SparkSession, contract: dict[str, Any], advice: str | None
 ) -> None:
-    monkeypatch.setattr(pruning_advice, "_MANY", 8)
-    monkeypatch.setattr(pruning_advice, "_LARGE", 1000)
+    tuning = Tuning(many_files=8, large=1000)
     contract = contract | {"maintenance": {"copy_on_write": 0}}  # what is little is made one file
     landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, **contract)
 
@@ -152,15 +150,15 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
     # neighbours where an order tells of them, and the two ends of what has none
     some = (0, 1) if advice is None else (min(range(40), key=name), max(range(40), key=name))
     if advice and "coarser" in advice:
-        monkeypatch.setattr(pruning, "_MOST_VALUES", 1)
+        tuning = replace(tuning, named_values=1)
         some = (0, 39)
     landing.deliver(*[line(key, 2) for key in some])
 
-    findings = landing.drain(spark).findings
-    landing.deliver(*[line(key, 1) for key in some])
-    in_vain = landing.drain(spark).findings  # nothing at all is changed
-
-    assert [finding.next for finding in in_vain] == [finding.next for finding in findings]
+    findings = landing.drain(spark, tuning=tuning).findings
+    if advice is None or "never changes" in advice:
+        landing.deliver(*[line(key, 1) for key in some])
+        in_vain = landing.drain(spark, tuning=tuning).findings  # nothing at all is changed
+        assert [finding.next for finding in in_vain] == [finding.next for finding in findings]
     told = [finding for finding in findings if finding.kind == "pruning-lost"]
     assert len(told) == len(findings) == (advice is not None)
     if advice is not None:

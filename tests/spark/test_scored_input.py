@@ -52,7 +52,7 @@ class Story:
 
     def drain(self) -> None:
         started = time.monotonic()
-        report, code = self.here.drain()
+        report, code = self.here.attempt()
         self.seconds += time.monotonic() - started
         self.codes.append((code, str(report.outcome if code == Exit.DONE else report.error)))
         self.told |= {Path(finding.subject).name: finding.detail for finding in report.findings}
@@ -66,7 +66,7 @@ def tell(name: str, here: Any) -> Story:
     """Deliver everything, drain, repair what was kept out, drain, and drain once more."""
     story = Story(name, here, LAKES[name][1](datetime.now(UTC)))
     for age, delivery in enumerate(story.deliveries):
-        (here.files / delivery.name).parent.mkdir(exist_ok=True)
+        (here.landing / delivery.name).parent.mkdir(exist_ok=True)
         path = here.land(delivery.name, delivery.content)
         os.utime(path, (10**9 + age, 10**9 + age))
     if name == "json":
@@ -77,16 +77,16 @@ def tell(name: str, here: Any) -> Story:
     story.drain()
     story.drain()
     story.last = story.look()
-    story.residues = [str(residue) for residue in audit(here.spec, "f", root=here.root).residues]
+    story.residues = [str(residue) for residue in audit(here.spec, "f", root=here.home).residues]
     return story
 
 
 def _strays(here: Any) -> None:
-    (here.files / "k=1").mkdir()
+    (here.landing / "k=1").mkdir()
     here.land("k=1/not-mine.json", b'{"id":1}\n')
-    (here.files / "directory.json").mkdir()
-    (here.files / "loop.json").symlink_to(here.files / "loop.json")
-    os.mkfifo(here.files / "pipe.json")
+    (here.landing / "directory.json").mkdir()
+    (here.landing / "loop.json").symlink_to(here.landing / "loop.json")
+    os.mkfifo(here.landing / "pipe.json")
 
 
 def _repair(story: Story) -> None:
@@ -95,14 +95,14 @@ def _repair(story: Story) -> None:
     for delivery in story.deliveries:
         if delivery.repaired:
             name, content, _ = delivery.repaired
-            (here.files / delivery.name).unlink()
+            (here.landing / delivery.name).unlink()
             here.land(name, content)
     again = [d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] == d.name]
     here.write_pipeline()
     moved = [d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] != d.name]
     for verb, names in (("retry", again), ("discard --files --note renamed", moved)):
-        paths = [word for name in names for word in ("--path", str(here.files / name))]
-        command = ["--root", str(here.root), "quarantine", *verb.split(), "p", *paths, "--yes"]
+        paths = [word for name in names for word in ("--path", str(here.landing / name))]
+        command = ["--root", str(here.home), "quarantine", *verb.split(), "p", *paths, "--yes"]
         assert not names or main(command) == 0
 
 
@@ -138,7 +138,7 @@ def _judge(story: Story, case: str, found: list[Delivery], control: list[Deliver
 
 def _judge_strays(story: Story) -> Trial:
     trial = Trial("B29", story.name, "4 things that are no files to read", seconds=round(story.seconds, 1))
-    there = [name for name in STRAYS if os.path.lexists(story.here.files / name)]
+    there = [name for name in STRAYS if os.path.lexists(story.here.landing / name)]
     trial.fired = f"{len(there)} of {len(STRAYS)} lie there"
     trial.promise("the run is green", story.codes[0][0] == Exit.DONE)
     trial.promise("each is named in the report", {"k=1", "loop.json", "directory.json", "pipe.json"} <= set(story.told))

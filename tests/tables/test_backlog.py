@@ -29,18 +29,10 @@ from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import take_in
+from tests.flowfiles import waiting as request
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def request(root: Path, **source: Any) -> Request:
-    files = {"files": "in/*.json*", "format": "json"} | source
-    flow = {"source": files, "columns": {"a": "int"}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
-    (root / "in").mkdir(exist_ok=True)
-    return Request(spec=spec, flow="f", step="plan", run_id="run-1", root=str(root))
 
 
 def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', age: float = 600) -> None:

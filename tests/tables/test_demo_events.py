@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.demo import events, life, oracle
+from examples.flights import events, life, oracle
 
 FRACTION = 0.02
 STATUSES = {"scheduled", "departed", "arrived", "diverted", "cancelled"}

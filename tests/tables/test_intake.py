@@ -24,20 +24,12 @@ from draindown.sources.files import catalog, intake, parked
 from draindown.sources.files.batching import cut
 from draindown.sources.files.inspection import Verified
 from draindown.sources.files.intake import Intake, Taken, pinned
-from draindown.spec.models import PipelineSpec
 from draindown.spec.sources import FilesSource
 from tests.flowfiles import take_in
+from tests.flowfiles import waiting as request
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MB = 1024**2
-
-
-def request(root: Path, **source: Any) -> Request:
-    files = {"files": "in/*.json*", "format": "json"} | source
-    flow = {"source": files, "columns": {"a": "int"}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
-    (root / "in").mkdir(exist_ok=True)
-    return Request(spec=spec, flow="f", step="drain", run_id="run-1", root=str(root))
 
 
 def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
@@ -202,7 +194,7 @@ def test_a_parked_file_keeps_its_head_and_comes_in_once_it_is_whole(tmp_path: Pa
     taken = take(asked)
     assert (taken.files, taken.parked, [f.kind for f in taken.findings]) == (1, 1, ["parked"])
     (event,) = parked.open_files(asked.layout)
-    assert (event.reason, event.run_id) == ("truncated", "run-1")
+    assert (event.reason, event.run_id) == ("truncated", "r")
     assert parked.head_of(asked.layout, event.path) == whole[:30]
     (tmp_path / "in/a.json.gz").write_bytes(whole)
     assert take(asked, 1).files == 1

@@ -6,19 +6,15 @@ import gzip
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pictures, provenance, publish, samples, work
+from benchmarks import provenance, publish, samples, work
 from benchmarks.bench import facts, failed
 from benchmarks.contenders import ALL as ALL_STEPS
-from benchmarks.contenders import BASELINE, DAG, DRAIN, HAND_WRITTEN, Contender
+from benchmarks.contenders import BASELINE, DAG, DRAIN, HAND_WRITTEN
 from benchmarks.measure import Cost
 from benchmarks.place import CHANGES, ROOT, Failed, Place
 from benchmarks.samples import Sample
@@ -193,67 +189,6 @@ def test_the_dag_is_held_against_the_command_that_does_the_same_steps() -> None:
     assert not ALL["small"].findings(found[-1:])[0].rows
 
 
-class _Stage:
-    """Contenders that note what happens to them in order."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def contender(self, name: str, *, served: bool = False, fails: bool = False) -> Contender:
-        def run(place: Place) -> Cost:
-            self.told.append(f"{name} {len(list(place.files.iterdir()))}")
-            (place.home / "err.txt").write_text("")
-            return Cost(1, 1, 1, int(fails))
-
-        @contextmanager
-        def servers(place: Place) -> Iterator[None]:
-            assert not list(place.home.iterdir())
-            self.told.append(f"{name} up")
-            try:
-                yield
-            finally:
-                self.told.append(f"{name} down")
-
-        return Contender(name, "note", run, standing=servers if served else None)
-
-
-def _small(stage: _Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *group: Contender) -> list[Sample]:
-    monkeypatch.setattr(small, "_MINUTE", 0.0)
-    monkeypatch.setattr(Bench, "judged", lambda self, contender, place, sample: replace(sample, verdict="exact"))
-    monkeypatch.setattr(work, "apart", lambda do, *given: do(*given))
-    return ALL["small"].measure(Bench(tmp_path, Asked(0.001, 2), group))
-
-
-def test_a_contender_with_servers_runs_alone_and_first_and_is_told_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = _Stage()
-    group = (stage.contender("a"), stage.contender("b", served=True), stage.contender("c"))
-    samples = _small(stage, tmp_path, monkeypatch, *group)
-    series = [10, 11, 12, 12, 12, 12, 12]  # ten files first, two small ones, three times nothing, one for the oracle
-    assert stage.told[:9] == ["b up", *(f"b {n}" for n in series), "b down"]
-    assert stage.told[9:] == [f"{name} {n}" for n in series for name in "ac"]
-    assert samples_of(samples) == {
-        "a": ["small", "small", "idle", "idle", "idle", "end"],
-        "b": ["small", "small", "idle", "idle", "idle", small.STANDING, "end"],
-        "c": ["small", "small", "idle", "idle", "idle", "end"],
-    }
-    assert [s.contender for s in samples] == sorted(s.contender for s in samples)
-    assert {s.verdict for s in samples if s.kind == "end"} == {"exact"}
-
-
-def samples_of(found: list[Sample]) -> dict[str, list[str]]:
-    """The kinds of each contender's samples, in order."""
-    return {name: [s.kind for s in found if s.contender == name] for name in samples.contenders(found)}
-
-
-def test_servers_are_ended_when_the_work_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = _Stage()
-    with pytest.raises(Failed, match="first of b failed"):
-        _small(stage, tmp_path, monkeypatch, stage.contender("a"), stage.contender("b", served=True, fails=True))
-    assert stage.told == ["b up", "b 10", "b down"]
-
-
 def test_the_dag_takes_part_unless_others_are_asked_for() -> None:
     assert DAG in ALL["small"].contenders and DAG.name.startswith(ALL["small"].chosen)
     assert DAG.ours and DAG.keeps_refused and DAG.standing
@@ -266,14 +201,6 @@ def test_feeds_of_other_sizes_are_other_files(tmp_path: Path, monkeypatch: pytes
     one, other = bench.feed([20, 20, 10]), bench.feed([20, 10, 10])
     assert [len(gzip.decompress(file.read_bytes()).splitlines()) for file in (*one, *other)] == [20, 20, 10, 20, 10, 10]
     assert bench.feed([20, 20, 10]) == one
-
-
-def test_places_have_plain_names_and_are_empty(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Asked(), ())
-    place = bench.place("backlog-1,000 files-draindown, DAG")
-    assert place.home.name == "backlog-1-000-files-draindown-DAG"
-    (place.home / "old").write_text("")
-    assert not list(bench.place("backlog-1,000 files-draindown, DAG").home.iterdir())
 
 
 def test_a_section_is_replaced_between_its_marks_or_added(tmp_path: Path) -> None:
@@ -336,12 +263,6 @@ def test_what_is_published_names_no_place_of_this_machine(page: Path) -> None:
     assert json.loads(kept)["samples"][0]["verdict"].endswith("or (a path):1")
 
 
-def test_paths_of_the_project_and_fractions_stay(page: Path) -> None:
-    publish.publish(ALL["upkeep"], [_sample(1, kind="check, 1 M rows", contender=upkeep.WHOLE.name)], {})
-    assert "benchmarks/programs/whole_table.py" in page.read_text()
-    assert "check / whole table, wall" in page.read_text()
-
-
 def test_what_has_been_published_is_kept_and_traced() -> None:
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     assert not [line for line in ignored if line.startswith("benchmarks/results")]
@@ -394,95 +315,3 @@ def test_every_work_says_what_it_compares(work: Work) -> None:
     assert any(c.name.startswith(work.chosen) for c in work.contenders)
     assert all(c.note for c in work.contenders)
     assert work.defaults.repeat >= 1
-
-
-def _texts(svg: str) -> list[str]:
-    nodes = ElementTree.fromstring(svg).iter()
-    return [(node.text or "").strip() for node in nodes if node.tag.rsplit("}")[-1] in ("text", "tspan")]
-
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def _rects(svg: str) -> list[dict[str, str]]:
-    return [node.attrib for node in ElementTree.fromstring(svg).iter(f"{SVG}rect")]
-
-
-def _wide(text: str) -> float:
-    return len(text) * 6.0
-
-
-def test_a_picture_is_svg_with_its_labels_and_units() -> None:
-    chart = pictures.Chart("Runs & <files>", "run", "wall time, seconds")
-    drawn = pictures.lines(chart, [pictures.Line("draindown", [(1, 10.0), (2, 12.0), (20, 11.0)])])
-    assert {"Runs & <files>", "run", "wall time, seconds", "draindown", "0", "20"} <= set(_texts(drawn))
-    assert "prefers-color-scheme: dark" in drawn
-
-
-def test_bars_are_as_high_as_their_values() -> None:
-    chart = pictures.Chart("t", "x", "y")
-    svg = pictures.bars(chart, [pictures.Bar("a", "one", 10), pictures.Bar("b", "one", 5)])
-    high, low = (float(bar["height"]) for bar in _rects(svg)[:2])
-    assert high == pytest.approx(2 * low, abs=0.2)
-    assert {"a", "b", "10", "5"} <= set(_texts(svg))
-
-
-def test_every_contender_of_a_work_has_a_colour_of_its_own_and_room_in_the_legend() -> None:
-    names = [c.name for c in (*ALL["small"].contenders, upkeep.WHOLE)][-7:]
-    svg = pictures.lines(pictures.Chart("t", "x", "y"), [pictures.Line(name, [(1, 1.0), (2, 2.0)]) for name in names])
-    width, height = map(float, ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
-    entries = _rects(svg)
-    assert len({entry["fill"] for entry in entries}) == len(names)
-    places = [(float(e["y"]), float(e["x"]), name) for e, name in zip(entries, names, strict=True)]
-    for (y, x, name), after in zip(places, [*places[1:], None], strict=True):
-        end = x + 17 + _wide(name)
-        assert end <= width
-        assert y + 12 < height
-        if after and after[0] == y:
-            assert after[1] > end
-    assert len(ALL["small"].contenders) <= len(pictures.COLOURS)
-
-
-def _labels(svg: str) -> list[list[tuple[float, str]]]:
-    """The labels under the axis: lines as place and text."""
-    texts = ElementTree.fromstring(svg).iter(f"{SVG}text")
-    return [spans for text in texts if (spans := [(float(s.attrib["x"]), s.text or "") for s in text])]
-
-
-def test_labels_under_many_groups_do_not_meet() -> None:
-    groups = [f"{size} M rows, {series}" for size in (1, 10, 30) for series in growth.SERIES]
-    svg = pictures.bars(pictures.Chart("t", "x", "y"), [pictures.Bar(group, "one", 10) for group in groups])
-    labels = _labels(svg)
-    assert [" ".join(text for _, text in label) for label in labels] == [group.replace(",", "") for group in groups]
-    assert max(map(len, labels)) == 3
-    for label, after in pairwise(labels):
-        most = [max(_wide(text) for _, text in one) / 2 for one in (label, after)]
-        assert label[0][0] + most[0] < after[0][0] - most[1]
-
-
-@pytest.mark.parametrize(("last", "marks"), [(20, "1 5 10 15 20"), (51, "1 5 10 15 20 25 30 35 40 45 51"), (2, "1 2")])
-def test_labels_of_runs_do_not_meet(last: int, marks: str) -> None:
-    line = pictures.Line("one", [(float(x), 1.0) for x in range(1, last + 1)])
-    labels = _labels(pictures.lines(pictures.Chart("t", "x", "y"), [line]))
-    assert " ".join(text for label in labels for _, text in label) == marks
-
-
-def test_a_single_run_is_a_picture_too() -> None:
-    svg = pictures.lines(pictures.Chart("t", "x", "y"), [pictures.Line("one", [(1.0, 2.0)])])
-    assert [label[0][1] for label in _labels(svg)] == ["1"]
-
-
-@pytest.mark.parametrize(("names", "upright"), [(2, False), (6, True)])
-def test_values_stand_upright_where_bars_are_narrower_than_they_are(names: int, upright: bool) -> None:
-    drawn = [pictures.Bar(f"g{group}", f"n{name}", 10.5 + name) for group in range(9) for name in range(names)]
-    svg = pictures.bars(pictures.Chart("t", "x", "y"), drawn)
-    values = [text for text in ElementTree.fromstring(svg).iter(f"{SVG}text") if text.attrib.get("class") == "value"]
-    assert len(values) == len(drawn)
-    assert all(("rotate" in text.attrib.get("transform", "")) is upright for text in values)
-    top = min(float(re.sub(r".* ([\d.]+)\).*", r"\1", t.attrib.get("transform", "")) or t.attrib["y"]) for t in values)
-    assert top - 4 * 6 > 20  # below the title
-
-
-def test_nothing_measured_draws_nothing() -> None:
-    chart = pictures.Chart("t", "x", "y")
-    assert pictures.lines(chart, []) == pictures.bars(chart, []) == ""

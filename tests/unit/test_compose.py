@@ -32,21 +32,6 @@ def test_every_reference_is_defined() -> None:
     assert undefined(COMPOSE) == []
 
 
-@pytest.mark.parametrize(
-    ("service", "problem"),
-    [
-        ({"depends_on": {"nobody": {"condition": "service_started"}}}, "a: depends_on nobody"),
-        ({"depends_on": {"b": {"condition": "service_healthy"}}}, "a: waits for b, which has no healthcheck"),
-        ({"networks": ["nowhere"]}, "a: network nowhere"),
-        ({"volumes": ["nothing:/data"]}, "a: volume nothing"),
-        ({"secrets": ["unsaid"]}, "a: secret unsaid"),
-        ({"ports": ["127.0.0.1:80800:8080"]}, "a: port 80800"),
-    ],
-)
-def test_a_dangling_reference_is_found(service: dict[str, Any], problem: str) -> None:
-    assert undefined({"services": {"a": service, "b": {}}}) == [problem]
-
-
 def undefined(compose: dict[str, Any]) -> list[str]:
     """What a service names and the file doesn't define: the specification's schema doesn't look."""
     services = compose["services"]

@@ -99,7 +99,7 @@ def _problem(words: list[str]) -> str | None:
 
 
 def _sources() -> Iterator[ast.AST]:
-    for folder in ("src", "scripts"):
+    for folder in ("src", "scripts", "examples"):
         for path in (ROOT / folder).rglob("*.py"):
             yield ast.parse(path.read_text())
 

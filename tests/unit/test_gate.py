@@ -312,18 +312,16 @@ def test_no_table_needs_no_work(layout: FlowLayout) -> None:
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
-def test_old_files_stay_while_the_published_version_needs_them(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_files_stay_while_the_published_version_needs_them(layout: FlowLayout) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))
     assert compaction.kept_back(layout, 0) == ""
     write(layout, batch=1)
     assert compaction.kept_back(layout, 0) == ""
-    monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=8))
-    assert compaction.kept_back(layout, 0).startswith("old files stay: published version 0 needs them")
-    assert compaction.kept_back(layout, 9 * 86400)  # in a day they would go, and with them what is published
-    assert compaction.kept_back(layout, 10 * 86400) == ""
+    later = now() + timedelta(days=8)
+    assert compaction.kept_back(layout, 0, later).startswith("old files stay: published version 0 needs them")
+    assert compaction.kept_back(layout, 9 * 86400, later)  # in a day they would go, and with them what is published
+    assert compaction.kept_back(layout, 10 * 86400, later) == ""
 
 
 def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import shutil
@@ -72,14 +71,6 @@ def test_java_home_wins_over_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("banner", "major"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_292"', 8), ('openjdk version "25"', 25)],
-)
-def test_java_versions_are_read(banner: str, major: int) -> None:
-    assert preflight.java_version(f"Picked up JAVA_TOOL_OPTIONS: -Dx=1\n{banner}\n") == major
-
-
-@pytest.mark.parametrize(
     ("banner", "code", "major"),
     [('"11.0.2" 2019-01-15', "java-too-old", 11), ('"23"', "java-too-new", 23), ('"25.0.3"', "java-too-new", 25)],
 )
@@ -114,26 +105,11 @@ def test_something_else_called_java(tmp_path: Path) -> None:
     assert refused(preflight.find_java, {"PATH": str(java.parent)}).code == "java-broken"
 
 
-def test_an_installed_java_that_will_do_is_pointed_out(tmp_path: Path) -> None:
-    fake_java(tmp_path / "a-25", 'openjdk version "25.0.3"')
-    fake_java(tmp_path / "java-11", 'openjdk version "11.0.2"')
-    fake_java(tmp_path / "java-17", 'openjdk version "17.0.2"')
-
-    assert preflight._java_advice(tmp_path) == [f"export JAVA_HOME={tmp_path / 'java-17'}"]
-
-
 def test_old_python_without_a_newer_one() -> None:
     error = refused(preflight.choose_python, (3, 10), lambda name: None)
 
     assert error.code == "python-too-old"
     assert " is 3.10, " in error.found
-
-
-def test_old_python_with_a_newer_one_on_the_path() -> None:
-    def which(name: str) -> str | None:
-        return sys.executable if name == "python3.12" else None
-
-    assert preflight.choose_python((3, 10), which) == sys.executable
 
 
 def test_full_disk_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -169,19 +145,6 @@ def test_pip_failures_get_a_name_and_a_command(output: str, code: str) -> None:
     assert error.code == code
     assert "/x/rest.log" in error.found
     assert error.next
-
-
-def test_a_hash_mismatch_names_package_and_both_hashes() -> None:
-    output = (
-        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n"
-        "    zipp==4.1.2 from https://x/y.whl:\n        Expected sha256 aaaa\n             Got        bbbb\n"
-    )
-
-    found = packages.explain(output, "log", {}).found
-
-    assert "zipp==4.1.2" in found
-    assert "Expected sha256 aaaa" in found
-    assert "Got bbbb" in found
 
 
 def test_proxies_are_shown_without_their_password() -> None:
@@ -423,27 +386,11 @@ def test_the_program_says_what_is_missing(tmp_path: Path) -> None:
 # --- the frame
 
 
-def test_make_alone_prints_every_target_once() -> None:
-    done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True)
-    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    shown = re.findall(r"^  make ([a-z0-9-]+) ", done.stdout, re.MULTILINE)
-
-    assert phony
-    assert sorted(shown) == sorted(phony.group(1).split())
-
-
 def test_ci_runs_the_documented_command() -> None:
     runner = ROOT / ".ci" / "run"
 
     assert os.access(runner, os.X_OK)
     assert runner.read_text().rstrip().endswith("exec make test")
-
-
-def test_state_is_readable_json(clone: Path) -> None:
-    Recorder(clone).run()
-
-    state = json.loads((clone / ".venv" / setup.STATE).read_text())
-    assert state.keys() == {"packages", "project", "bytecode", "jars", "archive"}
 
 
 def refused(function: Any, *arguments: Any) -> TerminalError:

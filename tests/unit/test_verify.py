@@ -14,8 +14,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from draindown.sources.files import inspection as module
-from draindown.sources.files.inspection import Skipped, Unreadable, Verified, verify
+from draindown.sources.files.inspection import LIMITS, Limits, Skipped, Unreadable, Verified, verify
 from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
 from tests.spark.mutants import mutant
@@ -25,13 +24,14 @@ GZ = gzip.compress(ROWS, mtime=0)
 TABLE = pa.table({"id": list(range(1000)), "s": ["x"] * 1000})
 
 
-def judge(path: Path, data: bytes | None, format: str = "json", **more: Any) -> Verified | Unreadable | Skipped:
+def judge(
+    path: Path, data: bytes | None, format: str = "json", limits: Limits = LIMITS, **more: Any
+) -> Verified | Unreadable | Skipped:
     if data is not None:
         path.write_bytes(data)
     found = path.stat()
-    return verify(
-        SourceFile(str(path), found.st_size, found.st_mtime_ns), FilesSource(files="x", format=format, **more)
-    )
+    source = FilesSource(files="x", format=format, **more)
+    return verify(SourceFile(str(path), found.st_size, found.st_mtime_ns), source, limits)
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -118,27 +118,25 @@ def test_any_mutation_of_a_gzip_file_ends_in_a_verdict_that_gzip_itself_agrees_w
             assert result.lines == lines
 
 
-def test_members_and_lines_may_end_at_any_chunk_border(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 7)
-    monkeypatch.setattr(module, "HEAD", 5)
-    result = judge(tmp_path / "a.json.gz", GZ + gzip.compress(b"a\r\n") * 5)
+def test_members_and_lines_may_end_at_any_chunk_border(tmp_path: Path) -> None:
+    result = judge(tmp_path / "a.json.gz", GZ + gzip.compress(b"a\r\n") * 5, limits=Limits(chunk=7, head=5))
     assert isinstance(result, Verified)
     assert result.lines == 3005
 
 
-def test_a_bomb_is_parked_without_being_unpacked_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UNPACKED_LIMIT", 10 * 1024**2)
-    result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"a\n" * (20 * 1024**2), 1))
+def test_a_bomb_is_parked_without_being_unpacked_whole(tmp_path: Path) -> None:
+    packed = gzip.compress(b"a\n" * (20 * 1024**2), 1)
+    result = judge(tmp_path / "bomb.json.gz", packed, limits=Limits(unpacked=10 * 1024**2))
     assert isinstance(result, Unreadable)
     assert result.reason == "too-large"
 
 
-def test_blank_lines_packed_a_thousand_times_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOWN_UP", 4 * 1024**2)
-    result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"\n" * (8 * 1024**2)))
+def test_blank_lines_packed_a_thousand_times_are_parked(tmp_path: Path) -> None:
+    limits = Limits(blown_up=4 * 1024**2)
+    result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"\n" * (8 * 1024**2)), limits=limits)
     assert isinstance(result, Unreadable)
     assert (result.reason, "250 times" in result.detail) == ("too-large", True)
-    assert isinstance(judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2))), Verified)
+    assert isinstance(judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2)), limits=limits), Verified)
 
 
 @pytest.mark.parametrize("seed", [1156, 1196])
@@ -160,23 +158,20 @@ def test_a_long_value_that_every_row_names_is_held_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2000])
 @pytest.mark.parametrize("format", ["parquet", "orc"])
-def test_a_value_no_engine_can_hold_parks_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, rows: int
-) -> None:
-    monkeypatch.setattr(module, "LINE_LIMIT", 100_000)
+def test_a_value_no_engine_can_hold_parks_its_file(tmp_path: Path, format: str, rows: int) -> None:
     path = tmp_path / f"a.{format}"
     for size, verdict in ((90_000, Verified), (300_000, Unreadable)):
         table = pa.table({"s": [{"in": [["x" * size]]}] + [{"in": [["y"]]}] * (rows - 1)})
         (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(table, path)
-        result = judge(path, None, format)
+        result = judge(path, None, format, Limits(line=100_000))
         assert isinstance(result, verdict), result
     assert isinstance(result, Unreadable)
     assert result.reason == "record-too-long"
 
 
-def test_a_file_with_a_line_no_engine_can_hold_is_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINE_LIMIT", 3 * 1024**2)
-    result = judge(tmp_path / "a.json", b"a\n" + b"b" * (5 * 1024**2) + b"\nc\n", max_record_bytes=1024)
+def test_a_file_with_a_line_no_engine_can_hold_is_parked(tmp_path: Path) -> None:
+    lines = b"a\n" + b"b" * (5 * 1024**2) + b"\nc\n"
+    result = judge(tmp_path / "a.json", lines, limits=Limits(line=3 * 1024**2), max_record_bytes=1024)
     assert isinstance(result, Unreadable)
     assert (result.reason, "line 2" in result.detail) == ("record-too-long", True)
 

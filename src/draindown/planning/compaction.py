@@ -234,13 +234,16 @@ def vacuumed(layout: FlowLayout) -> dict[str, Any]:
     return found
 
 
-def kept_back(layout: FlowLayout, retain: int) -> str:
-    """Why the target's old files must stay, or "": the published version still reads what was removed after it."""
+def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:
+    """Why the target's old files must stay, or "": the published version still reads what was removed after it.
+
+    `at`: the moment asked about; now, if None.
+    """
     pointer = published.published(layout)
     removal = published.oldest_needed_removal(layout) if pointer else None
     if pointer is None or removal is None:
         return ""
     # what is kept today must last until it is looked at again, and through the rewrite before a removal
-    if now() - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY:
+    if (at or now()) - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY:
         return ""
     return f"old files stay: published version {pointer.version} needs them (changed since {removal:%Y-%m-%d})"

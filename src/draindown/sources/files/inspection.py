@@ -20,15 +20,6 @@ from draindown.sources.files.line_counter import LineCounter, LineTooLong
 from draindown.sources.files.listing import SourceFile, shown
 from draindown.spec.sources import FilesSource
 
-CHUNK = 1024 * 1024
-HEAD = 64 * 1024
-LINE_LIMIT = 32 * 1024**2
-"""Bytes of one line beyond which a file is parked whole: each step of a plan keeps a row of its own, and a heap of 2 GB
-didn't hold two of 60 MB."""
-UNPACKED_LIMIT = 4 * 1024**3
-"""Bytes a compressed file may unpack to; it can't be split, so one task would have to read it all."""
-_BLOW_UP, _BLOWN_UP = 250, 256 * 1024**2
-"""Times its size that a file may unpack to, once past so many bytes. Text packs 5 to 50 times, blank lines 1,000."""
 _GZIP = b"\x1f\x8b"
 _MAGIC = {
     _GZIP: "gzip",
@@ -96,18 +87,39 @@ class Skipped:
     finding: Finding
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a file may hold and how it is read, in bytes.
+
+    `line`: of one line or value, beyond which its file is parked whole: each step of a plan keeps a row of its own, and
+    a heap of 2 GB didn't hold two of 60 MB. `unpacked`: of a compressed file, which can't be split, so that one task
+    would have to read it all. `times`: its size that a file may unpack to, once past `blown_up` (text packs 5 to 50
+    times, blank lines 1,000). `chunk`: read at once, after `head`.
+    """
+
+    line: int = 32 * 1024**2
+    unpacked: int = 4 * 1024**3
+    times: int = 250
+    blown_up: int = 256 * 1024**2
+    chunk: int = 1024 * 1024
+    head: int = 64 * 1024
+
+
+LIMITS = Limits()
+
+
 class _Broken(Exception):
     """What makes the container unreadable: (reason, detail)."""
 
 
-def verify(file: SourceFile, source: FilesSource) -> Verified | Unreadable | Skipped:
+def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Verified | Unreadable | Skipped:
     """Read the file once, in memory that doesn't depend on its size.
 
     Skipped if it changed since it was listed or while it was read, or can't be opened.
     """
     try:
         with Path(file.path).open("rb") as handle:
-            result = _judge(file, source, _Bytes(handle))
+            result = _judge(file, source, _Bytes(handle, limits))
             found = Path(file.path).stat()
     except OSError as error:
         detail = f"can't be read: {error.strerror or error}"
@@ -130,20 +142,20 @@ def _skip(file: SourceFile, kind: Any, detail: str, next: str) -> Skipped:
 class _Bytes:
     """The bytes on disk, hashed as they pass."""
 
-    def __init__(self, handle: BinaryIO) -> None:
-        self.handle = handle
-        self.head = handle.read(HEAD)
+    def __init__(self, handle: BinaryIO, limits: Limits) -> None:
+        self.handle, self.limits = handle, limits
+        self.head = handle.read(limits.head)
         self._hash = hashlib.sha256(self.head)
 
     def chunks(self) -> Iterator[bytes]:
         yield self.head
-        while chunk := self.handle.read(CHUNK):
+        while chunk := self.handle.read(self.limits.chunk):
             self._hash.update(chunk)
             yield chunk
 
     def sha256(self) -> str:
         """Of the whole file, whatever was read so far."""
-        while chunk := self.handle.read(CHUNK):
+        while chunk := self.handle.read(self.limits.chunk):
             self._hash.update(chunk)
         return self._hash.hexdigest()
 
@@ -159,7 +171,9 @@ def _judge(file: SourceFile, source: FilesSource, data: _Bytes) -> Verified | Un
 
 def _text(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, Any]:
     csv = source.format == "csv"
-    counter = LineCounter(limit=max(LINE_LIMIT, source.max_record_bytes), quotes=csv, header=csv and source.header)
+    counter = LineCounter(
+        limit=max(data.limits.line, source.max_record_bytes), quotes=csv, header=csv and source.header
+    )
     first = True
     try:
         for chunk in _unpacked(file, data):
@@ -209,7 +223,7 @@ def _unpacked(file: SourceFile, data: _Bytes) -> Iterator[bytes]:
 
 def _gunzip(data: _Bytes, size: int) -> Iterator[bytes]:
     """The content of all members, at most a chunk at a time, however much a chunk unpacks to."""
-    member, total = None, 0
+    member, total, limits = None, 0, data.limits
     for packed in data.chunks():
         while packed:
             if member is None:
@@ -217,14 +231,14 @@ def _gunzip(data: _Bytes, size: int) -> Iterator[bytes]:
                     raise _Broken("trailing-garbage", f"has bytes that are not gzip after {total} unpacked bytes")
                 member = zlib.decompressobj(31)
             try:
-                piece = member.decompress(packed, CHUNK)
+                piece = member.decompress(packed, limits.chunk)
             except zlib.error as error:
                 raise _Broken("corrupt-gzip", f"is damaged after {total} unpacked bytes: {error}") from None
             total += len(piece)
-            if total > UNPACKED_LIMIT:
-                raise _Broken("too-large", f"unpacks to more than {UNPACKED_LIMIT} bytes; deliver smaller files")
-            if total > max(_BLOWN_UP, _BLOW_UP * size):
-                raise _Broken("too-large", f"unpacks to more than {_BLOW_UP} times its size; deliver it plain")
+            if total > limits.unpacked:
+                raise _Broken("too-large", f"unpacks to more than {limits.unpacked} bytes; deliver smaller files")
+            if total > max(limits.blown_up, limits.times * size):
+                raise _Broken("too-large", f"unpacks to more than {limits.times} times its size; deliver it plain")
             yield piece
             packed = member.unconsumed_tail
             if member.eof:
@@ -241,8 +255,8 @@ def _columnar(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, 
         raise _Broken("wrong-container", f"does not begin like {source.format}")
     found = Measured()
     try:
-        for found in measured(file.path, source.format, LINE_LIMIT):
-            _refuse_bomb(file, found)
+        for found in measured(file.path, source.format, data.limits.line):
+            _refuse_bomb(file, found, data.limits)
         shape = digest(shape_of(file.path, source.format))
     except Unsupported as error:
         raise _Broken(error.reason, str(error)) from None
@@ -253,8 +267,8 @@ def _columnar(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, 
     return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
 
 
-def _refuse_bomb(file: SourceFile, found: Measured) -> None:
-    if found.longest > LINE_LIMIT:
-        raise _Broken("record-too-long", f"holds a value of {found.longest} bytes; at most {LINE_LIMIT}")
-    if found.bytes > max(UNPACKED_LIMIT, _BLOW_UP * file.size):
-        raise _Broken("too-large", f"unpacks to more than {_BLOW_UP} times its size; deliver smaller files")
+def _refuse_bomb(file: SourceFile, found: Measured, limits: Limits) -> None:
+    if found.longest > limits.line:
+        raise _Broken("record-too-long", f"holds a value of {found.longest} bytes; at most {limits.line}")
+    if found.bytes > max(limits.unpacked, limits.times * file.size):
+        raise _Broken("too-large", f"unpacks to more than {limits.times} times its size; deliver smaller files")

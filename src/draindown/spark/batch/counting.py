@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
@@ -26,7 +27,8 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
     ]
     good = F.col(WHY).isNull() & ~F.col("_blank")
-    extra = measures(frame, exact, goal.keys, good)
+    most = batch.tuning.named_values
+    extra = measures(frame, exact, goal.keys, good, most)
     if goal.sequence_by:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
@@ -36,9 +38,8 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
         .collect()
     )
-    newest = [group["_s"] for group in groups if goal.sequence_by and group["_s"] is not None]
-    last = max(newest, key=lambda found: found["value"])["text"] if newest else None
-    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys), last)
+    last = newest_sequence(groups) if goal.sequence_by else None
+    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys, most), last)
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:
@@ -70,3 +71,9 @@ def refuse_other_lines(batch: Batch, counted: Counted) -> None:
             changed="nothing of this batch is in the table",
             next=[f"draindown audit {batch.writer.layout.pipeline}", unreadable.discarding(batch.writer.layout, wrong)],
         )
+
+
+def newest_sequence(groups: Sequence[Row]) -> str | None:
+    """Return the text of the greatest sequence among the groups of a batch, by value, or None where there is none."""
+    found = [group["_s"] for group in groups if group["_s"] is not None]
+    return str(max(found, key=lambda one: one["value"])["text"]) if found else None

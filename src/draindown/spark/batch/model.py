@@ -15,6 +15,7 @@ from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
+from draindown.spark.tuning import TUNING, Tuning
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Batch:
     everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
     `_id` of every line that a replay refuses again, before anything is written; `releases`: ids of withheld rows that
     this batch may bring back; `compared`: told the rows of the target among which the batch looks for its keys, None if
-    there are none, and by what they were chosen; `reached`: told begun, read, quarantined, remembered, merged,
-    recorded.
+    there are none, and by what they were chosen; `tuning`: how its plans run; `reached`: told begun, read, quarantined,
+    remembered, merged, recorded.
     """
 
     writer: Writer
@@ -43,6 +44,7 @@ class Batch:
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()
     compared: Callable[[Held | None, Pruning], None] = lambda *_: None
+    tuning: Tuning = TUNING
 
     @property
     def origin(self) -> Origin:

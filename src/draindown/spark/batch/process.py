@@ -24,7 +24,7 @@ from draindown.spark.batch.commit import close, written
 from draindown.spark.batch.counting import count_batch, refuse_other_lines
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
-from draindown.spark.batch.tuning import evaluation, is_small_beside, joining, shuffling, writing
+from draindown.spark.batch.tuning import evaluation, joining, shuffling
 from draindown.spark.contract import records, transforms, unreadable
 from draindown.spark.contract.parsing import KEPT, WHY, parse
 from draindown.spark.contract.records import Records
@@ -34,6 +34,7 @@ from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target, resolution, withheld
 from draindown.spark.targets.delta_target import CHANGED_AT, Held, Writer
 from draindown.spark.targets.pruning import Pruning
+from draindown.spark.tuning import Size
 
 
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
@@ -185,14 +186,19 @@ def _upsert(batch: Batch, good: DataFrame, counted: Counted, row: BatchRow, adde
     order = resolution.order(delta_target.columns_of(spark, table), added)
     stones = delta_target.held_tombstones(spark, batch.writer, counted.pruning)
     number = sum(one.number for one in (held, stones) if one is not None)
-    how = {**evaluation(batch, number), **shuffling(spark, held, row), **writing(batch, held, row)}
-    with configured(spark, how), ExitStack() as kept:
-        fated, counts = _fated(batch, good, held, stones, row, order, kept)
+    beside = None if held is None else Size(held.number, held.bytes)
+    small = batch.tuning.is_small_beside(beside, row.records)
+    # no row of a target that is much larger is shuffled but those that change
+    shuffled = {} if small else shuffling(batch, spark, beside)
+    most = batch.writer.flow.maintenance.copy_on_write
+    writing = batch.tuning.writing(beside, Size(row.records, row.bytes), most)
+    with configured(spark, {**evaluation(batch, number), **shuffled, **writing}), ExitStack() as kept:
+        fated, counts = _fated(batch, good, held, stones, small, order, kept)
         row = _by_fate(row, counts)
         fated = fated.withColumn(CHANGED_AT, F.lit(batch.changed_at))
         _remember(batch, fated, row)
-        with configured(spark, joining(spark, held, row)):
-            _merge(batch, fated, counted.pruning, row, held)
+        with configured(spark, joining(batch, spark) if small else {}):
+            _merge(batch, fated, counted.pruning, row, small)
         return close(batch.writer.layout, row, batch.reached)
 
 
@@ -201,7 +207,7 @@ def _fated(
     good: DataFrame,
     held: Held | None,
     stones: Held | None,
-    row: BatchRow,
+    small: bool,
     order: Sequence[str],
     kept: ExitStack,
 ) -> tuple[DataFrame, Mapping[str, int]]:
@@ -210,7 +216,7 @@ def _fated(
     winners = resolution.newest(_stamped(good, batch).drop(CHANGED_AT), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, batch.writer, winners.schema, batch.releases)
     rows = None if held is None else held.rows
-    if rows is not None and is_small_beside(held, row):
+    if rows is not None and small:
         rows = resolution.among(rows, good, goal.keys)
     deleted = None if stones is None else stones.rows
     fated = resolution.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
@@ -243,10 +249,10 @@ def _remember(batch: Batch, fated: DataFrame, row: BatchRow) -> None:
     batch.reached("remembered")
 
 
-def _merge(batch: Batch, fated: DataFrame, pruned: Pruning, row: BatchRow, held: Held | None) -> None:
+def _merge(batch: Batch, fated: DataFrame, pruned: Pruning, row: BatchRow, small: bool) -> None:
     if row.inserted or row.updated or row.deleted:
         # beside a large table a pass of its own is the better one: it hashes the batch instead of sorting the table
-        inserts_only = not (row.updated or row.deleted or is_small_beside(held, row))
+        inserts_only = not (row.updated or row.deleted or small)
         delta_target.merge(batch.writer, fated, pruned, row.as_metadata(), inserts_only=inserts_only)
     else:
         nothing = fated.where(F.lit(False)).drop("_delete", resolution.FATE, *resolution.LOSERS)

@@ -10,9 +10,9 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning
+from draindown.spark.tuning import Tuning
 from draindown.spec.models import FlowSpec
 
-_MANY, _LARGE = 64, 1024**3  # files and bytes: all of a smaller table is read in a moment
 _MOST = 0.5  # of the table's files; a batch that looks into more is not told by its keys where to look
 _NEEDED = 0.25  # of the files looked into; a batch that changes more of them than that needs most of them
 _TOUCHED = ("numTargetFilesRemoved", "numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
@@ -24,6 +24,7 @@ class Skipping:
 
     layout: FlowLayout
     flow: FlowSpec
+    tuning: Tuning
     batch: int | None = None
     files: int = 0
     looked_into: int = 0
@@ -34,7 +35,8 @@ class Skipping:
         if self.batch is not None or held is None:
             return
         self.batch, self.told_by = batch, pruning
-        if len(held.every) >= _MANY and sum(file["size_bytes"] for file in held.every) >= _LARGE:
+        size = sum(file["size_bytes"] for file in held.every)
+        if len(held.every) >= self.tuning.many_files and size >= self.tuning.large:
             self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
     def findings(self, row: BatchRow) -> list[Finding]:

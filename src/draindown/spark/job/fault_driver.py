@@ -59,7 +59,7 @@ class Strike:
     def reached(self, step: str) -> None:
         """What a drain tells after each step."""
         if self._step == "data" and step == _before_data(self._flow) and self._is_now():
-            self._watch(_new_file(Path(self._layout.table)))
+            self._watch(new_file(Path(self._layout.table)))
         if step == self._step and (step == "intake" or self._is_now()):
             self.strike()
 
@@ -139,7 +139,7 @@ def _before_data(flow: FlowSpec) -> str:
     return "remembered" if flow.is_keyed else "quarantined"
 
 
-def _new_file(directory: Path) -> Callable[[], bool]:
+def new_file(directory: Path) -> Callable[[], bool]:
     """Whether a data file has come since."""
     before = _data_files(directory)
     return lambda: not _data_files(directory) <= before

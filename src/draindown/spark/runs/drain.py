@@ -47,6 +47,7 @@ from draindown.spark.runs.termination import await_end
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spark.usage import Gauge
 
 Progress = Callable[[str], None]
@@ -70,6 +71,7 @@ class _Drain:
     progress: Progress
     reached: Reached
     skipping: Skipping
+    tuning: Tuning
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -110,6 +112,7 @@ class _Drain:
             reached=gauge.beside(self.reached),
             was_read=lambda: _refuse_other_bytes(self.request, files),
             compared=lambda held, pruning: self.skipping.look(number, held, pruning),
+            tuning=self.tuning,
         )
         row = process(references.sparkSession, batch)
         raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
@@ -130,6 +133,7 @@ def drain(
     progress: Progress = print,
     stop: Stop | None = None,
     reached: Reached = untold,
+    tuning: Tuning = TUNING,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
@@ -144,7 +148,9 @@ def drain(
             delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
         settle(request.layout, by=request.owner, reached=lease.guard())
         lease.check()
-        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
+        done = under_lease(
+            request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached), tuning=tuning
+        )
     refuse_changed(request, done.findings)
     return done
 
@@ -163,7 +169,13 @@ def _refuse_other_modes(request: Request) -> None:
 
 
 def under_lease(
-    request: Request, spark: SparkSession, *, progress: Progress, stop: Stop, reached: Reached
+    request: Request,
+    spark: SparkSession,
+    *,
+    progress: Progress,
+    stop: Stop,
+    reached: Reached,
+    tuning: Tuning = TUNING,
 ) -> StepReport:
     """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind.
 
@@ -178,7 +190,8 @@ def under_lease(
         _bounds(request, stop),
         progress,
         reached,
-        Skipping(layout, request.flow_spec),
+        Skipping(layout, request.flow_spec, tuning),
+        tuning,
         without=generations.without(layout, generation),
     )
     with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from draindown.spark.sql import quoted
+from draindown.spark.tuning import TUNING
 
 _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
-_MOST_VALUES = 200
 _MOST_RANGES = 16
 _LONGEST = 200  # characters of an end; a plan with longer literals costs more than it saves
 _NUMBERS = ("byte", "short", "integer", "long")
@@ -86,16 +86,18 @@ def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
     return [name for name in names if schema[name].dataType.typeName() in _TEXT_SAFE]
 
 
-def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column) -> list[Column]:
+def measures(
+    frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column, most: int = TUNING.named_values
+) -> list[Column]:
     """Aggregates of the `good` rows from which `pruning` learns: values and ends of `exact` columns, ends of `keys`.
+
+    `most`: values of a column that are named; where there are more, ranges tell of them.
 
     As text: Python has no dates after the year 9999; the values in a struct, because a set leaves NULL out. One more
     value than are of use tells that there are too many.
     """
     sets = [
-        F.slice(F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, _MOST_VALUES + 1).alias(
-            f"_p{i}"
-        )
+        F.slice(F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, most + 1).alias(f"_p{i}")
         for i, name in enumerate(exact)
     ]
     ends = []
@@ -112,7 +114,13 @@ def measures(frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: 
     return [*sets, *ends]
 
 
-def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> Pruning:
+def pruning(
+    groups: Sequence[Row],
+    schema: StructType,
+    exact: Sequence[str],
+    keys: Sequence[str],
+    most: int = TUNING.named_values,
+) -> Pruning:
     """What the groups of one batch, aggregated by `measures`, say together. Arguments as there.
 
     Of an exact column the values, or the ranges they lie in where they are too many to be named.
@@ -120,7 +128,7 @@ def pruning(groups: Sequence[Row], schema: StructType, exact: Sequence[str], key
     values: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(exact):
         own = sorted({value for group in groups for (value,) in group[f"_p{i}"]}, key=lambda v: (v is not None, v))
-        if len(own) <= _MOST_VALUES:
+        if len(own) <= most:
             values[name] = own
     ranges: dict[str, Sequence[Range]] = {}
     for i, name in enumerate(_ranged(schema, exact, keys)):

@@ -29,10 +29,10 @@ COLUMNS = (
     "flight_id", "status", "origin", "dest", "carrier", "tailnum", "sched_dep", "dep_delay", "arr_delay", "updated_at",
 )  # fmt: skip
 """Columns of the contract, in order."""
+
 _TIMES = ("sched_dep", "updated_at")
 _COMPARED = (*COLUMNS, "flight_month", "_rescued")
 _EXAMPLES = 10
-
 
 # to_int is Spark's: digits and a sign, nothing after a point, 32 bits.
 _PARSED = r"""
@@ -57,6 +57,7 @@ select file, position, is_object, given, raw,
        coalesce(given[2] = 'withdrawn', false) as gone
 from fields
 """
+
 _JUDGED = """
 create table judged as
 select * exclude (is_object, given), case
@@ -74,6 +75,7 @@ select * exclude (is_object, given), case
     end as verdict
 from parsed
 """
+
 _FOLDED = """
 create table winner as
 select *, left(flight_id, 7) as flight_month from (
@@ -83,6 +85,7 @@ select *, left(flight_id, 7) as flight_month from (
     from judged where verdict is null)
 where place = 1 and not gone
 """
+
 _EXPECTED = """
 create table expected as select w.* exclude (raw, place, gone), r.text as _rescued
 from winner w left join rescue r using (file, position)

@@ -21,11 +21,12 @@ from pathlib import Path
 import duckdb
 
 from draindown.base.errors import TerminalError
-from draindown.demo import life
-from draindown.demo.oracle import fingerprint
+from examples.flights import life
+from examples.flights.oracle import fingerprint
 
 Progress = Callable[[int, int], None]
 """Called with files done and files in all."""
+
 _FORMAT = 1  # of the data: another number means other bytes for the same fraction and seed
 _FILES = 100  # for all flights, before the files that come twice
 _FILES_AGAIN = 4
@@ -55,7 +56,7 @@ class Manifest:
     withdrawn: int = 0
     """Keys deleted at the end."""
     table_sha256: str = ""
-    """Fingerprint of the final table as `draindown.demo.oracle.fingerprint` makes it."""
+    """Fingerprint of the final table as `examples.flights.oracle.fingerprint` makes it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def more(target: Path, progress: Progress | None = None) -> Manifest:
             "demo-landing-empty",
             tried=f"add a day of events to {target}",
             found=f"no {manifest_path(target).name} there: the first year was never written completely",
-            next=["make demo", f"python -m draindown.demo.events {target}"],
+            next=["make demo", f"python -m examples.flights.events {target}"],
         )
     return _write(target, replace(known, days=known.days + 1), progress)
 
@@ -196,6 +197,7 @@ create table told as select *, text_of(event) as text,
        case when delivered < $first then 0 else 1 + (delivered - $first) // 86400 end as day
 from event
 """
+
 _DEALT = """
 create table dealt as
 select *, place - min(place) over (partition by part) + 1 as position
@@ -284,7 +286,7 @@ where place = 1 and status <> 'withdrawn'
 
 
 def _main() -> None:
-    """`python -m draindown.demo.events TARGET [--fraction F] [--more]`: write the demo data, say what it is."""
+    """`python -m examples.flights.events TARGET [--fraction F] [--more]`: write the demo data, say what it is."""
     parser = argparse.ArgumentParser(description="Write the demo's events.")
     parser.add_argument("target", type=Path)
     parser.add_argument("--fraction", type=float, default=1.0)

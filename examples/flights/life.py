@@ -19,6 +19,7 @@ from draindown.base.errors import TerminalError
 # One row per event. `moment` and `delivered` are UTC seconds; `fault` is null for a good event; `origin_of` says why it
 # is there.
 _EVENT = """flight_id, status, origin, dest, carrier, tailnum, sched, dep_delay, arr_delay, moment, gate"""
+
 _FLIGHTS = """
 create table flight as
 select *, dep_delay is null as never_left, dep_delay is not null and arr_delay is null as landed_elsewhere
@@ -30,6 +31,7 @@ from (
     from source
 ) where dice('pick', flight_id, 10000) < $share
 """
+
 _LIFE = """
 create table life as
 with left_gate as (
@@ -57,15 +59,16 @@ select flight_id, status, origin, dest, carrier, tailnum, sched, dep as dep_dela
             then chr((65 + dice('pier', flight_id, 4))::int) || (1 + dice('gate', flight_id, 60)) end as gate
 from stages
 """
+
 _LAST = """
 create table last as
 select * from life where status in ('arrived', 'diverted', 'cancelled')
 """
+
 _NO_EVENT = f"""
 create table event as
 select {_EVENT}, ''::varchar as fault, ''::varchar as origin_of, moment as delivered from life limit 0
 """
-
 
 # An event usually arrives within a minute and a half; one in thirty takes hours or days and may be overtaken.
 _GOOD = f"""
@@ -77,7 +80,6 @@ select {_EVENT}, null as fault, 'life' as origin_of,
 from life
 """
 
-
 # A withdrawal carries the key and its time, nothing else. What follows depends on the flight:
 #   0-3 an older event arrives weeks later (would resurrect the key)   4-5 put back by a newer event
 #   6   an event with the very time of the withdrawal (delete wins)    7   put back, then the withdrawal arrives late
@@ -86,6 +88,7 @@ create table withdrawal as
 select *, moment + 3600 + dice('regret', flight_id, 172800) as gone_at, dice('fate', flight_id, 10) as fate
 from last where dice('withdrawn', flight_id, 1000) < 3
 """
+
 _WITHDRAWALS = f"""
 insert into event
 select flight_id, 'withdrawn', null, null, null, null, null, null, null, gone_at, null, null, 'withdrawn',
@@ -101,7 +104,6 @@ select {_EVENT}, null, 'tie_with_withdrawn', gone_at + 86400
 from (select * replace (gone_at as moment) from withdrawal) where fate = 6;
 """
 
-
 # Same key and time, other content: 0 the copy is greater, 1 the original, 2 the original, for null is smallest and
 # dep_delay comes before arr_delay, 3 the original, for an absent tail number is smaller than any.
 _TIES = """
@@ -109,18 +111,19 @@ create table tie as
 select *, dice('kind of tie', flight_id, 4) as kind from last
 where status = 'arrived' and dice('tie', flight_id, 10000) < 3 and flight_id not in (select flight_id from withdrawal)
 """
+
 _TIED = """
 insert into event
 select flight_id, status, origin, dest, carrier, case when kind = 3 then null else tailnum end, sched,
        case when kind = 2 then null else dep_delay end, arr_delay + case when kind = 1 then -7 else 7 end, moment, gate,
        null, 'tie', moment + 7200 + dice('tie later', flight_id, 864000) from tie
 """
+
 _AGAIN = f"""
 insert into event
 select {_EVENT}, null, 'redelivered_row', delivered + 3600 + dice('again days' || status, flight_id, 864000)
 from event where dice('again' || status || origin_of, flight_id, 100) = 0
 """
-
 
 # A damaged copy is newer than the event it copies: accepted by mistake, it would win and show in the table.
 _FAULTS = (
@@ -134,16 +137,15 @@ select {_EVENT}, list_extract($faults, (1 + dice('fault' || status, flight_id, {
 from (select * replace (moment + 60 as moment) from event)
 where origin_of = 'life' and dice('damaged' || status, flight_id, 1000) = 0
 """
+
 _BLANK = f"""
 insert into event
 select {_EVENT}, 'blank', 'blank', delivered from event
 where origin_of = 'life' and dice('blank' || status, flight_id, 2000) = 0
 """
 
-
 # What would be delivered after the year's end comes with its last file.
 _YEAR_END = "update event set delivered = least(delivered, $end)"
-
 
 # A later day: the airline corrects some December arrivals, withdraws a few, an old event turns up, a line is damaged.
 _LATER = (
@@ -163,6 +165,7 @@ _LATER = (
            $today + dice('b' || $day, flight_id, 80000)
     from (select * replace ($today - 60 as moment) from last) where dice('broken' || $day, flight_id, 10000) = 1""",
 )
+
 _TEXT = r"""
 create macro quoted(value) as case when value is null then 'null' else '"' || value || '"' end;
 create macro stamp(seconds) as '"' || strftime(make_timestamp(seconds * 1000000), '%Y-%m-%dT%H:%M:%SZ') || '"';
@@ -190,6 +193,7 @@ create macro damaged_text(e) as case e.fault
 create macro text_of(e) as case when e.fault is not null then damaged_text(e)
     when e.status = 'withdrawn' then withdrawal_text(e) else whole(e) end;
 """
+
 REASONS = {
     "truncated": "malformed", "not_json": "malformed", "not_object": "malformed", "two_objects": "malformed",
     "unknown_status": "rule:known_status", "null_key": "missing", "no_key": "missing", "wrong_type": "type",
