@@ -6,8 +6,8 @@
     notes    directory for the files below (default: home)
 
 Entries are done in turn by `main.attempt`. Places and marks are those of `draindown.spark.job.fault_driver`, with
-<notes> for its home, and: `start` before the step; `judging` inside the gate; `logged` when version batch + 1 of the target
-is in the log; `data` of a compaction when a data file of it appears. <notes>/ready says that Spark runs.
+<notes> for its home, and: `start` before the step; `judging` inside the gate; `logged` when version batch + 1 of the
+target is in the log; `data` of a compaction when a data file of it appears. <notes>/ready says that Spark runs.
 """
 
 from __future__ import annotations
