@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown.audit.keys import made_by
+from draindown.audit.keys import KeyRecount, made_by
 from draindown.audit.model import Audit
 from draindown.audit.raw import lines
 from draindown.audit.recount import audit
@@ -262,6 +263,26 @@ def test_only_what_is_wrong_is_named(world: World) -> None:
     (residue,) = world.audit().residues
     assert (residue.kind, residue.where, residue.expected) == ("old-sequence", "id=a", "sequence 2")
     assert residue.found == "target 1, tombstone none"
+
+
+@pytest.mark.parametrize("value", ['{"id":"404583"}', '["404583"]', "{}"])
+def test_a_row_whose_key_is_an_object_or_array_should_have_been_refused(tmp_path: Path, value: str) -> None:
+    world = World(tmp_path, contents=[FIRST[0], FIRST[1] + f'\n{{"id": {value}, "n": 7}}'.encode()])
+    world.target.append((value, 7))
+    world.committed[1] = replace(world.committed[1], lines=6, records=6, inserted=2)
+    found = [(residue.kind, residue.where) for residue in world.audit().residues]
+    assert ("accepted-unreadable", f"{world.path(1)}:6") in found
+
+
+def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:
+    recount = KeyRecount(World(tmp_path).spec.flow("f"), tmp_path)
+    before = time.process_time()
+    for at in range(3000):
+        number = pa.array([str(at)]) if at % 1000 < 500 else pa.array([at])  # as files of several shapes have it
+        recount.add("raw", [pa.array([f"k{at}"]), number])
+        recount.add("target", [pa.array([f"k{at}"]), pa.array([at], pa.int32())])
+    assert (recount.uncast(), list(recount.doubled()), list(recount.compare(all_files=True))) == (0, [], [])
+    assert time.process_time() - before < 3  # seconds; an INSERT for each takes 10
 
 
 @pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "files", "lines", "run_id", "reasons"])

@@ -76,7 +76,7 @@ def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
     assert found.table_bytes == sum(file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet"))
     flow = asked.flow_spec.model_dump(mode="json")
-    flow["columns"] |= {"id": "bigint not null", "new": "string"}
+    flow["columns"] |= {"id": "bigint not null", "new": "string", "payload": "json"}
     flow["target"]["partition_by"] = ["new"]
     content = asked.spec.model_dump(mode="json") | {"flows": {"f": flow}}
     other = asked.model_copy(update={"spec": type(asked.spec).model_validate(content)})
@@ -84,6 +84,7 @@ def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
         "partition_by: [] -> ['new']",
         "column id: string -> long",
         "column new: new, string",
+        "column payload: new, string",
     )
     assert code_of(lambda: rebuild.plan(request(tmp_path / "other"))) == "nothing-to-rebuild"
 

@@ -108,8 +108,24 @@ def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) ->
         (["1", "x"], "string"),
         (["NaN"], "string"),
         (["1_000"], "string"),
-        (['{"a":1}'], "string"),
+        (['{"a":1}'], "json"),
+        (["1", "[]"], "json"),
+        (['{"a":"' + "x" * schema_drift.SHOWN], "json"),
+        (["[info] x", "{"], "string"),
     ],
 )
 def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kind: str) -> None:
-    assert schema_drift.likely(texts) == kind
+    assert schema_drift.likely(texts, "json") == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "kind"),
+    [
+        ('{"a":1}', "csv", "string"),
+        ('{"a":1}', "parquet", "struct<...>"),
+        ("[1]", "orc", "array<...>"),
+        ("1", "orc", "int"),
+    ],
+)
+def test_only_a_json_file_has_columns_of_type_json(text: str, form: str, kind: str) -> None:
+    assert schema_drift.likely([text], form) == kind

@@ -107,6 +107,8 @@ def test_shown_sizes_read_back(size: int) -> None:
         ("array< map<string, struct<a: INT, b:decimal(3,0)>> >", "array<map<string,struct<a:int,b:decimal(3,0)>>>"),
         ("struct<`a b`: int, größe: string>", "struct<`a b`:int,`größe`:string>"),
         ("struct<array: array<int>>", "struct<array:array<int>>"),
+        (" JSON ", "json"),
+        ("struct<json: int>", "struct<json:int>"),
     ],
 )
 def test_types_have_one_spelling(text: str, normal: str) -> None:
@@ -132,6 +134,8 @@ def test_types_have_one_spelling(text: str, normal: str) -> None:
         ("int int", "after the end"),
         ("int not", "whole columns only"),
         ("int; drop table x", "unexpected ';'"),
+        ("array<json>", "whole column only"),
+        ("json json", "whole column only"),
         ("", "expected a type"),
         ("array<" * 40 + "int" + ">" * 40, "levels deep"),
     ],
@@ -414,6 +418,14 @@ def test_only_the_newest_row_is_kept(kind: int, reason: str) -> None:
         ({"columns": {"Id": "int not null", "at": "date not null"}}, {"target.keys.0": "did you mean 'Id'"}),
         ({"target": {"partition_by": ["month"]}}, {"target.partition_by.0": "no transform"}),
         ({"target": {"partition_by": ["id", "at", "n"]}}, {"target.partition_by": "every column"}),
+        ({"columns": {"id": "json not null", "at": "date not null"}}, {"target.keys.0": "plain types"}),
+        *[
+            (
+                {"target": {}, "source": {"files": "a", "format": form}, "columns": {"a": "json", "b": "int"}},
+                {"columns.a": why},
+            )
+            for form, why in (("csv", "use string"), ("parquet", "type of its values"), ("orc", "type of its values"))
+        ],
         ({"target": {}, "columns": {"a": "int", "A": "int"}}, {"columns.A": "case"}),
         ({"target": {}, "source": {"files": "a", "format": "text"}}, {"columns": "value: string"}),
         (
@@ -594,3 +606,9 @@ def test_every_key_is_described(model: Any) -> None:
 def test_columns_take_only_text() -> None:
     with pytest.raises(ValidationError, match="must be a type"):
         TypeAdapter(Column).validate_python(5)
+
+
+def test_a_json_column_is_stored_as_text() -> None:
+    column = Column.model_validate("json not null")
+    assert (str(column), column.stored) == ("json not null", "string")
+    assert Column.model_validate("array<int>").stored == "array<int>"

@@ -21,6 +21,9 @@ from draindown.spec.models import FlowSpec
 
 MOST = 1000
 """Residues listed of one kind; one more says how many there are in all."""
+_TABLES = ("raw", "target", "tombstones", "withheld")
+_ROWS, _PARTS = 100_000, 1_000
+"""Rows, and files with any, that wait in memory to be inserted at once."""
 _SAME = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date"}
 _OTHER = {"string": "varchar", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _MAKERS = {"withColumn": 0, "withColumnRenamed": 1, "alias": 0, "name": 0}
@@ -97,15 +100,32 @@ class KeyRecount:
         self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
         self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
-        for name in ("raw", "target", "tombstones", "withheld"):
+        for name in _TABLES:
             self._db.execute(f"create table {name} ({declared})")
+        self._pending: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
 
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """Add rows to `raw`, `target`, `tombstones` or `withheld`, as columns in the order of `names`."""
-        rows = pa.table(list(columns), names=self._slots)
-        self._db.register("incoming", rows)
+        rows, pending = pa.table(list(columns), names=self._slots), self._pending[name]
+        if pending and pending[0].schema != rows.schema:
+            self._insert(name)
+        pending.append(rows)
+        if sum(map(len, pending)) >= _ROWS or len(pending) >= _PARTS:
+            self._insert(name)
+
+    def _insert(self, name: str) -> None:
+        """Insert the pending rows: an INSERT takes milliseconds, however few rows it has."""
+        pending = self._pending[name]
+        if not pending:
+            return
+        self._db.register("incoming", pa.concat_tables(pending).combine_chunks())
+        pending.clear()
         self._db.execute(f"insert into {name} select {self._casts} from incoming")
         self._db.unregister("incoming")
+
+    def _insert_all(self) -> None:
+        for name in _TABLES:
+            self._insert(name)
 
     def doubled(self) -> Iterator[Residue]:
         """Keys that the target holds more than once."""
@@ -123,6 +143,7 @@ class KeyRecount:
         against the table."""
         keys = ", ".join(self._slots[: len(self._keys)])
         sequence = "row(" + ", ".join(self._slots[self.names.index(name)] for name in self._sequence) + ")"
+        self._insert_all()  # in the zone of the source
         self._db.execute("set timezone = 'UTC'")
         unread = self.uncast()
         # a key with an unreadable row may rightly be newer than what could be read
@@ -149,10 +170,12 @@ class KeyRecount:
             yield Residue(kind, "all keys", "0", count(number), f"the first {MOST} are listed")
 
     def _few(self, sql: str) -> list[tuple[object, ...]]:
+        self._insert_all()
         # as text: Python's own types of time would put a zone of their own on them
         return self._db.execute(f"select columns(*)::varchar from ({sql}) order by all limit {MOST}").fetchall()
 
     def _one(self, sql: str) -> int:
+        self._insert_all()
         found = self._db.execute(sql).fetchone()
         return int(found[0]) if found else 0
 

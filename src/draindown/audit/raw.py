@@ -144,11 +144,14 @@ class FieldReader:
 
 
 def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
-    """Named fields of a JSON object as text; None where one is missing or null. Raises ValueError."""
+    """Named fields of a JSON object as text; None where one is missing or null.
+
+    Raises ValueError where the record is no object, or a field is itself an object or array: neither is text.
+    """
     found = json.loads(raw, strict=False, parse_float=str, parse_int=str)
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
-    return [_as_text(found.get(name)) for name in names]
+    return [_as_text(name, found.get(name)) for name in names]
 
 
 def cells_of(raw: bytes, delimiter: str) -> list[str]:
@@ -160,9 +163,9 @@ def cells_of(raw: bytes, delimiter: str) -> list[str]:
         raise ValueError(str(error)) from error
 
 
-def _as_text(value: Any) -> str | None:
+def _as_text(name: str, value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    raise ValueError(f"{name} is {'an object' if isinstance(value, dict) else 'an array'}, which is no plain value")

@@ -6,6 +6,7 @@ table: a retry finds it there and tells the same.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,6 +28,8 @@ MOST_ADDED = 200
 """Columns that `drift.new: add` gives a table, and unknown fields of a record beyond which it is left alone."""
 LONGEST = 255
 """Characters of a field's name that are looked at and shown."""
+SHOWN = 200
+"""Characters of a field's value that are looked at, to tell its type."""
 ADDABLE = "[A-Za-z][A-Za-z0-9_-]{0,126}"
 """Names, as a whole, that become columns; for other letters, engines don't agree which of them differ by case alone."""
 Kind = Literal["new-field", "new-column", "many-fields", "missing-column"]
@@ -179,10 +182,25 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
     return f"{add}, run, then fill older rows: {again}"
 
 
-def likely(texts: Iterable[str | None]) -> str:
-    """The narrowest column type that some values, as text, look like; `string` without any."""
+def likely(texts: Iterable[str | None], form: str) -> str:
+    """The narrowest column type that some values, as text, look like; `string` without any.
+
+    `form`: the source's format. In a columnar one a nested value has a type that its text doesn't tell: `struct<...>`.
+    """
     given = [text.strip() for text in texts if text is not None]
+    if form != "csv" and any(map(_is_nested, given)):
+        return "json" if form == "json" else "array<...>" if given[0].startswith("[") else "struct<...>"
     return next((kind for kind, fits in _LIKE if given and all(map(fits, given))), "string")
+
+
+def _is_nested(text: str) -> bool:
+    """Whether a text is, or begins as, a JSON object or array: of a long value only the beginning is known."""
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        return bool(json.loads(text) is not None)
+    except ValueError:
+        return len(text) >= SHOWN
 
 
 def _is_whole(text: str, bits: int) -> bool:

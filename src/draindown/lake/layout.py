@@ -142,6 +142,11 @@ class FlowLayout:
         return f"{self.home}/drift.json"
 
     @property
+    def spool(self) -> str:
+        """Directory of the copies of input files that a batch reads in their place; absent between batches."""
+        return f"{self.home}/spool"
+
+    @property
     def lease(self) -> str:
         """Directory of the lease's lock files and its owner's card."""
         return f"{self.home}/lease"

@@ -239,7 +239,7 @@ def _changes(request: Request) -> list[str]:
         found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
     if flow.transform:
         return [*found, f"columns: those that {flow.transform} gives"]
-    wanted = {name: _DELTA_NAMES.get(column.type, column.type) for name, column in flow.columns.items()}
+    wanted = {name: _DELTA_NAMES.get(column.stored, column.stored) for name, column in flow.columns.items()}
     for name, kind in wanted.items():
         if name not in held:
             found.append(f"column {name}: new, {kind}")

@@ -3,6 +3,7 @@
 Normalised to the spelling Spark's DDL parser reads; anything outside the grammar below is refused here, before an
 engine sees it.
 
+    column  := json | type
     type    := scalar | decimal(p, s) | array<type> | map<type, type> | struct<name: type, ...>
     scalar  := boolean tinyint smallint int bigint float double string date timestamp timestamp_ntz binary
 """
@@ -30,10 +31,11 @@ _HINTS = {
     "bool": "use boolean",
     "number": "use decimal(p,s) or double",
     "numeric": "use decimal(p,s)",
-    "json": "use string, or a struct",
+    "json": "it is the type of a whole column only; within another type use string, an array, a map or a struct",
 }
 _TOKEN = re.compile(r"\s*(?:([^\W]\w*)|`((?:[^`]|``)+)`|([<>(),:]))")
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
+_JSON = "json"
 _UNSTORED = frozenset(" ,;{}()\n\t=")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
@@ -74,6 +76,11 @@ class Column(BaseModel):
         return next((name for name in names if set(name) & _UNSTORED), None)
 
     @property
+    def stored(self) -> str:
+        """The type of the table's column: a column of type `json` holds text."""
+        return "string" if self.type == _JSON else self.type
+
+    @property
     def is_nested(self) -> bool:
         """Whether the type is an array, a map or a struct."""
         return "<" in self.type
@@ -84,12 +91,20 @@ class Column(BaseModel):
             "type": "string",
             "description": "A Spark SQL type, and `not null` if a row without it goes to quarantine.",
             "pattern": r"^\s*[A-Za-z]",
-            "examples": ["string not null", "decimal(10,2)", "timestamp", "array<struct<id: bigint, name: string>>"],
+            "examples": [
+                "string not null",
+                "decimal(10,2)",
+                "timestamp",
+                "array<struct<id: bigint, name: string>>",
+                "json",
+            ],
         }
 
 
 def normalise(text: str) -> str:
     """The one spelling of a type: lower case, no spaces, aliases resolved. Raises ValueError with the reason."""
+    if text.strip().lower() == _JSON:
+        return _JSON
     reader = _Reader(text)
     result = reader.type(0)
     reader.end()
@@ -216,6 +231,6 @@ def _tokens(text: str) -> list[str]:
 def _unknown(word: str) -> str:
     if word in _HINTS:
         return f"unknown type {word!r}; {_HINTS[word]}"
-    known = (*SCALARS, "decimal", "array", "map", "struct")
+    known = (*SCALARS, _JSON, "decimal", "array", "map", "struct")
     near = get_close_matches(word, (*known, *_ALIASES), 1)
     return f"unknown type {word!r}; allowed: {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -144,10 +144,15 @@ class FlowSpec(Model):
                 for (key, is_set), verb in zip(unnamed.items(), ("added", "missed"), strict=True)
                 if is_set
             )
-        if self.source.format == "csv":
-            for name, column in self.columns.items():
-                if column.is_nested:
-                    yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
+        for name, column in self.columns.items():
+            if self.source.format == "csv" and column.is_nested:
+                yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
+            if self.source.format in ("csv", "parquet", "orc") and column.type == "json":
+                instead = "string" if self.source.format == "csv" else "string, or the type of its values"
+                yield (
+                    ("columns", name),
+                    f"json counts for format json only, not for {self.source.format}; use {instead}",
+                )
 
     def _name_problems(self) -> Iterable[Problem]:
         for name, column in self.columns.items():
@@ -169,7 +174,7 @@ class FlowSpec(Model):
                 return None
             close = near(name, self.columns)
             return f"{name!r} is in no column, and there is no transform to make it{close}"
-        if column.is_nested:
+        if column.is_nested or column.type == "json":
             return f"{name!r} is {column.type}: {part} needs plain types"
         if column.nullable and part != "partition_by":
             return f"{name!r} can be null; declare it as `{name}: {column} not null`"

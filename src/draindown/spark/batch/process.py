@@ -30,6 +30,7 @@ from draindown.spark.contract.parsing import KEPT, WHY, parse
 from draindown.spark.contract.records import Records
 from draindown.spark.session import configured
 from draindown.spark.sources.readers import PLACE, SETTINGS, offsets
+from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target, resolution, withheld
 from draindown.spark.targets.delta_target import CHANGED_AT, Held, Writer
@@ -43,8 +44,11 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and
     what reading and merging raise.
     """
-    if batch.writer.is_done():
-        return _done_before(batch)
+    with emptied(batch.writer.layout):
+        return _done_before(batch) if batch.writer.is_done() else _process(spark, batch)
+
+
+def _process(spark: SparkSession, batch: Batch) -> BatchRow:
     with configured(spark, _settings(batch)), ExitStack() as kept:
         with configured(spark, evaluation(batch)):
             with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
@@ -99,7 +103,11 @@ def _settings(batch: Batch) -> dict[str, str]:
 
 def _parsed(spark: SparkSession, batch: Batch, known: Known) -> tuple[DataFrame, DataFrame]:
     flow = batch.writer.flow
-    parts = records.read(spark, flow, batch.files, known) if batch.files else _given(batch, known)
+    parts = (
+        records.read(spark, flow, batch.files, batch.writer.layout.spool, known)
+        if batch.files
+        else _given(batch, known)
+    )
     parsed = parse(spark, flow, parts, batch.first_seen)
     frame = parsed
     if batch.transform is not None:

@@ -88,10 +88,11 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     for one in news.missing:
         gone.setdefault(one.file, []).append(one.name)
     places = {(file, block): offset for file, block, offset in offsets(counted.blocks)}
+    form = batch.writer.flow.source.format
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.file, one.block] if record and batch.origin != "quarantine" else None
-        more = {"file": local_path(one.file), "position": at, "rows": one.rows, "type": likely(one.values)}
+        more = {"file": local_path(one.file), "position": at, "rows": one.rows, "type": likely(one.values, form)}
         with_it = tuple(gone.get(one.file, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
 
@@ -114,7 +115,7 @@ def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
     found = [f"field {_name(one)} is new: {count(one.rows, 'record')}, first in {_file(one)}" for one in new[:_SHOWN]]
     found += [f"column {_name(one)} is in no record of {_file(one)}" for one in missing[:_SHOWN]]
     rest = len(new) + len(missing) - len(found)
-    next_ = [f"add {', '.join(_typed(one) for one in new[:_SHOWN])} to columns"] if new else []
+    next_ = [f"add {', '.join(_typed(one, batch) for one in new[:_SHOWN])} to columns"] if new else []
     policies = [key for key, seen in (("new: rescue", new), ("missing: accept", missing)) if seen]
     raise _refused(batch, found + ([f"and {rest} more"] if rest else []), next_, policies, [*new, *missing])
 
@@ -157,8 +158,9 @@ def _name(one: Seen) -> str:
     return f"`{printable(one.name, 60)}`"
 
 
-def _typed(one: Seen) -> str:
-    return shlex.quote(f"{printable(one.name, 60)}: {likely(one.values)}")  # a sender's text: no shell may run it
+def _typed(one: Seen, batch: Batch) -> str:
+    kind = likely(one.values, batch.writer.flow.source.format)
+    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # a sender's text: no shell may run it
 
 
 def _file(one: Seen) -> str:

@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DateType, MapType, StringType, StructType, TimestampType
 
-from draindown.spark.contract import json_rows
+from draindown.spark.contract import containers, json_rows
 from draindown.spark.sql import literal, try_eval
 
 PAIR = ("_text", "_exact")
-"""Fields of a cell that has, beside its text, its value without a detour through a double."""
+"""Fields of a cell that has a text and, apart from it, a value that the text alone doesn't give: a decimal without a
+detour through a double, or a string that is NULL where the text is that of a JSON object or array."""
 _INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NUMBERS = (*_INTEGRAL, "float", "double", "decimal")
@@ -38,6 +39,8 @@ def typed(frame: DataFrame, cell: str, kind: str) -> Column:
         result = _from_text(frame.sparkSession, cell, kind)
     elif held == _type_of(kind):
         result = F.col(cell)
+    elif _is_nested(held) and "<" not in kind:
+        result = F.lit(None).cast(kind)
     elif "<" in kind or _is_nested(held):
         result = _from_text(frame.sparkSession, f"to_json({cell}, {_TIMES_JSON})", kind)
     else:
@@ -63,6 +66,11 @@ def text_of(frame: DataFrame, cell: str) -> Column:
     if is_pair(kind):
         return F.col(f"{cell}.{PAIR[0]}")
     return F.to_json(cell, dict(json_rows.TIMES)) if _is_nested(kind) else F.col(cell).cast("string")
+
+
+def pair(text: Column, exact: Column) -> Column:
+    """A cell of PAIR."""
+    return F.struct(text.alias(PAIR[0]), exact.alias(PAIR[1]))
 
 
 def is_pair(kind: DataType) -> bool:
@@ -101,6 +109,8 @@ def _is_nested(kind: DataType) -> bool:
 def _exact(spark: SparkSession, cell: str, kind: str) -> Column:
     """The exact value where the text is such a value: read as JSON, Spark takes even `1,5` for a number."""
     text, exact = (f"{cell}.{part}" for part in PAIR)
+    if kind in ("string", "binary"):
+        return F.col(exact).cast(kind)
     if "<" in kind:
         valid = _from_json(spark, text, widened(kind))
         return _narrowed(F.when(valid.isNotNull(), F.coalesce(F.col(exact), valid)), kind)
@@ -170,9 +180,11 @@ def _is_once(moment: str, local: str) -> str:
 def _from_json(spark: SparkSession, text: str, kind: str) -> Column:
     """A nested value from its JSON; NULL where anything in it clashes, a key stands twice or something follows it."""
     mark = secrets.token_hex(8)
-    whole = f"""try_variant_get(try_parse_json(concat('[', {text}, ',"{mark}"]')), '$[1]', 'string') = '{mark}'"""
+    variant = f"""try_parse_json(concat('[', {text}, ',"{mark}"]'))"""
+    whole = f"try_variant_get({variant}, '$[1]', 'string') = '{mark}'"
     options = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
-    return F.when(F.expr(whole), try_eval(spark, f"from_json({text}, {literal(kind)}, {options})"))
+    value = try_eval(spark, f"from_json({text}, {literal(kind)}, {options})")
+    return F.when(F.expr(whole), containers.without(value, _type_of(kind), F.expr(variant), "$[0]"))
 
 
 def _from_value(spark: SparkSession, cell: str, held: DataType, kind: str) -> Column:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from draindown.flow.schema_drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, Known
+from draindown.flow.schema_drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, SHOWN, Known
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sql import literal
 from draindown.spec.models import FlowSpec
@@ -25,7 +25,6 @@ _MOST_OF_ONE = MOST_ADDED + 1
 _MANY = "*"
 _FIELDS = "map<string,string>"
 _ADDABLE = literal(f"^{ADDABLE}\\z")
-_SHOWN = 200  # characters of a value, from which its type is guessed
 
 
 def nothing() -> Column:
@@ -189,7 +188,7 @@ def _is_free(held: str) -> str:
 
 
 def _values(column: Column) -> tuple[Column, Column]:
-    shown = F.substring(column, 1, _SHOWN)
+    shown = F.substring(column, 1, SHOWN)
     return F.min(shown).alias("low"), F.max(shown).alias("high")
 
 

@@ -39,7 +39,7 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
     """The records with each column's cell as `_t0`, `_t1`... and its typed value under the column's name."""
     cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
     frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
-    values = {name: typed(frame, f"_t{i}", column.type) for i, (name, column) in enumerate(flow.columns.items())}
+    values = {name: typed(frame, f"_t{i}", column.stored) for i, (name, column) in enumerate(flow.columns.items())}
     return replace(records, frame=frame.withColumns(values))
 
 
@@ -128,7 +128,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
     essential = {*flow.target.keys, *flow.target.sequence_by}
     for i, (name, column) in enumerate(flow.columns.items()):
         value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
-        if can_clash(records.frame, f"_t{i}", column.type):
+        if can_clash(records.frame, f"_t{i}", column.stored):
             clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
             yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone))
         if not column.nullable or name in essential:

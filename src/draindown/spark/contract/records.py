@@ -19,8 +19,10 @@ from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
-from draindown.spark.contract.casting import PAIR, widened
+from draindown.spark.contract.casting import pair, widened
+from draindown.spark.contract.containers import in_field
 from draindown.spark.contract.json_rows import TIMES
+from draindown.spark.contract.json_text import JsonText
 from draindown.spark.sources.readers import PLACE, InputFile, by_header, columnar_groups, read_multiline, read_text
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
@@ -28,6 +30,7 @@ from draindown.spec.models import FlowSpec
 ARRIVED = "_arrived"
 """When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
 _EXTRA_CELLS = 64
 _WHITE = " \\t\\r\\n\\u000B\\f"
 _ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
@@ -53,14 +56,17 @@ _NOTHING_KNOWN = Known()
 
 
 def read(
-    spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], known: Known = _NOTHING_KNOWN
+    spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known = _NOTHING_KNOWN
 ) -> list[Records]:
-    """The records of the batch's files: one entry per distinct header or file schema. `known`: what is no news."""
+    """The records of the batch's files: one entry per distinct header or file schema.
+
+    `spool`: directory for copies that are read in place of files, until the batch is done; `known`: what is no news.
+    """
     if flow.source.format in ("parquet", "orc"):
-        groups = columnar_groups(spark, files, flow.source.format, flow.columns)
+        groups = columnar_groups(spark, files, flow.source.format, flow.columns, spool)
         return [_columnar(frame, flow, known) for frame in groups]
     if flow.source.format == "csv":
-        return [_csv(_csv_lines(spark, group, flow), flow, header, known) for header, group in by_header(files)]
+        return [_csv(_csv_lines(spark, group, flow, spool), flow, header, known) for header, group in by_header(files)]
     return [from_lines(read_text(spark, files), flow, known=known)]
 
 
@@ -77,13 +83,13 @@ def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, know
             return _json_rows(lines, flow, known)
 
 
-def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec) -> DataFrame:
+def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec, spool: str) -> DataFrame:
     """CSV records as `value` plus PLACE; files in which quotes hold line ends are split record by record."""
     plain = [file for file in files if not file.multiline]
     folded = [file for file in files if file.multiline]
     frames = [read_text(spark, plain)] if plain else []
     if folded:
-        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes))
+        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes, spool))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
@@ -118,16 +124,25 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     unknown = F.when(
         F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")
     )
+    texts = JsonText([name for name, column in flow.columns.items() if column.type == "json"])
+    if texts.names:
+        frame = frame.withColumn("_json", texts.parsed("value", _STRICT_JSON))
     exact = [name for name, column in flow.columns.items() if "decimal" in column.type]
     if exact:  # as text, a JSON number passes through a double
         schema = ", ".join(f"{quoted(name)} {widened(flow.columns[name].type)}" for name in exact)
         frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
 
     def cell(name: str) -> Column:
-        text = F.expr(f"_m[{literal(name)}]")
-        return F.struct(text.alias(PAIR[0]), F.col(f"_exact.{quoted(name)}").alias(PAIR[1])) if name in exact else text
+        text, kind = f"_m[{literal(name)}]", flow.columns[name].type
+        if kind == "json":
+            return texts.of("_json", name)
+        if name in exact:
+            return pair(F.expr(text), F.col(f"_exact.{quoted(name)}"))
+        if kind in ("string", "binary"):  # to all other types the text of an object or array can't be cast
+            return pair(F.expr(text), F.when(~in_field("_raw", name, text, _STRICT_SQL), F.expr(text)))
+        return F.expr(text)
 
-    kept = ("_m", "_exact") if exact else ("_m",)
+    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else [])]
     marks = drift_marks.of_map(flow, known)
     return Records(_finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"))
 

@@ -28,7 +28,7 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequen
     except DraindownError:
         raise
     except Exception as error:
-        found = _among(spark, flow, files)
+        found = _among(spark, flow, layout, files)
         if not found or (len(found) == len(files) > 1):
             raise
         raise TerminalError(
@@ -46,16 +46,16 @@ def discarding(layout: FlowLayout, paths: Iterable[str]) -> str:
     return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
 
 
-def _among(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile]) -> dict[str, str]:
+def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> dict[str, str]:
     """Files that fail by themselves, with what the engine says; none if it reads nothing at all any more."""
     if _fails(lambda: spark.range(1).collect()):
         return {}
-    tried = {file.path: _fails(partial(_read, spark, flow, file)) for file in files}
+    tried = {file.path: _fails(partial(_read, spark, flow, layout.spool, file)) for file in files}
     return {path: why for path, why in tried.items() if why}
 
 
-def _read(spark: SparkSession, flow: FlowSpec, file: InputFile) -> None:
-    for part in records.read(spark, flow, [file]):
+def _read(spark: SparkSession, flow: FlowSpec, spool: str, file: InputFile) -> None:
+    for part in records.read(spark, flow, [file], spool):
         part.frame.select(F.max(F.xxhash64(part.raw))).collect()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from draindown.sources.files.columnar import blocks, shape_of
 from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import quoted
 
 PLACE = ("_file", "_block", "_id")
@@ -72,24 +72,25 @@ def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 
 
 def columnar_groups(
-    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]
+    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> list[DataFrame]:
     """One frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
 
     `_size`: bytes of the row's texts and binaries, without those inside nested values. Columns that aren't `known`
-    stand in a struct `_more`, too, if there are any.
+    stand in a struct `_more`, too, if there are any. What Spark can't read is copied into the directory `spool`, which
+    the frame reads until its batch is done.
     """
     filled = [file for file in files if file.counted]
     groups = _by(filled, lambda file: shape_of(file.path, form))
-    return [_rows(spark, group, form, known) for group in groups] or [relation(spark, _NO_ROWS, ())]
+    return [_rows(spark, group, form, known, spool) for group in groups] or [relation(spark, _NO_ROWS, ())]
 
 
 _NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}
 
 
-def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str) -> DataFrame:
     if (form == "orc" and _has_moments(files[0].path)) or _columns_of(files[0].path, form) > _WIDE:
-        return _respooled(spark, files, form, known)
+        return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
     counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
     nanos = _nanosecond_columns(files[0].path, counted) if form == "parquet" else {}
@@ -119,14 +120,16 @@ def _has_moments(path: str) -> bool:
     return any(pa.types.is_timestamp(kind) and kind.tz for kind in _types(orc.ORCFile(Path(path)).schema))
 
 
-def _respooled(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str]) -> DataFrame:
+def _respooled(
+    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
+) -> DataFrame:
     """Rows by way of a Parquet file of few columns, made a block of rows at a time (to Spark, one block per file)."""
     schema = pq.read_schema(files[0].path) if form == "parquet" else orc.ORCFile(Path(files[0].path)).schema
     more = [field for field in schema if field.name not in known]
     kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
     kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
-    spool = _spool(spark)
-    with pq.ParquetWriter(spool, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
+    copy = new_file(spool)
+    with pq.ParquetWriter(copy, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
         for file in files:
             before = 0
             for rows in blocks(file.path, form):
@@ -137,7 +140,7 @@ def _respooled(spark: SparkSession, files: Sequence[InputFile], form: str, known
                 out.write_table(pa.table(held, schema=pa.schema(kinds)))
                 before += size
     spark.conf.set(_NESTED, "false")  # it keeps room for 4,096 rows of each field: thousands of them fill the heap
-    return spark.read.parquet(escape(str(spool)))
+    return spark.read.parquet(escape(str(copy)))
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
@@ -176,15 +179,17 @@ def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFi
     return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
 
 
-def read_multiline(spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int) -> DataFrame:
+def read_multiline(
+    spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int, spool: str
+) -> DataFrame:
     """CSV records that may span lines as `value`, plus PLACE (one block per file).
 
-    Split here, streaming, into a spool file that lives as long as the Spark session's scratch directory: Spark's own
-    multi-line reader gives no raw text and no place.
+    Split here, streaming, into a file in the directory `spool`, which the frame reads until its batch is done: Spark's
+    own multi-line reader gives no raw text and no place.
     """
-    spool = _spool(spark)
+    copy = new_file(spool)
     schema = pa.schema([("value", pa.binary()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
-    with pq.ParquetWriter(spool, schema) as out:
+    with pq.ParquetWriter(copy, schema) as out:
         for file in files:
             records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
             for chunk in _chunks(records, 10_000):
@@ -196,7 +201,7 @@ def read_multiline(spark: SparkSession, files: Sequence[InputFile], delimiter: s
                     list(numbers),
                 ]
                 out.write_table(pa.table(held, schema=schema))
-    spooled = spark.read.parquet(escape(str(spool)))
+    spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
 
 
@@ -274,12 +279,6 @@ def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]
     numbered = enumerate(values)
     while chunk := list(islice(numbered, size)):
         yield chunk
-
-
-def _spool(spark: SparkSession) -> Path:
-    """A new Parquet file to write, in the session's scratch directory, readable by its owner only."""
-    root = spark._jvm.org.apache.spark.SparkFiles.getRootDirectory()  # type: ignore[union-attr]
-    return Path(tempfile.mkdtemp(prefix="records-", dir=str(root))) / "records.parquet"
 
 
 def _uri(file: InputFile) -> str:

@@ -1,0 +1,60 @@
+"""Columns of type `json`: the JSON text of whatever a field holds.
+
+`from_json` can't give it: the text of a number would pass through a double, and a JSON string loses the quotes that
+tell it from another value. So strings and numbers are marked in the line before it is parsed, numbers as strings, and
+the marks are taken away from the field's text. The text has no blanks between tokens; keys keep their order and
+numbers their spelling; strings have the escapes that JSON needs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from draindown.spark.sql import literal, quoted
+
+_NUMBER = "-?[0-9][-+.0-9eE]*"
+
+
+class JsonText:
+    """The `json` columns of a line: `parsed` is a struct to be kept in the frame, `of` reads a column from it."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        mark = secrets.token_hex(8)  # one per plan, unknown to senders: no line holds it
+        self._string, self._number = f"{mark}s", f"{mark}n"
+        self._backslash, self._quote = f"{mark}b", f"{mark}q"
+
+    def parsed(self, line: str, options: dict[str, str]) -> Column:
+        """The fields with their marks. `line`: SQL expression of the line."""
+        schema = ", ".join(f"{quoted(self._string + name)} string" for name in self.names)
+        return F.from_json(F.expr(self._marked(line)), schema, options)
+
+    def of(self, parsed: str, name: str) -> Column:
+        """The JSON text of a column, NULL for `null`. `parsed`: the column that holds what `parsed` made."""
+        text = f"{parsed}.{quoted(self._string + name)}"
+        number = rf"\"{self._number}([-+.0-9eE]*)\""
+        bare = f"substring({text}, {len(self._string) + 1})"  # both marks are of one length
+        array = f"to_json(array({bare}))"
+        nested = f"""regexp_replace(replace({text}, '"{self._string}', '"'), {literal(number)}, '$1')"""
+        return F.expr(
+            f"case when startswith({text}, '{self._string}') then substring({array}, 2, length({array}) - 2) "
+            f"when startswith({text}, '{self._number}') then {bare} else {nested} end"
+        )
+
+    def _marked(self, line: str) -> str:
+        """SQL expression of the line with each string marked and each number as a marked string.
+
+        Split at quotes, once escaped ones are out of the way, every second part is within a string. Patterns that
+        match a string as a whole recurse in Java, and overflow its stack on long ones.
+        """
+        unescaped = f"replace({line}, {literal(chr(92) * 2)}, '{self._backslash}')"
+        unescaped = f"replace({unescaped}, {literal(chr(92) + chr(34))}, '{self._quote}')"
+        outside = f"""regexp_replace(part, '{_NUMBER}', '"{self._number}$0"')"""
+        part = f"if(at % 2 = 0, {outside}, concat('{self._string}', part))"
+        joined = f"""array_join(transform(split({unescaped}, '"'), (part, at) -> {part}), '"')"""
+        escaped = f"replace({joined}, '{self._quote}', {literal(chr(92) + chr(34))})"
+        return f"replace({escaped}, '{self._backslash}', {literal(chr(92) * 2)})"
