@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -19,8 +20,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+
+import psutil
 
 from draindown.airflow.process import die_with_parent
 from draindown.base.errors import DraindownError, TerminalError
@@ -33,8 +37,14 @@ _SERVE = "serve"
 UP_SECONDS = 240
 DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
 PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
-"""Airflow's processes and their flags, as docker-compose.yaml deploys them: only the server listens. The scheduler, as
-`airflow standalone` starts it, would offer its logs on every interface."""
+"""Airflow's processes that run DAGs and their flags, as docker-compose.yaml deploys them: only the server listens. The
+scheduler, as `airflow standalone` starts it, would offer its logs on every interface."""
+SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
+"""Those that no DAG of draindown needs, for none defers: Airflow's home page shows what never ran as unhealthy."""
+_WELL = ("metadatabase", "scheduler")
+_ALL_WELL = (*_WELL, "dag_processor", "triggerer")
+_TELL_SECONDS = 10.0
+_JOB = "draindown "  # how the names of draindown's Spark jobs begin
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -116,7 +126,8 @@ def _refuse_another_project(dags: str) -> None:
             tried=f"show the DAGs of {dags}",
             found=f"Airflow runs already, with those of {served}",
             changed="nothing",
-            next=["make down", "then this again"],
+            next=["make down", _make_up(str(Path(dags).parent))],
+            in_order=True,
         )
 
 
@@ -128,7 +139,8 @@ def down() -> None:
         return
     print("Stopping Airflow ...", flush=True)
     os.kill(pid, signal.SIGTERM)
-    if not _gone(pid, DOWN_SECONDS):
+    if not _gone(pid, DOWN_SECONDS, tell=print):
+        print(f"It did not end within {DOWN_SECONDS} s and is killed; its runs go on after the next start.", flush=True)
         os.killpg(pid, signal.SIGKILL)
         _gone(pid, 10)
     _pid_file().unlink(missing_ok=True)
@@ -158,7 +170,7 @@ def serve() -> None:
     subprocess.run([*airflow, "db", "migrate"], check=True)
     parts: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        for name, flags in PARTS.items():
+        for name, flags in (PARTS | SHOWN).items():
             # a part that outlived this process would go on with nobody to end it
             parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent)
         while all(part.poll() is None for part in parts.values()):
@@ -180,26 +192,27 @@ def _leave(*_: object) -> None:
 
 def _await_health(url: str) -> None:
     until = time.monotonic() + UP_SECONDS
-    while not healthy(url):
+    while not healthy(url, _ALL_WELL):
         if _running() is None or time.monotonic() > until:
             raise TerminalError(
                 "airflow-not-up",
                 tried=f"start Airflow at {url}",
                 found="it ended at once" if _running() is None else f"it does not answer after {UP_SECONDS} s",
                 changed=f"the end of its log:\n{_tail(_log(), 15)}",
-                next=["make down", f"less {_log()}"],
+                next=[f"less {_log()}", "make down"],
+                in_order=True,
             )
         time.sleep(1)
 
 
-def healthy(url: str) -> bool:
-    """Whether server, database and scheduler say that they are well."""
+def healthy(url: str, names: Sequence[str] = _WELL) -> bool:
+    """Whether the server and these parts say that they are well."""
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=3) as answer:
             parts = json.load(answer)
     except (OSError, ValueError, urllib.error.URLError):
         return False
-    return all((parts.get(name) or {}).get("status") == "healthy" for name in ("metadatabase", "scheduler"))
+    return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
 
 
 def _refuse_busy_port(port: int, project: str) -> None:
@@ -238,13 +251,37 @@ def _is_server(command: str) -> bool:
     return f"{Path(__file__).name} {_SERVE}" in command and not command.startswith("Z")
 
 
-def _gone(pid: int, seconds: float) -> bool:
-    until = time.monotonic() + seconds
+def _gone(pid: int, seconds: float, tell: Callable[..., None] = lambda *_, **__: None) -> bool:
+    """Whether the process ends in time; meanwhile `tell` is told what it waits for."""
+    began = told = time.monotonic()
+    tasks: list[str] = []
     while _running() == pid:
-        if time.monotonic() > until:
+        now = time.monotonic()
+        if now - began > seconds:
             return False
+        if (found := drivers(pid)) != tasks or now - told > _TELL_SECONDS:
+            tasks, told = found, now
+            tell(f"  {now - began:3.0f} s of at most {seconds:.0f}: {_waits_for(tasks)}", flush=True)
         time.sleep(0.3)
     return True
+
+
+def _waits_for(tasks: Sequence[str]) -> str:
+    return f"waiting for tasks at work: {', '.join(tasks)}" if tasks else "waiting for Airflow's processes"
+
+
+def drivers(pid: int) -> list[str]:
+    """Names of the Spark jobs at work below a process, such as `flights.flights drain`."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    found = set()
+    for process in below:
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            found |= {name for at, name in pairwise(words) if at == "--name" and name.startswith(_JOB)}
+    return sorted(name.removeprefix(_JOB) for name in found)
 
 
 def _pid_file() -> Path:

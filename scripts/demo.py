@@ -111,6 +111,7 @@ def through_airflow() -> None:
             found=f"exit code {code}; the end of its log:\n{_last_words()}",
             changed="what was drained before it failed stays; the next run goes on from there",
             next=[f"less {LOG}", "make demo"],
+            in_order=True,
         )
 
 

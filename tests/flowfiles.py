@@ -93,8 +93,8 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
     layout = asked.layout
     file = Path(asked.root, "in", f"{batch}.json")
     size = file.stat().st_size if file.exists() else 0
-    counts: dict[str, Any] = {"files": 1, "bytes": size, "lines": 1, "records": 1, "inserted": 1}
-    row = BatchRow("p", "f", generation, batch, "r", cut=batch + 1, **(counts | more))
+    counts: dict[str, Any] = {"run_id": "r", "files": 1, "bytes": size, "lines": 1, "records": 1, "inserted": 1}
+    row = BatchRow("p", "f", generation, batch, cut=batch + 1, **(counts | more))
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},

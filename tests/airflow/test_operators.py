@@ -21,13 +21,18 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from draindown import pages
-from draindown.airflow.operators import StepOperator
+from draindown.airflow.operators import StepOperator, summary
 from draindown.base.clock import now
 from draindown.drill.process import alive
+from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.planning import plan
+from draindown.runs import report as reports
+from draindown.runs import store
+from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request
+from draindown.spec.project import rooted
 
 Plans = dict[str, PlanPart]
 Run = Callable[..., tuple[str, dict[str, str]]]
@@ -209,7 +214,7 @@ def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
         assert run(conf)[0] == "success"
         argv = json.loads((told / "first.drain.argv").read_text())
         request = Request.decode(argv.pop()).model_dump(mode="json")
-        return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner")}
+        return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner", "start")}
 
     argv, request = driver(None)
     assert argv[-2:] == [str(project / "jobs" / "drain.py"), "--request"]
@@ -239,14 +244,68 @@ def test_s8_no_secret_of_the_worker_shows(
         assert canary not in said
 
 
+def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
+    told: Path, plans: Plans, run: Run, project: Path, capfd: Any
+) -> None:
+    run({"flow": "first"})
+    said = "".join(capfd.readouterr())
+    request = json.loads((told / "first.drain.argv").read_text())[-1]
+    log = next(project.glob("lake/_draindown/good/first/reports/*/drain.log"))
+    kept = log.read_text()
+    assert "the job's own words about first.drain" in said and str(log) in said
+    assert "Spark's words" not in said and request not in said and "--conf" not in said
+    assert "WARN: Spark's words about first.drain" in kept and "own words" not in kept
+    assert request in kept and kept.startswith("== ")  # the command, to be typed again
+
+
+def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Plans, run: Run, capfd: Any) -> None:
+    (told / "first.drain.silent").touch()
+    (told / "first.drain.code").write_text("1")
+    run({"flow": "first"})
+    said = "".join(capfd.readouterr())
+    assert "driver-died: the driver ended with exit code 1" in said and "drain.log   # what Spark said last" in said
+
+
+def before(project: Path) -> tuple[StepOperator, Request]:
+    task = operator()
+    return task, request_of(task, project).model_copy(update={"spec": rooted(task.spec, project)})
+
+
+def test_a_try_tells_of_one_before_whose_driver_died(project: Path, capfd: Any, database: None) -> None:
+    task, asked = before(project)
+    write_json(asked.layout.at_work("r", "drain"), {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"})
+    task._tell_before(asked)
+    said = "".join(capfd.readouterr())
+    assert "an earlier try left no report: drain was at work since 2026-01-01 00:00:00 UTC" in said
+    assert "process 20434 on vm" in said
+
+
+def test_a_try_tells_of_one_before_that_airflow_never_heard_of(project: Path, capfd: Any, database: None) -> None:
+    task, asked = before(project)
+    store.write(asked.layout, reports.of(asked, now(), "idle"))
+    task._tell_before(asked)
+    assert "an earlier try ended well at " in "".join(capfd.readouterr())
+
+
+def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) -> None:
+    task, asked = before(project)
+    task._tell_before(asked)
+    assert "earlier try" not in "".join(capfd.readouterr())
+
+
 def test_check_tells_the_asset_what_was_published(told: Path, plans: Plans, run: Run) -> None:
+    run()
+    extra = newest_event()
+    assert (extra["version"], extra["rows"]) == (3, 7)
+
+
+def newest_event() -> dict[str, Any]:
+    """What the newest asset event says."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
-    run()
     with create_session() as session:
-        extra = session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra
-    assert (extra["version"], extra["rows"]) == (3, 7)
+        return dict(session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra)
 
 
 def events() -> int:
@@ -274,14 +333,46 @@ def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, r
 
     def pointer(layout: FlowLayout) -> published.Published:
         of_this_run = Request.decode(json.loads((told / "first.check.argv").read_text())[-1]).run_id
-        return published.Published(version=3, table_id="t", changed_at=None, at=now(), run_id=of_this_run, rows=7)
+        return published.Published(
+            version=3, table_id="t", changed_at=None, at=AT or now(), run_id=of_this_run, rows=7, changed_rows=5
+        )
 
+    AT = None
     plans["second"] = IDLE
     (told / "first.check.outcome").write_text("idle")
     monkeypatch.setattr(published, "published", pointer)
     before = events()
     assert run()[1]["first.check"] == "success"
     assert events() == before + 1
+    assert newest_event()["rows"] == 5, "what was published, not what was left to judge"
+    AT = now()  # as where Airflow does a run again: it is planned again, after it published
+    assert run()[1]["first.check"] == "skipped"
+    assert events() == before + 1
+
+
+def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
+    told: Path, plans: Plans, run: Run, project: Path, capfd: Any
+) -> None:
+    plans["second"] = IDLE
+    for mark in ("silent", "committed"):
+        (told / f"first.drain.{mark}").touch()
+    assert run()[1]["first.drain"] == "failed"
+    first = Request.decode(json.loads((told / "first.drain.argv").read_text())[-1])
+    assert "by the ledger it committed 1 batch: 200,000 rows -> 200,000 applied" in "".join(capfd.readouterr())
+    (told / "first.drain.silent").unlink()
+    (told / "first.drain.committed").unlink()
+    task = operator()
+    again = first.model_copy(update={"start": "again"})
+    task.prepare(again, short=True)
+    assert task._submit() == 0
+    report = store.read(first.layout, first.run_id, "drain", "again")
+    assert report is not None
+    numbers = summary(report)
+    assert (numbers["records"], numbers["run_records"], numbers["run_applied"]) == (7, 200_000, 200_000)
+    assert numbers["start"] == "again" and "run_refused_share" in numbers
+    shown = pages.flows(project / "dags" / "pipelines", project)[0]
+    assert [row["records"] for row in shown.ledger] == [200_000]
+    assert "by other starts: 0 files, 199,993 rows" in shown.runs[0].card
 
 
 def operator(**more: Any) -> StepOperator:
@@ -322,7 +413,8 @@ def hanging(told: Path, project: Path) -> Iterator[tuple[StepOperator, list[int]
     (told / "first.drain.sleep").touch()
     task = operator()
     task.prepare(request_of(task, project), short=True)
-    thread = threading.Thread(target=task._submit, daemon=True)
+    log = DriverLog.of(request_of(task, project).layout, "r", "drain")
+    thread = threading.Thread(target=task._submit, args=(log,), daemon=True)
     thread.start()
     yield task, wait_for_pids(told)
     thread.join(10)

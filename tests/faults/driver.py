@@ -60,9 +60,8 @@ class Fault(Strike):
         return super()._there(layout)
 
 
-def _work(landing: Landing, spark: SparkSession, fault: Fault, entry: dict[str, Any]) -> Callable[[Stop], StepReport]:
-    step = entry.get("step", "drain")
-    request = landing.request(suite=entry.get("suite"), force=step == "compact").model_copy(update={"step": step})
+def _work(request: Request, spark: SparkSession, fault: Fault) -> Callable[[Stop], StepReport]:
+    step = request.step
 
     def work(stop: Stop) -> StepReport:
         fault.reached("start")
@@ -104,8 +103,8 @@ def _do(entry: dict[str, Any], spark: SparkSession) -> int:
     thread = _beside(home, spark) if entry.get("beside") else None
     started = time.monotonic()
     step = entry.get("step", "drain")
-    request = landing.request().model_copy(update={"step": step})
-    report, code = attempt(request, _work(landing, spark, fault, entry))
+    request = landing.request(suite=entry.get("suite"), force=step == "compact").model_copy(update={"step": step})
+    report, code = attempt(request, _work(request, spark, fault))
     if thread:
         thread.join()
     outcome = {"outcome": report.outcome, "code": int(code), "error": report.error}

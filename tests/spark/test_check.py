@@ -92,8 +92,9 @@ class Flow:
     def report(self, *expectations: dict[str, Any]) -> Any:
         self.runs += 1
         suite = {"name": "flights", "expectations": list(expectations), "meta": {}} if expectations else None
+        facts = {"flow": "flights", "step": "check", "run_id": f"run {self.runs}", "root": "/", "start": "s"}
         return check(
-            Request(spec=self.spec, flow="flights", step="check", run_id=f"run {self.runs}", root="/", suite=suite),
+            Request(spec=self.spec, suite=suite, **facts),
             self.spark,
         )
 
@@ -132,7 +133,10 @@ def test_pass_publishes_version_and_newest_change(flow: Flow, tmp_path: Path, mo
         (True, "changed"), (True, "changed"), (True, "table"), (True, "table"),
     ]  # fmt: skip
     assert list((tmp_path / "cwd").iterdir()) == []
-    assert sorted(p.name for p in Path(flow.layout.validations("run 1")).iterdir()) == ["index.html", "result.json"]
+    assert sorted(p.name for p in Path(flow.layout.validations("run 1", "s")).iterdir()) == [
+        "index.html",
+        "result.json",
+    ]
 
 
 def test_without_suite_everything_is_published(flow: Flow) -> None:
@@ -146,7 +150,7 @@ def test_second_check_of_same_version_is_idle_without_a_verdict(flow: Flow) -> N
     report = flow.report(NOT_NULL)
     assert report.outcome == "idle"
     assert report.check.published_after == 0
-    assert not Path(flow.layout.validations("run 2")).exists()
+    assert not Path(flow.layout.validations("run 2", "s")).exists()
 
 
 def test_published_bad_row_is_not_judged_again(flow: Flow) -> None:
@@ -193,7 +197,7 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
         "draindown gate quarantine flights expect_column_values_to_be_in_set:status --flow flights",
         "draindown gate waive flights expect_column_values_to_be_in_set:status --flow flights --reason TEXT",
     )
-    directory = Path(flow.layout.validations("run 1"))
+    directory = Path(flow.layout.validations("run 1", "s"))
     assert str(directory / "index.html") in caught.value.changed
     assert json.loads((directory / "result.json").read_text())["verdict"] == "failed"
     page = (directory / "index.html").read_text()

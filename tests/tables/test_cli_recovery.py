@@ -137,7 +137,7 @@ def test_the_page_reads_few_refused_rows(asked: Request, monkeypatch: pytest.Mon
 def test_discard_settles_what_a_replay_applied(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
     _refused(asked)
     assert run(asked, "quarantine", "discard", "p", "--yes") == 0
-    assert "discarded 1 rows" in capsys.readouterr().out
+    assert "discarded 1 row" in capsys.readouterr().out
     sums = quarantine.counts(asked.layout)
     assert (sums.released, sums.discarded, sums.open) == (1, 1, 0)
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown.doctor.examination import examine, examine_setup
 from draindown.doctor.model import Health
-from draindown.gate import published
+from draindown.gate import published as pointer
 from draindown.lake import delta
 from draindown.lake.documents import write_json
 from draindown.lake.transactions import app_id
@@ -24,6 +24,8 @@ from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import find, pin
+from draindown.runs import report, store
+from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
 from draindown.spec.models import LeaseSpec
@@ -41,7 +43,7 @@ def codes(health: Health, level: str | None = None) -> set[str]:
 def publish(asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None) -> None:
     path = asked.layout.table
     facts = {"version": version, "table_id": table_id or delta.table_id(path), "rows": 1, "changed_at": AT}
-    published.publish(asked.layout, published.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
+    pointer.publish(asked.layout, pointer.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
 
 
 def log(table: str, version: int) -> Path:
@@ -114,7 +116,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
 @pytest.mark.parametrize(("damage", "code"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> None:
     asked = drained(tmp_path)
-    assert (examine(asked.layout).exit, codes(examine(asked.layout))) == (0, set())
+    assert (examine(asked.layout).exit, codes(examine(asked.layout))) == (0, {"unpublished"})
     damage(asked)
     health = examine(asked.layout)
     assert code in codes(health, "wrong")
@@ -169,8 +171,43 @@ def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: st
     asked = drained(tmp_path)
     change(asked)
     health = examine(asked.layout)
-    assert codes(health) == {code}
+    assert codes(health) | {"unpublished"} == {code, "unpublished"}  # no check ran
     assert (codes(health, "wrong"), health.exit) == (set(), 0)
+
+
+def refused(asked: Request, version: int) -> None:
+    """What a check leaves that refused this version."""
+    failing = Expectation(name="amount_known", success=False, scope="changed", unexpected=2, judged=3)
+    part = CheckPart(version=version, changed_rows=3, expectations=[failing])
+    checked = asked.model_copy(update={"step": "check"})
+    store.write(asked.layout, report.of(checked, AT, "failed", error={"code": "gate-failed"}, check=part))
+
+
+@pytest.mark.parametrize("published", [None, 1])
+def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int | None) -> None:
+    asked = drained(tmp_path)
+    if published is not None:
+        publish(asked, published)
+    refused(asked, delta.version(asked.layout.table))
+    health = examine(asked.layout)
+    told = next(symptom for symptom in health.symptoms if symptom.code == "unpublished")
+    assert (health.exit, told.level) == (0, "note")
+    assert "was refused" in told.found and "amount_known" in told.found
+    assert told.next == "draindown gate show p --flow f"
+    assert "healthy, 1 note" in str(health)
+
+
+def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    refused(asked, delta.version(asked.layout.table) - 1)
+    told = next(symptom for symptom in examine(asked.layout).symptoms if symptom.code == "unpublished")
+    assert "is not judged yet, and version" in told.found and "amount_known" in told.found
+
+
+def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(tmp_path: Path) -> None:
+    told = next(one for one in examine(drained(tmp_path).layout).symptoms if one.code == "unpublished")
+    assert told.found.startswith("nothing was published yet") and told.found.endswith("is not judged yet")
+    assert told.next.startswith("draindown run p --flow f")
 
 
 def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:
@@ -191,7 +228,7 @@ def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pyte
         raise PermissionError("no")
 
     asked = drained(tmp_path)
-    monkeypatch.setattr(published, "published", denied)
+    monkeypatch.setattr(pointer, "published", denied)
     health = examine(asked.layout)
     assert (health.exit, health.symptoms, len(health.unlooked)) == (2, [], 1)
     assert "could not look" in str(health)

@@ -73,13 +73,13 @@ def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request]
 @pytest.mark.parametrize(
     ("harm", "found"),
     [
-        (flowfiles.foreign, "table: 0 rows of the control are missing, 1 are there"),
-        (_change, "table: 1 rows of the control are missing, 1 are there"),
-        (_remove(lambda at: at.table, "id = '1'"), "table: 1 rows of the control are missing, 0 are there"),
-        (lambda asked: shutil.rmtree(asked.layout.table), "table: 2 rows of the control are missing"),
+        (flowfiles.foreign, "table: 0 rows of the control missing, 1 there"),
+        (_change, "table: 1 row of the control missing, 1 there"),
+        (_remove(lambda at: at.table, "id = '1'"), "table: 1 row of the control missing, 0 there"),
+        (lambda asked: shutil.rmtree(asked.layout.table), "table: 2 rows of the control missing"),
         (_append(lambda at: at.tombstones, id="0", n=1, generation=1, batch=0, origin="source"), "tombstones: 0 rows"),
         (_append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")), "quarantine: 0 rows"),
-        (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 rows of the control are missing"),
+        (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 row of the control missing"),
         (lambda asked: flowfiles.commit(asked, 1, recorded=False), "is committed 2 times"),
         (lambda asked: flowfiles.commit(asked, 2, recorded=False), "log: 3 batches are committed, 2 in the control"),
     ],
@@ -106,7 +106,7 @@ def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(contro
     assert found == ["table: 2 of its versions are no state after a whole batch"]  # those doubled rows, here
     flowfiles.commit(other, 2, generation=2)
     DeltaTable(other.layout.table).restore(2)
-    assert "ledger: 0 rows of the control are missing, 1 are there that it doesn't have" in _differences(
+    assert "ledger: 0 rows of the control missing, 1 there that it doesn't have" in _differences(
         control, other, reset=True
     )
 

@@ -114,7 +114,7 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert begin(asked) == begun
     assert (generations.generation(asked.layout), generations.generation(asked.layout.beside(2))) == (1, 2)
     assert (resume.resume(asked.layout), plan.plan(asked, AT)[0].drain) == (1, False)  # the live one goes on
-    assert codes(asked, "note") == {"rebuild-unfinished"}
+    assert codes(asked, "note") == {"rebuild-unfinished", "unpublished"}
     read_all(asked, begun, batches=1)
     found = rebuild.plan(asked)
     assert (found.state, found.cuts, [Path(path).name for path in found.missing]) == ("begun", 1, [])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.ledger.rows import BatchRow, total
 from draindown.runs.card import card, verdict
-from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
+from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, RunSums, StepReport
+from draindown.runs.unfinished import Unfinished
 
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
@@ -20,13 +23,13 @@ run       scheduled__2026-11-21T03:00:00+00:00
 rows      applied        998,001  inserted 336,776  updated 660,175  deleted 950  remembered 100
           superseded       3,000
           duplicate        1,225
-          quarantined        984  malformed 700, type:dep_delay 284
+          quarantined        984  0.1% of the records: malformed 700, type:dep_delay 284
           late                 0
           records      1,003,210
           adds up ✓  (2 blank lines apart)
 batches   1 batch of generation 1; 2 files parked
 backlog   104 files, 31.2 MB, oldest 3 h 5 min -> nothing
-gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; published 3 (was none)
+gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; published 3, the first
           waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
 compact   40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
 finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
@@ -65,6 +68,7 @@ def drained(**changes: Any) -> StepReport:
         parked_files=2,
         batches=batches,
         totals=total([BatchRow.from_dict(b) for b in batches]),
+        refused_share=984 / 1_003_210,
     )
     finding = Finding(
         kind="parked",
@@ -167,13 +171,19 @@ def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -
     text = card([drained(), check])
     assert text.startswith("FAILED  flights/flights  the gate refused the rows; nothing was published")
     assert "failed  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows" in text
-    assert "published stays none" in text
+    assert "nothing is published" in text
     assert "next: draindown gate show flights" in text
 
 
 def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
     command = "draindown quarantine replay flights --flow flights --reason type --run " + "x" * 80
-    error = {"code": "input-changed", "tried": "t" * 500, "found": "f" * 500, "changed": "c" * 500, "next": [command]}
+    error = {
+        "code": "input-changed",
+        "tried": "t " * 250,
+        "found": "f " * 250,
+        "changed": "c " * 250,
+        "next": [command],
+    }
     text = card([step("drain", 1, "failed", error=error)])
     assert "input-changed in drain" in text
     assert command in text.splitlines()[-1]
@@ -181,16 +191,82 @@ def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
         assert name in text
 
 
-def test_the_worst_card_fits_thirty_lines_and_a_hundred_columns() -> None:
-    many = [Finding(kind="parked", subject="p" * 300 + str(i), detail="d" * 300, next="act") for i in range(50)]
-    error = {"code": "gate-failed", "tried": "t" * 900, "found": "f" * 900, "changed": "c" * 900, "next": ["a"] * 9}
-    refused = checked(*(failing(name=f"{'n' * 150}{i}", detail="d" * 500) for i in range(20)), published=None)
+def test_the_worst_card_is_short_and_narrow() -> None:
+    many = [Finding(kind="parked", subject=f"p{i}", detail="d " * 150, next="act") for i in range(50)]
+    texts = {"tried": "t " * 450, "found": "f " * 450, "changed": "c " * 450}
+    error = {"code": "gate-failed", "next": ["a"] * 9, **texts}
+    refused = checked(*(failing(name=f"{'n' * 60}{i}", detail="d " * 250) for i in range(20)), published=None)
     reasons = {f"{'r' * 60}{i}": 1 for i in range(30)}
     drain = drained(batches=[batch(reasons=reasons)]).model_copy(update={"findings": many})
     failed = refused.model_copy(update={"outcome": "failed", "error": error})
     lines = card([step("plan"), drain, failed, compacted()]).splitlines()
-    assert len(lines) <= 30 and max(map(len, lines)) <= 100
+    assert len(lines) <= 47 and max(map(len, lines)) <= 100
     assert any("and 48 more" in line for line in lines)
+
+
+PATH = "/srv/lake/" + "/".join(["a_directory_of_a_name_that_is_long"] * 5) + "/2026-01-01.json.gz"
+
+
+def lines_of(text: str) -> list[str]:
+    wide = [line for line in text.splitlines() if len(line) > 100]
+    assert all(len(line.split()) == 1 or "next: " in line for line in wide)
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("start", range(60, 110))
+def test_no_number_and_no_path_is_cut_wherever_the_line_ends(start: int) -> None:
+    found = "x" * (start - 17) + f" process 20434 on vm read {PATH} at 1,003,210 rows"
+    error = {"code": "lease-held", "tried": "take it", "found": found, "changed": "nothing", "next": [f"less {PATH}"]}
+    lines = lines_of(card([step("drain", 1, "failed", error=error)]))
+    for whole in ("20434", PATH, "1,003,210", f"next: less {PATH}"):
+        assert any(whole in line for line in lines), whole
+
+
+def test_paths_reasons_and_names_of_findings_rows_and_expectations_are_whole() -> None:
+    reason, name = f"rule:{'r' * 80}", f"expect_{'e' * 120}"
+    finding = Finding(kind="parked", subject=PATH, detail=f"its bytes are not those of {PATH}", next=f"less {PATH}")
+    drain = drained(batches=[batch(reasons={reason: 984})]).model_copy(update={"findings": [finding]})
+    text = card([step("plan"), drain, checked(failing(name=name, detail="d"), published=None)])
+    lines_of(text)
+    assert text.count(PATH) == 3 and reason in text and name in text
+    assert "..." not in text
+
+
+def test_steps_are_numbered_and_alternatives_are_told_as_such() -> None:
+    error = {"code": "c", "tried": "t", "found": "f", "changed": "n", "next": ["make down", "make up"]}
+    for in_order, labels in (
+        (True, ["next 1: make down", "next 2: make up"]),
+        (False, ["next: make down", "or: make up"]),
+    ):
+        text = card([step("drain", 1, "failed", error=error | {"in_order": in_order})])
+        assert [line.strip() for line in text.splitlines()[-2:]] == labels
+    told = str(TerminalError("c", tried="t", found="f", next=["make down", "make up"], in_order=True))
+    assert told.splitlines()[-2:] == ["  next 1:  make down", "  next 2:  make up"]
+
+
+def test_a_refused_gate_shows_all_that_may_be_typed() -> None:
+    ways = ["draindown gate show p", "draindown gate quarantine p e", "draindown gate waive p e --reason TEXT"]
+    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": ways}
+    text = card([step("check", 1, "failed", error=error)])
+    assert all(way in text for way in ways)
+
+
+UNFINISHED = Unfinished("flights", "flights", step("plan").run_id, "drain", "died", began=AT, seconds=200, batches=2)
+
+
+def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
+    known = replace(UNFINISHED, who="process 20434 on vm", log="/lake/reports/r/drain.log")
+    lines = card([step("plan", 0.4, plan=WANTED)], [known]).splitlines()
+    assert lines[0].startswith("UNFINISHED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC")
+    text = " ".join(line.strip() for line in lines)
+    assert "its driver died after 3 min 20 s, process 20434 on vm; 2 batches of it committed" in text
+    assert "in 0.4 s" not in text
+    assert "next: draindown run flights --flow flights" in text and "less /lake/reports/r/drain.log" in text
+
+
+def test_an_unfinished_step_of_another_flow_is_not_mixed_in() -> None:
+    other = replace(UNFINISHED, flow="other", who="process 1 on vm")
+    assert "process 1" not in card([step("plan", plan=WANTED)], [other])
 
 
 def test_foreign_text_cannot_command_the_terminal() -> None:
@@ -214,3 +290,30 @@ def test_a_bounded_run_is_marked() -> None:
     stopped = drained(bound="max_batches: 1").model_copy(update={"outcome": "bounded"})
     assert verdict([stopped]).startswith("STOPPED EARLY")
     assert "max_batches: 1" in card([stopped])
+
+
+def of_run(**totals: int) -> RunSums:
+    return RunSums(starts=2, totals={"files": 2, "batches": 2, "records": 10, "applied": 8} | totals)
+
+
+def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
+    nothing = DrainPart(generation=1, totals=total([]))
+    told = step("drain", 1, "idle", drain=nothing, run=of_run())
+    assert "no new input" not in verdict([told]) and "2 files, 10 rows -> 8 applied" in verdict([told])
+    assert "ledger    this run has 2 batches by other starts: 2 files, 10 rows -> 8 applied" in card([told])
+    own = step("drain", 1, drain=nothing.model_copy(update={"totals": of_run().totals}), run=of_run())
+    assert "by other starts" not in card([own]), "they are this start's own"
+    assert "by other starts" not in card([checked().model_copy(update={"run": of_run()})]), "a check makes none"
+    unreported = step("plan", plan=WANTED, run=of_run())
+    assert "2 batches by other starts" in card([unreported]) and verdict([unreported]).startswith("UNFINISHED")
+
+
+def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -> None:
+    settled = [batch(run_id="other\x1b"), batch()]
+    text = card([step("drain", 1, drain=DrainPart(generation=1, settled=settled).model_copy())])
+    assert "earlier   batch 0 was committed by run other\\x1b" in text and "\x1b" not in text
+
+
+def test_a_withdrawal_is_no_refused_share() -> None:
+    taken_out = batch(origin="gate", quarantined=0)
+    assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])

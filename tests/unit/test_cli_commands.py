@@ -436,6 +436,41 @@ def test_report_takes_the_id_of_a_run_and_the_name_of_its_directory(
     assert sorted(found) == sorted(ids * 2)
 
 
+def test_report_lists_every_start_of_a_run_and_shows_one(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = {"code": "lease-held", "tried": "t", "found": "f", "changed": "c", "next": ["wait"]}
+    for start in ("a", "b"):
+        _left_report(spec, "r", start=start, outcome="failed", error=error)
+    _left_report(spec, "r", start="c")
+    code, out, _ = typed(capsys, "report", "orders")
+    assert code == 0 and out.startswith("IDLE") and "lease-held, 2 times" in out
+    listed = json.loads(typed(capsys, "report", "orders", "--run", "r", "--json")[1])
+    assert [(one["start"], one["outcome"]) for one in listed] == [("a", "failed"), ("b", "failed"), ("c", "idle")]
+    code, out, _ = typed(capsys, "report", "orders", "--start", "a")
+    assert code == 0 and out.startswith("FAILED") and "times" not in out
+    code, _, err = typed(capsys, "report", "orders", "--start", "z")
+    assert code == 78 and "no-report" in err and '"z"' in err
+
+
+def test_a_run_with_one_start_of_each_step_is_listed_only_where_it_is_named(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _left_report(spec, "r", start="only")
+    assert "only" not in typed(capsys, "report", "orders")[1]
+    assert "only" in typed(capsys, "report", "orders", "--run", "r")[1]
+
+
+def test_the_refused_share_is_shown_and_waived_like_an_expectation(
+    project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "expects    refused_share" in typed(capsys, "gate", "show", "orders")[1]
+    code, out, _ = typed(capsys, "gate", "waive", "orders", "refused_share", "--reason", "a test of theirs")
+    assert code == 0 and "waived refused_share" in out
+    assert "a test of theirs" in typed(capsys, "gate", "show", "orders")[1]
+    assert typed(capsys, "gate", "unwaive", "orders", "refused_share")[0] == 0
+
+
 def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = typed(capsys, "audit", "orders")
     assert (code, out) == (78, "") and "nothing-to-audit" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -176,3 +177,34 @@ def test_airflow_is_as_patient_after_a_restart_as_without_containers(
     assert len(names) == 5
     for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
         assert {n: SERVICES[name]["environment"].get(n) for n in names} == {n: local[n] for n in names}
+
+
+def test_every_part_that_airflows_home_page_shows_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    deployed = {str(service["command"]).split()[0] for service in SERVICES.values() if "command" in service}
+    ours = set(airflow_local.PARTS | airflow_local.SHOWN)
+    assert ours <= deployed
+    assert {name.replace("_", "-") for name in airflow_local._ALL_WELL} - {"metadatabase"} <= ours
+
+
+def test_make_down_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    name = "draindown flights.flights drain"
+    code = "import sys; print('at work', flush=True); sys.stdin.read()"
+    task = [sys.executable, "-c", code, "--name", name, "--request", "x"]
+    with subprocess.Popen(task, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "at work\n"
+        assert airflow_local.drivers(os.getpid()) == ["flights.flights drain"]
+        said: list[str] = []
+
+        def tell(text: str, **_: object) -> None:
+            said.append(text)
+            process.communicate("")  # the task ends
+
+        monkeypatch.setattr(airflow_local, "_running", lambda: os.getpid() if process.poll() is None else None)
+        assert airflow_local._gone(os.getpid(), 60, tell=tell)
+    assert len(said) == 1 and "tasks at work: flights.flights drain" in said[0] and "of at most 60" in said[0]

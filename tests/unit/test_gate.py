@@ -305,7 +305,7 @@ def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> Non
     [partition] = table.merge
     assert partition.values == (("day", "it's \\ 1"),)
     assert (partition.files, partition.small, partition.rows, partition.deleted) == (8, 8, 8, 0)
-    assert str(found) == "table: 8 small files in 1 partitions"
+    assert str(found) == "table: 8 small files in 1 partition"
 
 
 def test_no_table_needs_no_work(layout: FlowLayout) -> None:

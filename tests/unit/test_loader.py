@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from draindown.base.errors import TerminalError
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import FlowSpec, PipelineSpec, QuarantineBounds
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
 from draindown.spec.yaml_document import MAX_BYTES
@@ -511,6 +511,7 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Pipeline", PipelineSpec),
         ("Flow", FlowSpec),
         ("Source", FilesSource),
+        ("Quarantine", QuarantineBounds),
         ("Target", Target),
         ("Maintenance", Maintenance),
     ],

@@ -27,7 +27,7 @@ from draindown.cli.output import Output, as_csv
 from draindown.doctor.model import Health, Symptom
 from draindown.gate import page as gate_page
 from draindown.gate import suite, waivers
-from draindown.lake.layout import FlowLayout
+from draindown.lake.layout import FlowLayout, safe_name
 from draindown.launch.settings import settings
 from draindown.pages import FlowView, RunView
 from draindown.recovery.opening import lease_of
@@ -204,7 +204,9 @@ def test_s10_errors_are_printed_without_obeying_them(capsys: pytest.CaptureFixtu
 def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowLayout, run_id: str) -> None:
     for path, home in (
         (layout.report(run_id, "drain"), f"{layout.home}/reports"),
-        (f"{layout.validations(run_id)}/x", f"{layout.home}/validations"),
+        (layout.report("r", "drain", run_id), f"{layout.home}/reports"),
+        (layout.validations(run_id, "s") + "/x", f"{layout.home}/validations/{safe_name(run_id)}"),
+        (layout.validations("r", run_id) + "/x", f"{layout.home}/validations/r"),
     ):
         assert Path(os.path.normpath(path)).parent.parent == Path(home)
         assert len(Path(path).parent.name.encode()) <= 255
@@ -381,7 +383,7 @@ def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowL
     try:
         with lease_of(layout, LeaseSpec(), owner="me", run_id="r"):
             path = store.write(layout, reports("x")[1])
-        Path(layout.validations("r")).mkdir(parents=True)
+        Path(layout.validations("r", "s")).mkdir(parents=True)
         waivers.waive(layout, "expectation", by="me", reason="known")
     finally:
         os.umask(before)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.runs.driver_log import DriverLog
 from draindown.spark.session import session
 
 
@@ -43,3 +49,44 @@ def test_a_java_that_is_too_new_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_other_failures_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(starting(monkeypatch, "java.net.BindException: in use"), Raised)
+
+
+def test_a_jvm_that_is_started_here_talks_to_the_log_and_we_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = "import sys, time; print('banner'); time.sleep(0.2); print('WARN', file=sys.stderr); time.sleep(600)"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(builder: object) -> str:
+        started.append(subprocess.Popen([sys.executable, "-u", "-c", script]))
+        return "a session"
+
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
+    log = DriverLog(str(tmp_path / "drain.log"))
+    try:
+        assert session("x", log=log) == "a session"  # type: ignore[comparison-overlap]
+        print("our words", flush=True)
+        until = time.monotonic() + 30
+        while "WARN" not in (kept := Path(log.path).read_text()) and time.monotonic() < until:
+            time.sleep(0.02)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert kept.splitlines() == ["banner", "WARN"]
+    assert capfd.readouterr() == ("our words\n", "")
+
+
+def test_streams_are_put_back_where_no_session_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(builder: object) -> None:
+        raise ValueError("x")
+
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with pytest.raises(ValueError, match="x"):
+        session("x", log=DriverLog(str(tmp_path / "drain.log")))
+    print("our words", flush=True)
+    assert capfd.readouterr().out == "our words\n"

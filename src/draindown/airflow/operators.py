@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseHook, BaseOperator
+from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
@@ -16,10 +19,11 @@ from draindown.airflow.process import die_with_parent, stop
 from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
-from draindown.base.formatting import printable
+from draindown.base.formatting import age, count, printable
 from draindown.launch.settings import settings, spark_python, spark_submit
 from draindown.ledger import rows as ledger_rows
 from draindown.runs import store
+from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
 from draindown.spec.models import PipelineSpec
@@ -27,6 +31,8 @@ from draindown.spec.models import PipelineSpec
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
+
+    from draindown.gate.published import Published
 
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
@@ -70,6 +76,7 @@ class StepOperator(SparkSubmitOperator):
     # nothing is rendered: what a person types when starting a run reaches the job inside the encoded request only
     template_fields: Sequence[str] = ()
     ui_color = "#e8f6ee"
+    _driver: subprocess.Popen[str] | None = None
 
     def __init__(self, *, spec: PipelineSpec, flow: str, step: Step, asset: Asset | None = None, **kwargs: Any) -> None:
         super().__init__(
@@ -92,14 +99,15 @@ class StepOperator(SparkSubmitOperator):
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
         except DraindownError as error:
             fail(error)
-        started = clock.now()
-        exit_code = self._submit()
-        report = store.read(request.layout, request.run_id, self.step)
-        if report is not None and report.finished_at < started:
-            report = None  # an earlier try wrote it; this driver died before it could
+        self._tell_before(request)
+        log = DriverLog.of(request.layout, request.run_id, self.step)
+        exit_code = self._submit(log)
+        report = store.read(request.layout, request.run_id, self.step, request.start)
         self._show(request, report)
+        if report is None and self.step == "drain":
+            self._show_lost(request)
         try:
-            verdict(exit_code, report)
+            verdict(exit_code, report, log.path)
         except LeaseHeld as held:
             wait_or_fail(held, context["ti"].get_first_reschedule_date(context), clock.now())
         return self._done(report, request, context)
@@ -119,9 +127,8 @@ class StepOperator(SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """Stop the driver politely, then for good, in less time than Airflow grants."""
-        process = getattr(self._hook, "_submit_sp", None)
-        if process is not None:
-            stop(process)
+        if self._driver is not None:
+            stop(self._driver)
 
     def _get_hook(self) -> SparkSubmitHook:
         known = _has_connection(self._conn_id)
@@ -139,22 +146,46 @@ class StepOperator(SparkSubmitOperator):
             )
         return hook
 
-    def _submit(self) -> int:
+    def _submit(self, log: DriverLog) -> int:
+        """Run the job to its end; returns its exit code. What the job says is the task's log, what Spark says is `log`.
+
+        The provider's hook makes the command. It does not run it: it would print the command, and mix both outputs.
+        """
         hook = self._hook
         assert hook is not None, "prepare() makes the hook"
-        self.log.info("%s on %s", self.name, hook._connection["master"])
-        try:
-            hook.submit(self.application, preexec_fn=die_with_parent, start_new_session=True)
-        except AirflowException:
-            process = getattr(hook, "_submit_sp", None)
-            if process is None or not process.returncode:
-                raise
-            return int(process.returncode)
-        finally:
-            output = getattr(getattr(hook, "_submit_sp", None), "stdout", None)
-            if output is not None:
-                output.close()  # the hook leaves it open
-        return 0
+        command = [*hook._get_spark_binary_path(), *hook._build_spark_common_args(), self.application]
+        command += self.application_args or []
+        log.heading(hook._mask_cmd(shlex.join(command)))
+        self.log.info("%s on %s; Spark talks to %s", self.name, hook._connection["master"], log.path)
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(hook._env or {})},
+            text=True,
+            errors="backslashreplace",
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        ) as self._driver:
+            assert self._driver.stdout is not None and self._driver.stderr is not None
+            pump = log.pump(str(redact(line)) for line in self._driver.stderr)
+            for line in self._driver.stdout:
+                self.log.info("%s", line.rstrip("\n"))
+            pump.join()
+        log.close()
+        return self._driver.returncode
+
+    def _tell_before(self, request: Request) -> None:
+        """Say of an earlier try what its own log may not: nobody writes that once its supervisor was killed."""
+        from draindown.flow.at_work import left
+        from draindown.runs.card import verdict as told
+
+        report = store.read(request.layout, request.run_id, self.step)
+        if before := left(request.layout, self.spec.pipeline, request.run_id, self.step):
+            self.log.warning("an earlier try left no report: %s", before)
+        elif report is not None and report.outcome != "failed":
+            why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
+            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, told([report]))
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None: the task was started alone; the job itself finds out whether there is anything to do
@@ -177,26 +208,43 @@ class StepOperator(SparkSubmitOperator):
             raise AirflowSkipException(reason)
 
     def _show(self, request: Request, report: StepReport | None) -> None:
-        """The step's card in the task log; after the last step, the whole flow's."""
+        """The card of this start in the task log; after the last step, the whole flow's."""
+        from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
         shown = [report] if report else []
         if self.step == STEPS[-1]:
-            found = (store.read(request.layout, request.run_id, step) for step in STEPS)
-            shown = [step for step in found if step is not None]
+            from draindown.runs import starts  # it reads the ledger
+
+            shown = starts.newest(request.layout, request.run_id)
         if shown:
-            for line in card(shown).splitlines():
+            for line in card(shown, of_reports(lambda _: request.layout, shown)).splitlines():
                 self.log.info("%s", line)
+
+    def _show_lost(self, request: Request) -> None:
+        """What the ledger has of a start whose driver died before it could report."""
+        from draindown.runs import starts
+
+        for lost in starts.listed(request.layout, request.run_id):
+            if lost.start == request.start:
+                self.log.warning("the driver left no report; by the ledger it committed %s", lost.made)
 
     def _done(self, report: StepReport | None, request: Request, context: Context) -> dict[str, Any]:
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
-            if report.outcome == "idle" and not _published_by(request):
+            if report.outcome == "idle":
                 # any success would tell the asset's consumers that something was published
-                raise AirflowSkipException("nothing new to publish")
+                earlier = _published_by(request)
+                if earlier is None:
+                    raise AirflowSkipException("nothing new to publish")
+                numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
             context["outlet_events"][self.asset].extra = numbers
         return numbers
+
+
+def _at(report: StepReport) -> str:
+    return f"{report.finished_at:%Y-%m-%d %H:%M:%S}"
 
 
 def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
@@ -210,12 +258,19 @@ def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
 
 
 def summary(report: StepReport) -> dict[str, Any]:
-    """The numbers of a step that travel through XCom and asset events: flat, small, JSON-ready."""
-    numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1)}
+    """The numbers of a start of a step that travel through XCom and asset events: flat, small, JSON-ready.
+
+    Those of the whole run, whichever of its starts made them, are named `run_...`.
+    """
+    numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
+    if report.run:
+        numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
+        numbers |= {"run_max_sequence": report.run.max_sequence, "run_refused_share": report.run.refused_share}
     if report.drain:
         newest = [b["max_sequence"] for b in report.drain.batches if b.get("max_sequence")]
         numbers |= report.drain.totals | {"max_sequence": ledger_rows.newest_sequence(newest)}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
+        numbers |= {"refused_share": report.drain.refused_share}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
     if report.compact:
@@ -228,12 +283,17 @@ def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Req
     return request_for(spec, flow, step, root, context)
 
 
-def _published_by(request: Request) -> bool:
-    """Whether this run moved the published pointer: an earlier try may have, and died before it could tell."""
+def _published_by(request: Request) -> Published | None:
+    """What this run published since it was planned: an earlier try may have, and died before it could tell.
+
+    A run that Airflow does again is planned again: what it published the first time was told then.
+    """
     from draindown.gate.published import published
 
-    pointer = published(request.layout)
-    return pointer is not None and pointer.run_id == request.run_id
+    pointer, planned = published(request.layout), store.read(request.layout, request.run_id, "plan")
+    if pointer is None or pointer.run_id != request.run_id:
+        return None
+    return pointer if planned is None or pointer.at >= planned.started_at else None
 
 
 def _has_connection(conn_id: str) -> bool:
@@ -264,10 +324,12 @@ def _spark_submit() -> Path:
 
 
 def _log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
-    waiting = part.backlog
-    forecast = f", about {part.seconds:.0f} s" if part.seconds is not None else ""
+    from draindown.runs.card import backlog_words
+
+    forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""
     what = f"replay {part.replay}: to read again" if part.replay else "waiting"
-    log.info("%s: %d files, %d bytes; %d batches%s", what, waiting.files, waiting.bytes, part.batches, forecast)
+    batches = f"; {count(part.batches, 'batch', 'batches')}{forecast}" if part.batches else ""
+    log.info("%s: %s%s", what, backlog_words(part.backlog), batches)
     for step in STEPS[1:]:
         log.info("%s: %s (%s)", step, "yes" if getattr(part, step) else "no", part.reasons.get(step, ""))
     for finding in findings:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from datetime import datetime, timedelta
 from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from draindown.base.errors import DraindownError
+from draindown.base.errors import DraindownError, TransientError, described
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable_lines
 from draindown.runs.report import StepReport
@@ -24,8 +25,10 @@ class LeaseHeld(AirflowException):
     """Another driver drains the flow; waiting helps and should not use up the task's retries."""
 
 
-def verdict(exit_code: int, report: StepReport | None) -> None:
+def verdict(exit_code: int, report: StepReport | None, log: str = "") -> None:
     """Return if the step is done; otherwise raise what tells Airflow whether trying again may help.
+
+    `log` is the path of the driver log.
 
     Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
     """
@@ -35,11 +38,11 @@ def verdict(exit_code: int, report: StepReport | None) -> None:
         case Exit.DONE:
             return
         case Exit.GATE_FAILED | Exit.NEEDS_PERSON:
-            raise AirflowFailException(_account(exit_code, report))
+            raise AirflowFailException(_account(exit_code, report, log))
         case Exit.TRY_AGAIN if _code(report) == LEASE_HELD:
-            raise LeaseHeld(_account(exit_code, report))
+            raise LeaseHeld(_account(exit_code, report, log))
         case _:
-            raise AirflowException(_account(exit_code, report))
+            raise AirflowException(_account(exit_code, report, log))
 
 
 def fail(error: DraindownError) -> NoReturn:
@@ -60,15 +63,19 @@ def _code(report: StepReport | None) -> str | None:
     return (report.error or {}).get("code") if report else None
 
 
-def _account(exit_code: int, report: StepReport | None) -> str:
+def _account(exit_code: int, report: StepReport | None, log: str) -> str:
     """The four things on-call needs, from the report where there is one."""
     if report is not None and report.error:
-        error = report.error
-        steps = error.get("next") or []
-        lines = [f"{error.get('code')}: {error.get('found')}", f"  tried:   {error.get('tried')}"]
-        lines += [f"  changed: {error.get('changed')}", *(f"  next:    {step}" for step in steps)]
-        return printable_lines("\n".join(lines))
-    return f"driver-died: {_ending(exit_code)}; it left no report. A retry resumes where the last batch ended."
+        return printable_lines(described(report.error))
+    died = TransientError(
+        "driver-died",
+        tried="run the step's driver to its end",
+        found=f"{_ending(exit_code)}; it left no report",
+        changed="whole batches only; the ledger lists them",
+        next=["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
+        + ([f"less {shlex.quote(log)}   # what Spark said last"] if log else []),
+    )
+    return printable_lines(str(died))
 
 
 def _ending(exit_code: int) -> str:

@@ -3,12 +3,14 @@
 DraindownError
 ├── GateFailed        the data did not pass its gate; nothing was published
 ├── TransientError    trying again later may help (a lease is held, storage hiccup)
-└── TerminalError     a person must act (configuration, checkpoint mismatch, lost input)
+├── TerminalError     a person must act (configuration, checkpoint mismatch, lost input)
+└── Crash             nobody foresaw it; trying again may help
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
 class DraindownError(Exception):
@@ -20,6 +22,7 @@ class DraindownError(Exception):
         found: what was met instead.
         changed: whether anything was written before it failed.
         next: commands or acts that help, most helpful first.
+        in_order: whether `next` are the steps of one way, in their order; otherwise each is a way of its own.
     """
 
     def __init__(
@@ -30,18 +33,18 @@ class DraindownError(Exception):
         found: str,
         changed: str = "nothing was changed",
         next: str | Sequence[str] = (),
+        in_order: bool = False,
     ) -> None:
         self.code = code
         self.tried = tried
         self.found = found
         self.changed = changed
         self.next = (next,) if isinstance(next, str) else tuple(next)
+        self.in_order = in_order
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{self.code}: {self.found}", f"  tried:   {self.tried}", f"  changed: {self.changed}"]
-        lines += [f"  {'next:   ' if not i else '   or:   '} {step}" for i, step in enumerate(self.next)]
-        return "\n".join(lines)
+        return described(self.as_dict())
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.as_dict()))
@@ -54,7 +57,29 @@ class DraindownError(Exception):
             "found": self.found,
             "changed": self.changed,
             "next": list(self.next),
+            "in_order": self.in_order,
         }
+
+
+def described(error: Mapping[str, Any]) -> str:
+    """An error as people read it, from what `as_dict` returns."""
+    lines = [f"{error.get('code')}: {error.get('found')}", f"  tried:   {error.get('tried')}"]
+    lines += [f"  changed: {error.get('changed')}"]
+    lines += [f"  {label + ':':<8} {step}" for label, step in next_steps(error)]
+    return "\n".join(lines)
+
+
+def next_steps(error: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What to type, by label: alternatives as `next` and `or`, steps of one way as `next 1`, `next 2`.
+
+    `error` is what `as_dict` returns.
+    """
+    commands = list(error.get("next") or ())
+    for at, command in enumerate(commands):
+        if error.get("in_order") and len(commands) > 1:
+            yield f"next {at + 1}", str(command)
+        else:
+            yield "or" if at else "next", str(command)
 
 
 def _rebuild(kind: type[DraindownError], fields: dict[str, object]) -> DraindownError:
@@ -79,3 +104,7 @@ class TransientError(DraindownError):
 
 class TerminalError(DraindownError):
     """The same command fails again until a person acts."""
+
+
+class Crash(DraindownError):
+    """Nobody foresaw this; whatever was done is whole, and the same command may succeed."""

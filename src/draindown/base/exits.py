@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
+from draindown.base.errors import Crash, DraindownError, GateFailed, TerminalError, TransientError
 
 
 class Exit(IntEnum):
@@ -26,6 +26,8 @@ def exit_for(error: BaseException) -> Exit:
             return Exit.GATE_FAILED
         case TransientError():
             return Exit.TRY_AGAIN
+        case Crash():
+            return Exit.CRASH
         case TerminalError() | DraindownError():
             return Exit.NEEDS_PERSON
         case _:

@@ -8,11 +8,12 @@ from draindown.base.models import Frozen
 
 
 class Finding(Frozen):
-    """Something a person should know that did not stop the run: about a file, a field, a column, or the table."""
+    """Something a person should know that did not stop the run: about a file, a field, a column, the table, or a
+    start of the step that died before it could report."""
 
     kind: (
-        Literal["parked", "changed", "vanished", "ignored", "unsettled"]
-        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost"]
+        Literal["parked", "changed", "vanished", "ignored", "unsettled", "died"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"]
     )
     subject: str
     detail: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +27,14 @@ def size(number: float) -> str:
     return f"{number:.0f} {_UNITS[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_UNITS[unit]}"
 
 
+def percent(share: float) -> str:
+    """A share of 1: `100%`, `0.1%`; never rounded to all or to none."""
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    shown = f"{100 * share:.1f}".removesuffix(".0")
+    return "99.9%" if shown == "100" and share < 1 else f"{shown}%"
+
+
 def age(seconds: float) -> str:
     """Seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds < 9.95:
@@ -44,6 +53,13 @@ def printable(text: str, limit: int | None = None) -> str:
     if limit is not None and (len(shown) > limit or len(text) > limit):
         return shown[: max(limit - 3, 0)] + "..."
     return shown
+
+
+def shortened(text: str, limit: int = 600) -> str:
+    """The first words of a text, in one line of at most `limit` characters; a first word that is longer stays whole."""
+    words = text.split()
+    kept = textwrap.shorten(text, limit, placeholder=" ...")
+    return kept if kept != "..." and kept.strip() else " ".join(words[:1]) + (" ..." if len(words) > 1 else "")
 
 
 def printable_lines(text: str) -> str:

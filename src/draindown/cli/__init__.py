@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -13,8 +14,9 @@ from typing import Annotated
 import typer
 
 from draindown import __version__
-from draindown.base.errors import DraindownError
+from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.exits import Exit, exit_for
+from draindown.base.formatting import shortened
 from draindown.cli import authoring, drilling, inspect, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
@@ -92,18 +94,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         Output("--json" in arguments).error(error)
         return exit_for(error)
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        Output("--json" in arguments).error(_unforeseen(error))
-        return Exit.CRASH
+        told = _foreseen(error, arguments) or _unforeseen(error)
+        Output("--json" in arguments).error(told)
+        return exit_for(told)
     return Exit.DONE
+
+
+def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
+    from draindown.lake import storage
+
+    tried = f"draindown {shlex.join(arguments)}"
+    return storage.refusal(error, None, tried=tried, changed="unknown; every command may be repeated safely")
 
 
 def _unforeseen(error: Exception) -> DraindownError:
     with tempfile.NamedTemporaryFile("w", prefix="draindown-", suffix=".traceback", delete=False) as file:
         traceback.print_exception(error, file=file)
-    return DraindownError(
+    return Crash(
         "unforeseen",
         tried="run this command",
-        found=f"{type(error).__name__}: {str(error)[:300]}",
+        found=f"{type(error).__name__}: {shortened(said(error))}",
         changed="unknown; every command may be repeated safely",
-        next=["try again once", f"cat {file.name} and report it, please"],
+        next=["try again once", f"less {file.name}   # the trace, to report if it comes again"],
+        in_order=True,
     )

@@ -119,7 +119,7 @@ def _text(where: str, state: dict[str, Any]) -> str:
     if pointer:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
     lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
-    lines += [f"  expects    {printable(name)}" for name in state["expectations"]] or ["  expects    nothing: no suite"]
+    lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
     if state["last"]:
         last = card([StepReport.model_validate(state["last"])])
         lines += ["  last check", *(f"    {line}" for line in last.splitlines())]
@@ -136,11 +136,12 @@ def _waiver_text(waiver: Waiver) -> str:
 
 
 def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
+    from draindown.gate import published as gates
     from draindown.gate import suite as gate_suite
     from draindown.spec.project import suite
 
     wanted = spec.flow(flow).expectations
-    return gate_suite.names(suite(here.root, wanted)) if wanted else []
+    return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), gates.REFUSED_SHARE]
 
 
 def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from draindown.lake.layout import FlowLayout
     from draindown.lease.holder import Card
     from draindown.runs.report import PlanPart, StepReport
+    from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
 
 
@@ -57,6 +59,7 @@ def report(
     ctx: typer.Context,
     pipeline: PipelineName,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
+    start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
     listing: Annotated[bool, typer.Option("--list", help="List the runs that left reports, newest first.")] = False,
     drift: Annotated[
@@ -64,7 +67,12 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the run card of a run: what became of every row, the gate, what failed and what to type next."""
+    """Show the run card of a run: what became of every row, the gate, what failed and what to type next.
+
+    Of each step the newest start is shown. With --run, and where a step was started more than once, all are listed.
+    """
+    from draindown.flow.at_work import of_reports
+    from draindown.runs import starts
     from draindown.runs.card import card
 
     spec = setting(ctx).spec(pipeline)
@@ -75,10 +83,15 @@ def report(
     if drift:
         _list_drift(spec, names, Output(as_json))
         return
-    found = [step for name in names for step in _steps_of(spec.layout(name), run)]
-    if not found:
-        raise _no_report(spec, run)
-    Output(as_json).result([step.model_dump(mode="json") for step in found], card(found))
+    every = {name: _starts(spec.layout(name), run) for name in names}
+    shown = [starts.with_sums(spec.layout(name), step) for name in names for step in _shown(every[name], start)]
+    if not shown:
+        raise _no_report(spec, run, start)
+    one_each = sum(map(len, every.values())) == len(shown)
+    listed = "" if start or (one_each and run == "last") else _starts_text(every)
+    data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
+    text = card(shown, of_reports(spec.layout, shown))
+    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed))))
 
 
 def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -143,7 +156,7 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     from draindown.runs.card import backlog_words
     from draindown.runs.request import STEPS
 
-    time = f", about {age(part.seconds)}" if part.seconds is not None else ", no history to tell the time from"
+    time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
     forecast = f"  forecast {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
@@ -174,7 +187,7 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
 
     if not fields:
         return ""
-    shown = ", ".join(printable(row["name"], 30) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
+    shown = ", ".join(printable(row["name"]) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
     many = count(len(fields), "field")
     return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
 
@@ -186,7 +199,7 @@ def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
     rows = [
         [
             row["kind"],
-            printable(f"{row['flow']}.{row['name']}" if row["name"] else row["flow"], 60),
+            printable(f"{row['flow']}.{row['name']}" if row["name"] else row["flow"]),
             row["type"],
             count(row["rows"]),
             row["at"][:19].replace("T", " "),
@@ -207,17 +220,45 @@ def _every_tenth(out: Output) -> Any:
     return progress
 
 
-def _steps_of(layout: FlowLayout, run: str) -> list[StepReport]:
-    from draindown.runs import store
-    from draindown.runs.request import STEPS
+def _starts(layout: FlowLayout, run: str) -> list[Start]:
+    """All starts of the run that a person means."""
+    from draindown.runs import starts, store
 
     wanted = next(iter(store.runs(layout, 1)), None) if run == "last" else run
-    found = [store.read(layout, wanted, step) for step in STEPS] if wanted else []
-    return [step for step in found if step is not None]
+    return starts.listed(layout, wanted) if wanted else []
+
+
+def _shown(every: list[Start], start: str | None) -> list[StepReport]:
+    """The reports that a card is made of: that of one start, or of the newest start of each step."""
+    from draindown.runs.request import STEPS
+
+    told = [one.report for one in every if one.report and start in (None, one.start)]
+    newest = {report.step: report for report in told}
+    return [newest[step] for step in STEPS if step in newest]
+
+
+def _starts_text(every: Mapping[str, list[Start]]) -> str:
+    """The starts of a run as a table; a step that was tried again and again for the same reason takes one line."""
+    from itertools import groupby
+
+    from draindown.base.formatting import age, count
+
+    rows = []
+    for flow, found in every.items():
+        for _, group in groupby(found, key=lambda one: (one.step, one.code or one.start)):
+            same = list(group)
+            last = same[-1]
+            began = "?" if last.began is None else f"{last.began:%Y-%m-%d %H:%M:%S}"
+            took = age(last.report.seconds) if last.report else ""
+            what = last.code or last.outcome
+            what += f", {count(len(same))} times" if len(same) > 1 else ""
+            rows.append([flow, last.step, began, took, what, last.made, last.start])
+    return table(("flow", "step", "began", "took", "ended", "committed", "start"), rows)
 
 
 def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
-    from draindown.runs import store
+    from draindown.flow.at_work import of_reports
+    from draindown.runs import starts, store
     from draindown.runs.card import verdict
 
     rows: list[list[str]] = []
@@ -225,20 +266,21 @@ def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
     for name in names:
         layout = spec.layout(name)
         for run in store.runs(layout):
-            steps = _steps_of(layout, run)
-            if steps:
-                rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", verdict(steps)])
+            if steps := starts.newest(layout, run):
+                said = verdict(steps, next(iter(of_reports(spec.layout, steps)), None))
+                rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", said])
                 data.append({"run_id": steps[-1].run_id, "flow": name, "verdict": rows[-1][2]})
     out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
 
 
-def _no_report(spec: PipelineSpec, run: str) -> Exception:
+def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Exception:
     from draindown.base.errors import TerminalError
 
     known = sorted({r for name in spec.flows for r in _run_names(spec.layout(name))})
+    what = f"start {json.dumps(start)} of run" if start else "run"
     return TerminalError(
         "no-report",
-        tried=f"show run {json.dumps(run)} of pipeline {spec.pipeline}",
+        tried=f"show {what} {json.dumps(run)} of pipeline {spec.pipeline}",
         found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
         next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
     )

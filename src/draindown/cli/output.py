@@ -36,7 +36,7 @@ class Output:
         if sys.stderr.isatty():
             print(f"\r\x1b[2K{printable(text, 160)}", end="", file=sys.stderr, flush=True)
         else:
-            self.note(printable(text, 160))
+            self.note(printable(text))
 
     def progress_done(self) -> None:
         """End the updating line, if there is one."""

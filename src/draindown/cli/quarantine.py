@@ -181,6 +181,7 @@ def discard(
     if files:
         _close_files(spec, layout, paths, note, yes, out, "discard")
         return
+    from draindown.base.formatting import count
     from draindown.flow import quarantine as rows_of
     from draindown.recovery import swap
     from draindown.recovery.opening import lease_of
@@ -196,7 +197,7 @@ def discard(
             settle(layout, by=person(), reached=lease.guard())
             lease.check()
             done = rows_of.discard(layout, chosen, by=person(), note=note)
-    out.result({"discarded": done}, f"discarded {done} rows")
+    out.result({"discarded": done}, f"discarded {count(done, 'row')}")
 
 
 @quarantine.command()
@@ -237,7 +238,7 @@ def _meant(which: Filter) -> str:
 def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], more: bool) -> str:
     from draindown.base.formatting import count, printable
 
-    by_reason = ", ".join(f"{printable(reason, 80)} {count(number)}" for reason, number in sums.by_reason.items())
+    by_reason = ", ".join(f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items())
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
     head = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
     lines = [head, *([f"  open by reason: {by_reason}"] if by_reason else [])]
@@ -266,7 +267,7 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
     rows, data = [], []
     for name in names:
         for event in parked.open_files(spec.layout(name)):
-            rows.append([name, printable(event.path), size(event.size), event.reason, printable(event.detail, 60)])
+            rows.append([name, printable(event.path), size(event.size), event.reason, printable(event.detail)])
             data.append({"flow": name, **{k: v for k, v in asdict(event).items() if k not in ("head", "at")}})
     text = table(("flow", "file", "size", "reason", "detail"), rows, right=(2,)) if rows else "no parked files"
     out.result(data, text)
@@ -276,14 +277,14 @@ def _close_files(
     spec: PipelineSpec, layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str
 ) -> None:
     from draindown.base.clock import now
-    from draindown.base.formatting import printable
+    from draindown.base.formatting import count, printable
     from draindown.flow import discards
     from draindown.recovery import swap
     from draindown.recovery.opening import lease_of
     from draindown.sources.files import parked
 
     wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
-    out.note(f"{verb} {len(wanted)} files of {layout.pipeline}/{layout.flow}")
+    out.note(f"{verb} {count(len(wanted), 'file')} of {layout.pipeline}/{layout.flow}")
     for path in wanted[:10]:
         out.note(f"  {printable(path)}")
     if wanted:
@@ -296,4 +297,4 @@ def _close_files(
             else:
                 discards.discard_files(layout, wanted, by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
-    out.result({verb: wanted}, f"{len(wanted)} files {done}")
+    out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")

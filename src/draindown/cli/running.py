@@ -46,10 +46,12 @@ class _Run:
 
     def finish(self) -> None:
         """Print the run card and end with the worst step's exit code."""
+        from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
         data = {"run_id": self.run_id, "exit": int(self.exit)}
-        self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, card(self.reports))
+        text = card(self.reports, of_reports(self.spec.layout, self.reports))
+        self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, text)
         if self.exit:
             raise typer.Exit(self.exit)
 
@@ -126,20 +128,22 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
     return found
 
 
-_Spark = Callable[[], "SparkSession"]
-"""The run's session; the first call starts it, and with it the JVM."""
+_Spark = Callable[["Request"], "SparkSession"]
+"""The run's session. The first call starts it, and with it the JVM, whose output is that step's driver log."""
 
 
 @contextmanager
 def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
     started: list[SparkSession] = []
 
-    def start() -> SparkSession:
+    def start(request: Request) -> SparkSession:
+        from draindown.runs.driver_log import DriverLog
         from draindown.spark.session import session
 
         if not started:
-            this.out.note(f"run {this.run_id}: starting Spark")
-            started.append(session(f"draindown {this.spec.pipeline}", short=short))
+            log = DriverLog.of(request.layout, request.run_id, request.step)
+            this.out.note(f"run {this.run_id}: starting Spark, which talks to {log.path}")
+            started.append(session(f"draindown {this.spec.pipeline}", short=short, log=log))
         return started[0]
 
     try:
@@ -168,14 +172,14 @@ def _work(request: Request, spark: _Spark, stop: Stop, out: Output) -> StepRepor
     if request.step == "drain":
         from draindown.spark.runs.dispatch import run_drain
 
-        return run_drain(request, spark(), progress=out.progress, stop=stop)
+        return run_drain(request, spark(request), progress=out.progress, stop=stop)
     if request.step == "check":
         from draindown.spark.checks.check import check as judge
 
-        return judge(request, spark())
+        return judge(request, spark(request))
     from draindown.planning import compaction
 
-    return compaction.idle(request) or _compacted(request, spark())
+    return compaction.idle(request) or _compacted(request, spark(request))
 
 
 def _compacted(request: Request, spark: SparkSession) -> StepReport:
@@ -209,10 +213,12 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 
     with _spark(this, short=True) as spark:
         if yes:
-            report, this.exit = attempt(request, lambda _stop: withdraw(request, spark(), expectation, agreed=agreed))
+            report, this.exit = attempt(
+                request, lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed)
+            )
             this.reports.append(report)
         else:  # a plan leaves no report: the one of the check that failed stays the last
-            withdraw(request, spark(), expectation, agreed=agreed)
+            withdraw(request, spark(request), expectation, agreed=agreed)
     if plans and not plans[0].rows:
         what = f"no row of {spec.pipeline}/{flow} that is not published makes {printable(expectation)} fail"
         out.result({"withdrawn": 0}, f"{what}; nothing to withdraw")
@@ -252,7 +258,9 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
     with _spark(this, short=False) as spark:
         report, this.exit = attempt(
             request,
-            lambda stop: rebuild(request, spark(), accept_missing=accept_missing, progress=out.progress, stop=stop),
+            lambda stop: rebuild(
+                request, spark(request), accept_missing=accept_missing, progress=out.progress, stop=stop
+            ),
         )
     out.progress_done()
     this.reports.append(report)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import shortened
 from draindown.doctor.flow import (
     look_at_checkpoint,
     look_at_generation,
@@ -55,7 +56,7 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, the other parts are looked at
         desk.say(part, "can't be read")
-        found = f"{type(error).__name__}: {str(error).strip()[:300]}"
+        found = f"{type(error).__name__}: {shortened(str(error))}"
         desk.wrong(f"{part.replace(' ', '-')}-unreadable", part, found, _unreadable(desk, part))
 
 

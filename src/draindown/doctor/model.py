@@ -48,6 +48,8 @@ class Health:
         wrong = [symptom for symptom in self.symptoms if symptom.level == "wrong"]
         notes = [symptom for symptom in self.symptoms if symptom.level == "note"]
         verdict = f"{count(len(wrong), 'thing')} wrong" if wrong else "could not look" if self.unlooked else "healthy"
+        if notes and not wrong and not self.unlooked:
+            verdict += f", {count(len(notes), 'note')}"
         lines = [f"{self.name}  {verdict}"]
         lines += [f"  {line}" for line in columns([(part, printable(text)) for part, text in self.looked.items()])]
         lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]

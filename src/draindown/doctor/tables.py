@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from draindown.base.formatting import count
+from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, integrity, quarantine, resume, withdrawals
-from draindown.gate import published
+from draindown.gate import published as gate_published
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, from_commit, is_fence
+from draindown.runs import report, store
 
 _HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
 _WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
@@ -76,7 +77,8 @@ def look_at_ledger(desk: Desk) -> None:
         return
     held, audit = 0 if newest is None else newest + 1, f"draindown audit {desk.layout.pipeline}"
     if numbers["rows"] > numbers["batches"]:
-        desk.wrong("ledger-double-batch", "ledger", f"{numbers['rows'] - numbers['batches']} rows too many", audit)
+        text = f"{count(numbers['rows'] - numbers['batches'], 'row')} too many"
+        desk.wrong("ledger-double-batch", "ledger", text, audit)
     if numbers["newest"] is not None and numbers["newest"] >= held:
         text = f"it ends at batch {numbers['newest']}, the table holds {count(held, 'batch', 'batches')}"
         desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
@@ -144,15 +146,20 @@ def look_at_quarantine(desk: Desk) -> None:
         desk.note("withdrawal-unfinished", "quarantine", text, f"draindown run {desk.layout.pipeline}")
     if sums.open:
         list_ = f"draindown quarantine list {desk.layout.pipeline}"
-        desk.note("quarantine-open", "quarantine", f"{count(sums.open, 'row')} wait for a decision", list_)
+        text = f"{count(sums.open, 'row')} {'waits' if sums.open == 1 else 'wait'} for a decision"
+        desk.note("quarantine-open", "quarantine", text, list_)
 
 
 def look_at_published(desk: Desk) -> None:
     """Examine the published version: whether the table still has it, whole."""
-    pointer, state = published.published(desk.layout), published.unpublished(desk.layout)
+    pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
     desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")
-    if pointer is None or desk.at_work:
+    if desk.at_work:
+        return
+    if pointer is None:
+        if state is not None and state.pending:
+            _unpublished(desk, "nothing was published yet", state.version)
         return
     if state is None:
         desk.wrong(
@@ -169,8 +176,7 @@ def look_at_published(desk: Desk) -> None:
         desk.wrong("published-other-commit", "published", text + "it was put back from a copy", run)
     else:
         if state.pending:
-            text = f"version {pointer.version} is published, version {state.version} is not judged or was refused"
-            desk.note("unpublished", "published", text, f"draindown gate show {desk.layout.pipeline}")
+            _unpublished(desk, f"version {pointer.version} is published", state.version)
         _published_files(desk, pointer.version, run)
 
 
@@ -179,8 +185,29 @@ def _published_files(desk: Desk, version: int, run: str) -> None:
         missing = delta.files_missing(desk.layout.table, version)
         text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
     except Exception as error:  # noqa: BLE001 - deltalake raises what it likes for a version whose log is gone
-        missing, text = ["the log"], f"published version {version} can't be read: {str(error)[:200]}"
+        missing, text = ["the log"], f"published version {version} can't be read: {shortened(str(error))}"
     if missing:
         desk.wrong(
             "published-files-gone", "published", text, f"{run}   # a check that passes publishes the newest version"
         )
+
+
+def _unpublished(desk: Desk, published: str, version: int) -> None:
+    """Note that a version is not published, and what the newest check that left a report said of it."""
+    checks = (store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS))
+    last = next((step for step in checks if step and step.check), None)
+    refused = "" if last is None or last.check is None or last.outcome != "failed" else _refused(last, last.check)
+    judged = last is not None and last.check is not None and last.check.version == version
+    if refused and judged:
+        text = f"{published}; version {version} {refused}"
+    else:
+        earlier = f", and version {last.check.version} {refused}" if refused and last and last.check else ""
+        text = f"{published}; version {version} is not judged yet{earlier}"
+    command = desk.command("gate show") if refused else desk.command("run", "   # judges and publishes it")
+    desk.note("unpublished", "published", text, command)
+
+
+def _refused(step: report.StepReport, check: report.CheckPart) -> str:
+    failed = [one for one in check.expectations if not one.success and not one.waived]
+    names = ", ".join(printable(one.name) for one in failed[:3]) + (", ..." if len(failed) > 3 else "")
+    return f"was refused at {step.finished_at:%Y-%m-%d %H:%M} UTC: {count(len(failed), 'expectation')} failed ({names})"

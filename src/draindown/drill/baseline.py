@@ -167,7 +167,8 @@ def _failed(project: Project, done: Ended) -> TerminalError:
         "control-failed",
         tried=f"drain a copy of flow {project.flow} without any fault",
         found=f"{found}: {done.error.get('found') or done.err.strip()[-300:]}",
-        next=[f"read {log}", f"draindown run {project.spec.pipeline}"],
+        next=[f"less {log}", f"draindown run {project.spec.pipeline}"],
+        in_order=True,
     )
 
 

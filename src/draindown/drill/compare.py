@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.spec.models import FlowSpec
@@ -101,7 +102,7 @@ def _differing(
         return
     lacks, more = _except(mine, theirs, columns), _except(theirs, mine, columns)
     if lacks or more:
-        yield f"{what}: {lacks:,} rows of the control are missing, {more:,} are there that it doesn't have"
+        yield f"{what}: {count(lacks, 'row')} of the control missing, {more:,} there that it doesn't have"
 
 
 def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:

@@ -54,7 +54,7 @@ def refuse(layout: FlowLayout) -> None:
             found="; ".join(f"{path}: {words}" for path, words in found.items()),
             next=[
                 f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
-                f"or restore {' and '.join(found)} from a copy, as a whole",
+                f"restore {' and '.join(found)} from a copy, as a whole",
             ],
         )
 
@@ -70,7 +70,7 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
             found=f"a reset that did not end put aside what it worked with: {', '.join(gone)}",
             next=[
                 f"draindown reset {layout.pipeline} --flow {layout.flow}",
-                f"or restore {' and '.join(gone)} from a copy, as a whole",
+                f"restore {' and '.join(gone)} from a copy, as a whole",
             ],
         )
 

@@ -115,6 +115,17 @@ def _these(chosen: pa.Table) -> str:
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 
 
+def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
+    """How many open rows came from each of these files; files without any are left out."""
+    if not files:
+        return {}
+    among = f"file in ({', '.join(map(delta.literal, files))})" if len(files) <= _MANY else ""
+    found = _query(layout, "file, count(*) as rows", Filter(state="open"), "group by file", among)
+    wanted = frozenset(files)
+    rows = zip(found["file"].to_pylist(), found["rows"].to_pylist(), strict=True)
+    return {file: number for file, number in rows if file in wanted}
+
+
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Ids of the open rows that `which` means. Raises TerminalError `unknown-quarantine-id`."""
     # what was decided already is known all the same: an id that names it is no mistake

@@ -50,7 +50,7 @@ def refuse_behind(layout: FlowLayout, generation: int) -> None:
             found=found,
             next=[
                 f"draindown reset {layout.pipeline} --flow {layout.flow}",
-                f"or put {layout.table} back as it was, as a whole",
+                f"put {layout.table} back as it was, as a whole",
             ],
         )
 
@@ -78,7 +78,7 @@ def refuse_other_intake(layout: FlowLayout, generation: int) -> None:
         found=found,
         next=[
             f"draindown reset {layout.pipeline} --flow {layout.flow}",
-            f"or put {layout.intake} back as it was, as a whole",
+            f"put {layout.intake} back as it was, as a whole",
         ],
     )
 

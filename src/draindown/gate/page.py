@@ -25,13 +25,13 @@ def verdict(part: CheckPart) -> Verdict:
 
 
 def path(request: Request) -> str:
-    """Where the page of the request's run is."""
-    return f"{request.layout.validations(request.run_id)}/index.html"
+    """Where the page of the request's start is."""
+    return f"{request.layout.validations(request.run_id, request.start)}/index.html"
 
 
 def write(request: Request, part: CheckPart) -> str:
-    """Write `result.json` and the page of a judged run; returns the page's path."""
-    directory = request.layout.validations(request.run_id)
+    """Write `result.json` and the page of one start of a check; returns the page's path."""
+    directory = request.layout.validations(request.run_id, request.start)
     content = _content(request, part)
     write_json(f"{directory}/result.json", content)
     page = Path(path(request))
@@ -56,7 +56,7 @@ def render(content: dict[str, Any]) -> str:
     """The page. Values from data are escaped; nothing is loaded from elsewhere."""
     expectations = [Expectation.model_validate(e) for e in content["expectations"]]
     return _ENVIRONMENT.from_string(_PAGE).render(
-        {**content, "expectations": sorted(expectations, key=_worst_first), "state": _state}
+        {**content, "expectations": sorted(expectations, key=_worst_first), "state": _state, "scopes": _SCOPES}
     )
 
 
@@ -68,6 +68,9 @@ def _state(e: Expectation) -> Literal["failed", "waived", "passed"]:
     if e.success:
         return "passed"
     return "waived" if e.waived else "failed"
+
+
+_SCOPES = {"changed": "changed rows", "table": "whole table", "input": "input not yet published"}
 
 
 def _shown(value: Any) -> str:
@@ -141,7 +144,7 @@ Version {{ version }} passed: this run publishes it.
 {% if e.sample | length > 5 %}<details><summary>{{ e.sample | length - 5 }} more</summary><ul>
 {% for value in e.sample[5:] %}<li><code>{{ value | shown }}</code></li>
 {% endfor %}</ul></details>{% endif %}{% endif %}</td>
-<td class="scope">{{ "changed rows" if e.scope == "changed" else "whole table" }}
+<td class="scope">{{ scopes[e.scope] }}
 {% if e.judged_by %}<div class="detail">by {{ e.judged_by }}</div>{% endif %}</td>
 <td class="n">{{ "{:,}".format(e.judged) if e.judged else "" }}</td>
 <td class="n">{{ "{:,}".format(e.unexpected) if e.judged else "" }}</td>
@@ -157,6 +160,12 @@ Version {{ version }} passed: this run publishes it.
 every run of this gate fails.</p>
 <pre>draindown gate show {{ pipeline }} --flow {{ flow }}
 draindown gate waive {{ pipeline }} EXPECTATION --flow {{ flow }} --reason TEXT</pre>
+{% if expectations | selectattr("scope", "equalto", "input") | rejectattr("success") | rejectattr("waived") | list %}
+<p>Refused rows are decided about once they are replayed under a corrected contract, or discarded:</p>
+<pre>draindown quarantine list {{ pipeline }} --flow {{ flow }}
+draindown quarantine replay {{ pipeline }} --flow {{ flow }} --yes
+draindown quarantine discard {{ pipeline }} --flow {{ flow }} --note TEXT --yes</pre>
+{% endif %}
 {% endif %}
 </body>
 </html>

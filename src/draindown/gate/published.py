@@ -11,6 +11,7 @@ from typing import Any
 from deltalake import DeltaTable
 from pydantic import BaseModel, ConfigDict
 
+from draindown.base import formatting
 from draindown.lake import delta
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
@@ -25,6 +26,8 @@ _KEEPS_ROWS = frozenset(
         *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
     )
 )
+REFUSED_SHARE = "refused_share"
+"""Name of the verdict on how much of the input was refused; no expectation of a suite gets it."""
 UNJUDGED = "could not be judged: "
 """How the detail of a verdict begins where the suite, not the rows, is wrong."""
 
@@ -34,7 +37,7 @@ class Published(BaseModel):
 
     `committed_ms`: when that version was committed, by the table's log, so that another commit that came to bear its
     number, in a table that was put back from a copy, is not taken for it. `distinct`: ids of questions of uniqueness
-    under which no row of it shares its values with another.
+    under which no row of it shares its values with another. `changed_rows`: how many rows it published.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -47,6 +50,7 @@ class Published(BaseModel):
     rows: int
     committed_ms: int | None = None
     distinct: tuple[str, ...] = ()
+    changed_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Unpublished:
         committed_ms: when that version was committed, by the log.
         published: the pointer, None where it doesn't concern this table.
         since: rows with a later `_changed_at` are unpublished; None: all are.
-        pending: whether a commit since then may have changed rows.
+        pending: whether there was a commit since then that maintenance didn't make.
+        changed: whether one of them changed rows, or nobody knows.
         deleted: rows that commits since then deleted; they leave no row to judge.
     """
 
@@ -69,6 +74,7 @@ class Unpublished:
     published: Published | None = None
     since: datetime | None = None
     pending: bool = True
+    changed: bool = True
     deleted: int = 0
 
     def moved(self) -> Published:
@@ -153,6 +159,7 @@ def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, A
         published=pointer,
         since=pointer.changed_at if known else None,
         pending=bool(changes) or not complete,
+        changed=not known or any(row.inserted or row.updated or row.deleted for row in rows if row is not None),
         deleted=sum(row.deleted for row in rows if row is not None),
     )
 
@@ -180,3 +187,7 @@ def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
         return None
     commits = DeltaTable(layout.table).history(state.version - state.published.version)
     return datetime.fromtimestamp(min(commit["timestamp"] for commit in commits) / 1000, UTC)
+
+
+def _rows(number: int) -> str:
+    return formatting.count(number, "row")

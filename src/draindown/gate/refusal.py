@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from draindown.base import formatting
 from draindown.base.errors import GateFailed
-from draindown.gate.published import UNJUDGED
+from draindown.gate.published import REFUSED_SHARE, UNJUDGED, _rows
 from draindown.lake.layout import FlowLayout
 from draindown.runs.report import CheckPart, Expectation
 
@@ -27,14 +28,16 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
     judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # no waiver mends a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
+    refused = [e for e in failed if e.name == REFUSED_SHARE]
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
     error = Refused(
         "gate-failed",
-        tried=f"publish version {part.version} of {layout.table_name}: {part.changed_rows} rows not yet published",
+        tried=f"publish version {part.version} of {layout.table_name}: {_rows(part.changed_rows)} not yet published",
         found="; ".join(shown),
-        changed=f"nothing was published ({before}); results: {part.page or layout.validations('RUN')}",
+        changed=f"nothing was published ({before}); results: {part.page or layout.all_validations}",
         next=[
-            f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            *(f"draindown quarantine list {layout.pipeline} --flow {layout.flow}" for _ in refused),
+            *(f"draindown gate show {layout.pipeline} --flow {layout.flow}" for _ in range(len(failed) > len(refused))),
             *(f"{withdraw} {shlex.quote(e.name)} --flow {layout.flow}" for e in single[:1]),
             *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in judged[:1]),
             *([f"draindown validate {layout.pipeline}   # once the suite is corrected"] if judged != failed else ()),
@@ -45,6 +48,6 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
 
 
 def _sentence(e: Expectation) -> str:
-    counts = f"{e.unexpected} of {e.judged} rows" if e.judged else ""
+    counts = f"{e.unexpected:,} of {_rows(e.judged)}" if e.judged else ""
     sample = f"such as {', '.join(map(str, e.sample[:3]))}" if e.sample else ""
-    return f"{e.name}: " + ", ".join(part for part in (counts, sample, e.detail[:300]) if part)
+    return f"{e.name}: " + ", ".join(part for part in (counts, sample, formatting.shortened(e.detail)) if part)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from draindown.gate.published import REFUSED_SHARE
 from draindown.spec.expressions import check_code_free
 
 
@@ -22,7 +23,7 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
     for name in wanted:
         # a name that someone gave stays with who has it, even where it looks like a numbered one
         numbered = (f"{name}#{n}" for n in count(2))
-        chosen = name if name not in found else next(n for n in numbered if n not in taken)
+        chosen = name if name not in (*found, REFUSED_SHARE) else next(n for n in numbered if n not in taken)
         taken.add(chosen)
         found.append(chosen)
     return found

@@ -28,6 +28,8 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from draindown.base.formatting import shortened
+
 _FENCES = 10  # tries, of which each that fails is a commit by someone else
 _UNSUPPORTED = "Unsupported"  # what deltalake says of a table that it doesn't know how to write
 _NOTHING_YET = -1
@@ -55,7 +57,7 @@ def damage(path: str) -> str | None:
     try:
         _ = exists(path) and _open(path)
     except DeltaError as error:
-        return f"its log can't be read: {str(error).strip()[:200]}"
+        return f"its log can't be read: {shortened(str(error))}"
     return None
 
 
@@ -202,17 +204,17 @@ def make_private(path: str) -> None:
     Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None) -> bool:
+def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False) -> bool:
     """Append in one commit; creates the table in a commit of its own where there is none.
 
-    `app` makes it idempotent: an app's version that the table already holds, or gets meanwhile, is skipped. Returns
-    whether it wrote.
+    `app` makes it idempotent: an app's version that the table already holds, or gets meanwhile, is skipped. `widen`
+    adds columns that the table lacks; with `app` only. Returns whether it wrote.
     """
     target = _made(path, table.schema)
     if app is None:
         write_deltalake(target, table, mode="append")
         return True
-    return _write_once(target, table, app, mode="append")
+    return _write_once(target, table, app, mode="append", schema_mode="merge" if widen else None)
 
 
 def fence(path: str, apps: Sequence[str], note: str) -> bool:

@@ -156,18 +156,30 @@ class FlowLayout:
         """Directory with one directory of reports per run."""
         return f"{self.home}/reports"
 
-    def report(self, run_id: str, step: str) -> str:
-        """JSON report of one step (plan, drain, check, compact) of a run."""
-        return f"{self.reports}/{safe_name(run_id)}/{step}.json"
+    def run_reports(self, run_id: str) -> str:
+        """Directory of a run's reports."""
+        return f"{self.reports}/{safe_name(run_id)}"
+
+    def report(self, run_id: str, step: str, start: str = "") -> str:
+        """JSON report of one start of a step (plan, drain, check, compact) of a run."""
+        return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}.json"
+
+    def log(self, run_id: str, step: str) -> str:
+        """Driver log of one step of a run: what Spark says, and traces."""
+        return f"{self.reports}/{safe_name(run_id)}/{step}.log"
+
+    def at_work(self, run_id: str, step: str) -> str:
+        """JSON file that says who works on one step of a run; locked meanwhile, gone when it ended by itself."""
+        return f"{self.reports}/{safe_name(run_id)}/{step}.at-work"
 
     @property
     def all_validations(self) -> str:
         """Directory with one directory of gate results per run."""
         return f"{self.home}/validations"
 
-    def validations(self, run_id: str) -> str:
-        """Directory for a run's gate results: `result.json` and `index.html`."""
-        return f"{self.all_validations}/{safe_name(run_id)}"
+    def validations(self, run_id: str, start: str) -> str:
+        """Directory for the gate results of one start of a run's check: `result.json` and `index.html`."""
+        return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
 
 
 def safe_name(text: str) -> str:

@@ -202,6 +202,7 @@ class Lease:
             found=f"this driver can't rely on the lease any more: {why}",
             changed="whole batches only, each once; whoever holds the lease next goes on after them",
             next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
+            in_order=True,
         )
 
     def _held(self, why: str) -> TransientError:

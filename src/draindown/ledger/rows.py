@@ -36,7 +36,8 @@ class BatchRow:
     `lines` are those of the files without CSV headers. `lines = records + blank` and
     `records = applied + superseded + duplicate + quarantined + late`, where
     `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
-    `changed_at` is the stamp of the rows it changed, later than that of every earlier batch.
+    `changed_at` is the stamp of the rows it changed, later than that of every earlier batch. `start`: the start of the
+    step that committed it ("" in rows of versions that knew none).
     """
 
     pipeline: str
@@ -66,6 +67,7 @@ class BatchRow:
     finished_at: datetime | None = None
     seconds: float = 0.0
     table_version: int = -1
+    start: str = ""
 
     @property
     def place(self) -> Place:
@@ -86,7 +88,7 @@ class BatchRow:
     def from_dict(cls, row: Mapping[str, Any]) -> BatchRow:
         """The inverse of `as_dict`; fields this version doesn't know are left out."""
         known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in row.items() if k in known}
+        values = {k: v for k, v in row.items() if k in known and (v is not None or k != "start")}
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
@@ -128,6 +130,7 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
         found="; ".join(wrong),
         changed="the batch may be in the table, but it will not be published",
         next=[f"draindown audit {row.pipeline}", f"draindown report {row.pipeline} --json"],
+        in_order=True,
     )
 
 
@@ -216,6 +219,16 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
         return max(known, key=Decimal, default=None)
     except InvalidOperation:
         return max(known)
+
+
+def refused_share(rows: Iterable[BatchRow]) -> float | None:
+    """The share of the records of source batches that was refused, 0 to 1; None where they had no record.
+
+    Replays, released rows and withdrawals don't count: their records came before, or were refused by a person.
+    """
+    source = [row for row in rows if row.origin == "source"]
+    records = sum(row.records for row in source)
+    return sum(row.quarantined for row in source) / records if records else None
 
 
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:

@@ -22,7 +22,7 @@ SCHEMA = pa.schema(
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
-    + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64())]
+    + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
 )
 _LOOK_BACK = 100
 """Commits of the target that are read to find what the ledger lacks; a crash leaves one."""
@@ -35,7 +35,8 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
         # two replays may end in another order than they began, so that each of their batches has an id of its own
         apart = f":{row.batch}" if row.origin == "replay" else ""
         app = f"ledger:{row.generation}:{row.origin}{apart}"
-        delta.append(layout.ledger, pa.Table.from_pylist([_flat(row)], schema=SCHEMA), app=(app, row.batch))
+        flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
+        delta.append(layout.ledger, flat, app=(app, row.batch), widen=True)
 
 
 def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
@@ -46,7 +47,7 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
     rows = [row for commit in reversed(made(layout, generation, version)) if (row := closed(commit))]
     if rows:
         flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
-        delta.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch))
+        delta.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True)
 
 
 def commits(layout: FlowLayout, limit: int) -> list[dict[str, Any]]:
@@ -152,9 +153,33 @@ def has(layout: FlowLayout, generation: int, origin: str, batch: int) -> bool:
     return bool(delta.query(layout.ledger, f"select 1 from t where {where} limit 1").num_rows)
 
 
-def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
-    """The ledger rows of one run, oldest first."""
-    return [row for row in recent(layout, 10_000) if row.run_id == run_id]
+def of_run(layout: FlowLayout, run_id: str, *, times: bool = True) -> list[BatchRow]:
+    """The ledger rows of one run, of all its starts, oldest first. Reading `times` costs the import of pandas."""
+    return _where(layout, f"run_id = {delta.literal(run_id)}", times=times)
+
+
+def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
+    """Rows of source batches that committed later versions of the target than `version`, oldest first, without times.
+
+    Batches that only the target's newest commits know, because a driver died before it could record them, are among
+    them.
+    """
+    known = _where(layout, f"origin = 'source' and table_version > {int(version)}", times=False)
+    places = {row.place for row in known}
+    found = [] if not delta.exists(layout.table) else map(from_commit, commits(layout, _LOOK_BACK))
+    mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
+    late = [row for row in mine if row.origin == "source" and row.table_version > version and row.place not in places]
+    return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
+
+
+def _where(layout: FlowLayout, condition: str, *, times: bool) -> list[BatchRow]:
+    if not delta.exists(layout.ledger):
+        return []
+    held = delta.column_types(layout.ledger)  # an older ledger lacks what later versions added
+    names = ", ".join(name for name in SCHEMA.names if name in held and (times or name not in TIMES))
+    order = "generation, table_version, batch"
+    found = delta.query(layout.ledger, f"select {names} from t where {condition} order by {order}")
+    return [BatchRow.from_dict(row) for row in found.to_pylist()]
 
 
 def files_read(layout: FlowLayout) -> int:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from draindown.base.formatting import percent
 from draindown.flow import quarantine
+from draindown.flow.at_work import of_reports
 from draindown.gate.published import published
 from draindown.lake.layout import FlowLayout
-from draindown.runs import store
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.runs import starts, store
 from draindown.runs.card import backlog_words, card, verdict
-from draindown.runs.request import STEPS
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
@@ -30,22 +33,25 @@ _LEDGER = 30
 
 @dataclass(frozen=True)
 class RunView:
-    """One run of a flow: its verdict, its card, and the ledger rows of its batches."""
+    """One run of a flow: its verdict and its card. `refused`: the share of its records that was refused, in words."""
 
     run_id: str
     headline: str
     card: str
-    batches: list[dict[str, object]] = field(default_factory=list)
+    refused: str = ""
 
     @property
     def failed(self) -> bool:
         """Whether someone should look at it."""
-        return self.headline.startswith("FAILED")
+        return self.headline.startswith(("FAILED", "REFUSED"))
 
 
 @dataclass(frozen=True)
 class FlowView:
-    """One flow as the page shows it. `problem` says what could not be read."""
+    """One flow as the page shows it. `ledger`: rows of its newest batches, the newest first, from the ledger table.
+
+    `problem` says what could not be read.
+    """
 
     pipeline: str
     flow: str
@@ -54,12 +60,8 @@ class FlowView:
     published: str = "nothing yet"
     open_rows: Mapping[str, int] = field(default_factory=dict)
     runs: list[RunView] = field(default_factory=list)
+    ledger: list[dict[str, object]] = field(default_factory=list)
     problem: str = ""
-
-    @property
-    def ledger(self) -> list[dict[str, object]]:
-        """Rows of the newest batches, newest first."""
-        return [row for run in self.runs for row in reversed(run.batches)][:_LEDGER]
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
@@ -92,6 +94,7 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             published="nothing yet" if pointer is None else str(pointer.version),
             open_rows=quarantine.counts(layout).by_reason or {},
             runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
+            ledger=[_batch(row) for row in reversed(ledger_table.recent(layout, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others
         return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")
@@ -108,7 +111,14 @@ def _waiting(layout: FlowLayout) -> str:
 
 
 def _run(layout: FlowLayout, run_id: str) -> RunView:
-    steps = [found for step in STEPS if (found := store.read(layout, run_id, step))]
-    batches = [row for step in steps if step.drain for row in step.drain.batches]
+    steps = starts.newest(layout, run_id)
     own_id = steps[0].run_id if steps else run_id
-    return RunView(own_id, verdict(steps) if steps else "no reports", card(steps), batches)
+    share = next((step.run.refused_share for step in steps if step.run), None)
+    refused = f"{percent(share)} refused" if share else ""
+    unfinished = of_reports(lambda _: layout, steps)
+    headline = verdict(steps, next(iter(unfinished), None)) if steps else "no reports"
+    return RunView(own_id, headline, card(steps, unfinished), refused)
+
+
+def _batch(row: BatchRow) -> dict[str, object]:
+    return row.as_dict() | {"refused": percent(row.quarantined / row.records) if row.records else ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from draindown.base import clock
 from draindown.base.clock import now
+from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.delta import added_files
@@ -78,11 +79,15 @@ class Table:
     def __str__(self) -> str:
         parts = []
         if self.merge:
-            parts.append(f"{sum(p.small for p in self.merge)} small files in {len(self.merge)} partitions")
+            parts.append(f"{count(sum(p.small for p in self.merge), 'small file')} in {_partitions(self.merge)}")
         if self.purge:
             rows, deleted = sum(p.rows for p in self.purge), sum(p.deleted for p in self.purge)
-            parts.append(f"{deleted / rows:.0%} deleted rows in {len(self.purge)} partitions")
+            parts.append(f"{deleted / rows:.0%} deleted rows in {_partitions(self.purge)}")
         return f"{self.label}: {', '.join(parts)}"
+
+
+def _partitions(chosen: Sequence[Partition]) -> str:
+    return count(len(chosen), "partition")
 
 
 @dataclass(frozen=True)

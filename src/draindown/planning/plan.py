@@ -18,7 +18,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import generation, refuse_lost
 from draindown.flow.resume import refuse_behind, refuse_other_intake
 from draindown.gate import published
-from draindown.lake import delta
+from draindown.lake import delta, storage
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
@@ -29,7 +29,7 @@ from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
 from draindown.runs.request import Request, Step
 from draindown.sources.batch_size import bound_now
 from draindown.sources.files import catalog, intake
-from draindown.sources.files.batching import forecast
+from draindown.sources.files.batching import batch_seconds, forecast
 from draindown.sources.files.intake import Sorted
 from draindown.sources.files.listing import Listing, SourceFile, list_source
 
@@ -98,7 +98,8 @@ def backlog(request: Request, now: datetime, listing: Listing | None = None) -> 
 
 
 def planned(request: Request, left_out: Collection[Step] = ()) -> StepReport:
-    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports.
+    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports, and
+    TerminalError `lake-not-writable`, `disk-full`.
 
     `left_out`: steps that nobody asked for, however necessary.
     """
@@ -112,7 +113,8 @@ def planned(request: Request, left_out: Collection[Step] = ()) -> StepReport:
     part = part.model_copy(update={"left_out": tuple(left_out)})
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
-    store.write(request.layout, done)
+    with storage.named(request.layout, tried=f"plan flow {request.flow} of pipeline {request.spec.pipeline}"):
+        store.write(request.layout, done)
     return done
 
 
@@ -130,7 +132,7 @@ def plan_replay(request: Request) -> PlanPart:
         backlog=Backlog(files=len(files), bytes=size),
         replay=f"{wanted.id}: {wanted.asked}",
         batches=len(wanted.left),
-        seconds=_forecast_seconds(layout, _ledger(layout), size) if files else None,
+        seconds=_forecast_seconds(layout, _ledger(layout), size, len(wanted.left)) if files else None,
         idle=wanted.nothing_left + _apart(wanted),
     )
 
@@ -162,7 +164,7 @@ def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
         backlog=waiting,
         batches=batches,
         unpacked=seen.cuts.raw_bytes + expected.bytes,
-        seconds=_forecast_seconds(layout, ledger, waiting.bytes) if batches else None,
+        seconds=_forecast_seconds(layout, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
     return part, seen.findings
@@ -193,16 +195,18 @@ _IDLE = {
 def _why_drain(layout: FlowLayout, seen: Look, ledger: list[Mapping[str, Any]]) -> str:
     reasons = []
     if seen.new:
-        reasons.append(f"{len(seen.new)} new files")
-    if seen.sorted.differing:
-        reasons.append(f"{len(seen.sorted.differing)} files differ from what was taken in")
+        reasons.append(count(len(seen.new), "new file"))
+    if differing := len(seen.sorted.differing):
+        verb = "differs" if differing == 1 else "differ"
+        reasons.append(f"{count(differing, 'file')} {verb} from what was taken in")
     if seen.cuts.cuts:
-        reasons.append(f"{seen.cuts.files} files in {seen.cuts.cuts} cuts that are not processed yet")
+        batches = count(seen.cuts.cuts, "batch", "batches")
+        reasons.append(f"{count(seen.cuts.files, 'file')} taken in for {batches} yet to be processed")
     if seen.checkpoint.in_flight is not None:
         reasons.append(f"batch {seen.checkpoint.in_flight} is in flight")
     lacking = _unrecorded(layout, ledger)
     if lacking:
-        reasons.append(f"the ledger lacks {lacking} batches that the table holds")
+        reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")
     return "; ".join(reasons)
 
 
@@ -247,13 +251,13 @@ def _is_of(row: Mapping[str, Any], number: int) -> bool:
     return bool(row["generation"] == number) and row["origin"] == "source"
 
 
-def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int) -> float | None:
+def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int, batches: int) -> float | None:
+    """What `batches` of together `size` bytes will take, their driver's start included; None where that is a guess."""
     rows = [row for row in ledger if row["origin"] == "source" and row["bytes"]]
-    total = sum(row["bytes"] for row in rows)
-    if not total:
+    took = batch_seconds([(int(row["bytes"]), float(row["seconds"])) for row in rows], size / max(batches, 1))
+    if took is None:
         return None
-    per_byte = float(sum(row["seconds"] for row in rows)) / float(total)
-    return round(_start_seconds(layout, (row["run_id"] for row in rows)) + per_byte * size, 1)
+    return round(_start_seconds(layout, (row["run_id"] for row in rows)) + took * batches, 1)
 
 
 def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:

@@ -33,7 +33,7 @@ from draindown.runs.request import Request
 from draindown.sources.files import intake
 
 State = Literal["new", "begun", "swapped"]
-_NO_CONTRACT = {"expectations", "maintenance", "deadline", "max_batches"}
+_NO_CONTRACT = {"expectations", "quarantine", "maintenance", "deadline", "max_batches"}
 _NO_SOURCE = {"files", "max_bytes_per_trigger", "max_files_per_trigger"}
 _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 

@@ -1,36 +1,55 @@
-"""The run card: what a run did, for people at 3 a.m. Plain text, at most 30 lines a flow and 100 columns.
+"""The run card: what a run did, for people at 3 a.m. Plain text, mostly within 30 lines a flow and 100 columns.
 
 The first line is the verdict in words; then what became of every row, the backlog, the gate, maintenance, findings
-and, where something failed, what was tried, found and changed, and what to type next.
+and, where something failed, what was tried, found and changed, and what to type next. Lines are wrapped at blanks only:
+a path, a command or a number is never cut, though it pass the width.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from draindown.base.errors import next_steps
 from draindown.base.findings import Finding
-from draindown.base.formatting import age, columns, count, printable, size
+from draindown.base.formatting import age, columns, count, percent, printable, size
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
-from draindown.runs.request import STEPS
+from draindown.runs.request import STEPS, Step
+from draindown.runs.unfinished import Unfinished
 
 WIDTH = 100
 _LABEL = 9
+_ROOM = WIDTH - _LABEL - 1
+_LONGEST_TEXT = 4000
+_MORE = " ..."
 _MOST_FINDINGS = 2
 _MOST_EXPECTATIONS = 3
-_MOST_COMMANDS = 2
+_MOST_COMMANDS = 4
+_MOST_LINES = {"found": 5, "tried": 2, "changed": 2}
 _FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
 _APPLIED = ("inserted", "updated", "deleted", "remembered")
 
 
-def card(reports: Sequence[StepReport]) -> str:
-    """The card of one run: one block per flow, in the order the flows first appear."""
+def card(reports: Sequence[StepReport], unfinished: Iterable[Unfinished] = ()) -> str:
+    """The card of one run: one block per flow, in the order the flows first appear.
+
+    `unfinished`: what is known of the steps that left no report.
+    """
+    open_steps = {(one.pipeline, one.flow, one.run_id): one for one in unfinished}
+    blocks = [_block(_of_plan(steps), open_steps.get(key)) for key, steps in by_flow(reports).items()]
+    if not blocks:
+        return "no reports: nothing ran, or every step died before it could write one"
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
+
+
+def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[StepReport]]:
+    """Reports by pipeline, flow and run, in the order in which these first appear."""
     flows: dict[tuple[str, str, str], list[StepReport]] = {}
     for report in reports:
         flows.setdefault((report.pipeline, report.flow, report.run_id), []).append(report)
-    if not flows:
-        return "no reports: nothing ran, or every step died before it could write one"
-    return "\n\n".join("\n".join(_clipped(_block(_of_plan(steps)))) for steps in flows.values())
+    return flows
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
@@ -43,29 +62,28 @@ def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
     ]
 
 
-def verdict(steps: Sequence[StepReport]) -> str:
-    """The verdict over one flow's steps, in one line."""
+def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None) -> str:
+    """The verdict over one flow's steps, in one line. `unfinished`: what is known of the one that left no report."""
     steps = _of_plan(steps)
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
     failed = next((s for s in steps if s.outcome == "failed"), None)
-    if failed:
-        what = _failure(failed, drain)
-    elif silent := _silent(steps):
-        what = f"{silent} left no report: it is at work, never began, or its driver died"
-    else:
-        what = _success(steps, drain)
-    name, took = printable(f"{first.pipeline}/{first.flow}"), age(sum(s.seconds for s in steps))
-    return f"{_mark(steps)}  {name}  {what}  in {took}"
+    head = f"{_mark(steps)}  {printable(f'{first.pipeline}/{first.flow}')}"
+    if failed is None and (step := silent(steps)):
+        return f"{head}  {unfinished or f'{step} left no report'}"
+    what = _failure(failed, drain) if failed else _success(steps, drain)
+    return f"{head}  {what}  in {age(sum(s.seconds for s in steps))}"
 
 
-def _silent(steps: Sequence[StepReport]) -> str:
+def silent(steps: Sequence[StepReport]) -> Step | None:
     """The first step that the plan found necessary, that somebody asked for, and that left no report."""
+    steps = _of_plan(steps)
     plan = next((s.plan for s in steps if s.plan), None)
     told = {s.step for s in steps}
     # of a compaction that is due the drain decides anew
-    awaited = [step for step in ("drain", "check") if plan and getattr(plan, step) and step not in plan.left_out]
-    return next((step for step in awaited if step not in told), "")
+    wanted: tuple[Step, ...] = ("drain", "check")
+    awaited = [step for step in wanted if plan and getattr(plan, step) and step not in plan.left_out]
+    return next((step for step in awaited if step not in told), None)
 
 
 def _is_unchecked(steps: Sequence[StepReport]) -> bool:
@@ -77,8 +95,10 @@ def _mark(steps: Sequence[StepReport]) -> str:
     outcomes = {s.outcome for s in steps}
     if "failed" in outcomes:
         return "FAILED"
-    if _silent(steps):
+    if silent(steps):
         return "UNFINISHED"
+    if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(s.check for s in steps):
+        return "REFUSED"
     return "STOPPED EARLY" if "bounded" in outcomes else "IDLE" if outcomes <= {"idle"} else "OK"
 
 
@@ -87,6 +107,8 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
     if drain and drain.batches:
         return _drained(drain) + left
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else "no new input"
+    if earlier := _earlier(steps):
+        idle = f"{idle.replace('nothing', 'nothing more').replace('no new', 'no more')}; before that {_moved(earlier)}"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
@@ -112,15 +134,18 @@ def _drained(drain: DrainPart) -> str:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
     verb = "replayed" if drain.replay else "drained"
     read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
-    return f"{read} -> {count(sums.get('applied', 0))} applied"
+    refused = f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
+    return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
 
 
-def _block(steps: Sequence[StepReport]) -> list[str]:
-    lines = [verdict(steps), _labelled("run", [printable(steps[0].run_id)])[0]]
+def _block(steps: Sequence[StepReport], unfinished: Unfinished | None) -> list[str]:
+    lines = _pieces(verdict(steps, unfinished), indent="  ", width=WIDTH)
+    lines += _labelled("run", [printable(steps[0].run_id)])
     replay = next((asked for s in steps if (asked := _replayed(s))), "")
     if replay:
         lines += _labelled("replay", [printable(replay)])
         lines += [line for s in steps if s.plan and not s.plan.drain for line in _labelled("", [_why_not(s.plan)])]
+    lines += _run_lines(steps)
     for step in steps:
         if step.drain:
             lines += _drain_lines(step.drain)
@@ -132,7 +157,35 @@ def _block(steps: Sequence[StepReport]) -> list[str]:
     for step in steps:
         if step.error:
             lines += _error_lines(step)
+    if unfinished and not any(step.error for step in steps):
+        lines += _next_lines({"next": unfinished.next})
     return lines
+
+
+def _run_lines(steps: Sequence[StepReport]) -> list[str]:
+    """What the ledger has of the run beyond what the start at hand did, and what that one found done."""
+    lines, sums = [], _earlier(steps)
+    if sums:
+        batches = count(sums.get("batches", 0), "batch", "batches")
+        lines += _labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums)}"])
+    for row in [row for s in steps if s.drain for row in s.drain.settled]:
+        made = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}, and not told: {_moved(row)}"
+        lines += [] if row["run_id"] == steps[0].run_id else _labelled("earlier", [made])
+    return lines
+
+
+def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
+    """Sums over the batches of the run that other starts made than those told here; empty where there are none."""
+    run = next((s.run for s in reversed(steps) if s.run), None)
+    own = next((s.drain.totals for s in steps if s.drain), {})
+    drains = any(s.step in ("plan", "drain") for s in steps)  # the card of a check alone tells of no batches
+    if run is None or not drains or run.totals.get("batches", 0) <= own.get("batches", 0):
+        return {}
+    return {name: number - own.get(name, 0) for name, number in run.totals.items()}
+
+
+def _moved(sums: Mapping[str, Any]) -> str:
+    return f"{count(sums['files'], 'file')}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
 
 
 def _why_not(plan: PlanPart) -> str:
@@ -153,18 +206,29 @@ def _drain_lines(drain: DrainPart) -> list[str]:
     if drain.parked_files:
         batches += f"; {count(drain.parked_files, 'file')} parked"
     return [
-        *_labelled("rows", columns(list(_fates(drain)), right=[1])),
+        *_labelled("rows", _fate_lines(drain)),
         *_labelled("", [_sum_line(sums)]),
         *_labelled("batches", [batches]),
         *backlog,
     ]
 
 
+def _fate_lines(drain: DrainPart) -> list[str]:
+    fates = list(_fates(drain))
+    numbers = columns([(name, number) for name, number, _ in fates], right=[1])
+    indent = len(numbers[0]) + 2
+    lines = []
+    for cells, (_, _, note) in zip(numbers, fates, strict=True):
+        notes = _pieces(note, width=_ROOM - indent) or [""]
+        lines += [f"{cells}  {notes[0]}", *(" " * indent + more for more in notes[1:])]
+    return lines
+
+
 def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     sums = drain.totals
     notes = {
         "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in _APPLIED),
-        "quarantined": _reasons(drain),
+        "quarantined": _refused(drain) + _reasons(drain),
     }
     for name in _FATES:
         yield name, count(sums.get(name, 0)), notes.get(name, "")
@@ -183,6 +247,10 @@ def _sum_line(sums: Mapping[str, int]) -> str:
     return "adds up ✓" + (f"  ({count(blank, 'blank line')} apart)" if blank else "")
 
 
+def _refused(drain: DrainPart) -> str:
+    return f"{percent(drain.refused_share)} of the records: " if drain.refused_share else ""
+
+
 def _reasons(drain: DrainPart) -> str:
     sums: dict[str, int] = {}
     for batch in drain.batches:
@@ -190,7 +258,7 @@ def _reasons(drain: DrainPart) -> str:
         for reason, number in (json.loads(found) if isinstance(found, str) else found).items():
             sums[reason] = sums.get(reason, 0) + number
     ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{printable(reason, 30)} {count(number)}" for reason, number in ranked[:4]]
+    shown = [f"{printable(reason)} {count(number)}" for reason, number in ranked[:4]]
     rest = sum(number for _, number in ranked[4:])
     return ", ".join(shown + ([f"others {count(rest)}"] if rest else []))
 
@@ -208,15 +276,18 @@ def _backlog(before: Backlog, after: Backlog) -> str:
 
 
 def _check_lines(check: CheckPart) -> list[str]:
-    if not check.expectations:
-        return _labelled("gate", [f"nothing to judge; {_published(check)}"])
-    failed = [e for e in check.expectations if not e.success]
+    # a share of the input that held is told by the rows' own lines
+    expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
+    if not expectations:
+        return _labelled("gate", [f"no expectations, so nothing was judged; {_published(check)}"])
+    failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
-    judged = f"{count(len(check.expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
+    judged = f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
     counts = f"{len(refused)} of {judged} failed" if refused else f"{judged} held"
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
     lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
-    lines += [_expectation(e) for e in (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]]
+    shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
+    lines += [line for e in shown for line in _pieces(_expectation(e), 3, indent="  ")]
     more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
@@ -224,10 +295,10 @@ def _check_lines(check: CheckPart) -> list[str]:
 
 
 def _published(check: CheckPart) -> str:
-    before = "none" if check.published_before is None else str(check.published_before)
-    if check.published_after is None or check.published_after == check.published_before:
-        return f"published stays {before}"
-    return f"published {check.published_after} (was {before})"
+    before = check.published_before
+    if check.published_after is None or check.published_after == before:
+        return "nothing is published" if before is None else f"published stays {before}"
+    return f"published {check.published_after}{', the first' if before is None else f' (was {before})'}"
 
 
 def _expectation(judged: Expectation) -> str:
@@ -239,7 +310,8 @@ def _expectation(judged: Expectation) -> str:
 
 def _compact_lines(part: CompactPart) -> list[str]:
     if not part.files_before and not part.vacuumed_files:
-        return _labelled("compact", [f"nothing done: {printable(part.evidence)}"])
+        idle = part.evidence in ("", "nothing to do")
+        return _labelled("compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"])
     where = f" in {count(len(part.partitions), 'partition')}" if part.partitions else ""
     files = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}"
     done = f"{files}, {size(part.bytes_rewritten)} rewritten"
@@ -249,13 +321,11 @@ def _compact_lines(part: CompactPart) -> list[str]:
 
 def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     unique = list({(f.kind, f.subject): f for f in findings}.values())
-    lines = []
-    room = max(1, _MOST_FINDINGS // len(unique)) if unique else 1  # lines
+    lines, most = [], 4 if len(unique) == 1 else 3
     for finding in unique[:_MOST_FINDINGS]:
-        subject, detail = printable(finding.subject), printable(finding.detail)
-        lines += _labelled("finding", _pieces(f"{finding.kind}  {_tail(subject, 45)}  {detail}", room))
-        if finding.next:
-            lines += _labelled("", [f"next: {printable(finding.next)}"])
+        told = f"{finding.kind}  {printable(finding.subject)}  {printable(finding.detail)}"
+        lines += _labelled("finding", _pieces(told, most, indent="  "))
+        lines += _next_lines({"next": [finding.next] if finding.next else []})
     if len(unique) > _MOST_FINDINGS:
         lines += _labelled("", [f"and {len(unique) - _MOST_FINDINGS} more: draindown report, or the JSON of this run"])
     return lines
@@ -263,42 +333,35 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 def _error_lines(step: StepReport) -> list[str]:
     error = step.error or {}
-    tried, found, changed = (printable(str(error.get(name) or "unknown")) for name in ("tried", "found", "changed"))
     lines = _labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
-    for name, text, most in (("found", found, 3), ("tried", tried, 1), ("changed", changed, 1)):
-        lines += _wrapped(f"{name}: ", text, most)
-    for command in list(error.get("next") or [])[:_MOST_COMMANDS]:
-        # a command that is cut can't be typed: it may pass the width
-        lines.append(" " * (_LABEL + 1) + _KEEP + f"next: {printable(str(command))}")
-    return lines
+    for name, most in _MOST_LINES.items():
+        if name == "found" and step.check and error.get("code") == "gate-failed":
+            continue  # the gate's lines have it
+        text = f"{name}: {printable(str(error.get(name) or 'unknown'), _LONGEST_TEXT)}"
+        lines += _labelled("", _pieces(text, most, indent="  "))
+    return lines + _next_lines(error)
 
 
-_KEEP = "\0"
+def _next_lines(error: Mapping[str, object]) -> list[str]:
+    """What to type, each on a line of its own however long it is: it is there to be copied."""
+    steps = list(next_steps(error))[:_MOST_COMMANDS]
+    return [f"{'':<{_LABEL}} {label}: {printable(command)}" for label, command in steps]
 
 
-def _wrapped(start: str, text: str, most: int) -> list[str]:
-    return _labelled("", _pieces(start + text, most))
+def _pieces(text: str, most: int | None = None, *, indent: str = "", width: int = _ROOM) -> list[str]:
+    """`text` in lines of at most `width`, parted at blanks only; whole words are left out after the `most`th line."""
+    lines = _wrapped(text, width, indent)
+    if most is None or len(lines) <= most:
+        return lines
+    # not by textwrap's own max_lines, which takes a word that passes the width for one that does not fit
+    lines = _wrapped(text, width - len(_MORE), indent)[:most]
+    return [*lines[:-1], lines[-1] + _MORE]
 
 
-def _pieces(whole: str, most: int) -> list[str]:
-    room = WIDTH - _LABEL - 1
-    pieces = [whole[i : i + room] for i in range(0, len(whole), room)][:most]
-    if len(whole) > most * room:
-        pieces[-1] = pieces[-1][:-3] + "..."
-    return pieces
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _labelled(label: str, lines: Sequence[str]) -> list[str]:
-    return [f"{label if not i else '':<{_LABEL}} {line}" for i, line in enumerate(lines)]
-
-
-def _clipped(lines: Iterable[str]) -> list[str]:
-    return [
-        line.replace(_KEEP, "") if _KEEP in line or len(line) <= WIDTH else line[: WIDTH - 3] + "..."
-        for line in (line.rstrip() for line in lines)
-    ]
-
-
-def _tail(text: str, most: int) -> str:
-    # the end of a path says more than its start
-    return text if len(text) <= most else "..." + text[3 - most :]
+    fitting = [piece for line in lines for piece in (_pieces(line, indent="  ") if len(line) > _ROOM else [line])]
+    return [f"{label if not i else '':<{_LABEL}} {line}" for i, line in enumerate(fitting)]

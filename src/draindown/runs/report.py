@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from pydantic import Field
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.models import Frozen
+from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
@@ -24,10 +26,27 @@ class Backlog(Frozen):
     oldest_seconds: float | None = None
 
 
-class DrainPart(Frozen):
-    """What a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them.
+class RunSums(Frozen):
+    """What the ledger has of a run: sums over the batches of all its starts, those that left no report included.
 
-    `replay` says what was read again instead of the backlog, of which a replay knows nothing.
+    `starts`: how many of them committed a batch; `totals` as `ledger.total` gives them; `refused_share` as
+    `ledger.refused_share` does.
+    """
+
+    starts: int = 0
+    totals: dict[str, int] = Field(default_factory=dict)
+    reasons: dict[str, int] = Field(default_factory=dict)
+    max_sequence: str | None = None
+    refused_share: float | None = None
+
+
+class DrainPart(Frozen):
+    """What a start of a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them.
+
+    `settled`: rows of batches that earlier starts had committed, of other runs too, and that this one found done;
+    `totals` doesn't count them. `replay` says what was read again instead of the backlog, of which a replay knows
+    nothing. `refused_share`: of the records of `batches`, as `ledger.refused_share`; `refused`: what a check will make
+    of the run's share, if nobody decides about the rows.
     """
 
     generation: int
@@ -38,21 +57,27 @@ class DrainPart(Frozen):
     parked_files: int = 0
     bound: str = ""
     batches: list[dict[str, Any]] = Field(default_factory=list)
+    settled: list[dict[str, Any]] = Field(default_factory=list)
     totals: dict[str, int] = Field(default_factory=dict)
+    refused_share: float | None = None
+    refused: Literal["", "warned", "failed"] = ""
 
 
 class Expectation(Frozen):
-    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped; `judged_by` tells how."""
+    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped; `judged_by` tells how.
+
+    `scope`: the changed rows, the whole table, or the records of the source batches that are not published yet.
+    """
 
     name: str
     success: bool
     waived: bool = False
-    scope: Literal["changed", "table"]
+    scope: Literal["changed", "table", "input"]
     unexpected: int = 0
     judged: int = 0
     sample: list[Any] = Field(default_factory=list)
     detail: str = ""
-    judged_by: Literal["", "one aggregation", "Great Expectations"] = ""
+    judged_by: Literal["", "one aggregation", "Great Expectations", "the ledger"] = ""
 
 
 class CheckPart(Frozen):
@@ -102,18 +127,23 @@ class PlanPart(Frozen):
 
 
 class StepReport(Frozen):
-    """One step of one run. Exactly the part named after the step is set, when the step came that far."""
+    """One start of a step of a run. Exactly the part named after the step is set, when it came that far.
+
+    `run`: what the ledger had of the whole run when this was written, or read.
+    """
 
     version: Literal[1] = 1
     pipeline: str
     flow: str
     run_id: str
     step: Step
+    start: str = ""
     outcome: Outcome
     started_at: datetime
     finished_at: datetime
     findings: list[Finding] = Field(default_factory=list)
     error: dict[str, Any] | None = None
+    run: RunSums | None = None
     plan: PlanPart | None = None
     drain: DrainPart | None = None
     check: CheckPart | None = None
@@ -132,8 +162,26 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
         flow=request.flow,
         run_id=request.run_id,
         step=request.step,
+        start=request.start,
         outcome=outcome,
         started_at=started,
         finished_at=now(),
         **more,
     )
+
+
+def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
+    """The reports of all starts of a run's steps, in the order in which they began."""
+    return sorted((_read(path) for path in _paths(layout, run_id)), key=lambda told: told.started_at)
+
+
+def _paths(layout: FlowLayout, run_id: str, step: str = "*") -> list[Path]:
+    """Reports of a run, the oldest start first; one that versions without starts wrote comes before all others."""
+    home = Path(layout.run_reports(run_id))
+    found = {*home.glob(f"{step}.json"), *home.glob(f"{step}@*.json")} if home.is_dir() else set()
+    written = (path for path in found if not path.name.startswith("."))
+    return sorted(written, key=lambda path: path.stem.partition("@")[2])
+
+
+def _read(path: Path) -> StepReport:
+    return StepReport.model_validate_json(path.read_text())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import zlib
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -19,6 +21,11 @@ STEPS: tuple[Step, ...] = get_args(Step)
 """In the order of a run."""
 MAX_BYTES = 100 * 1024  # one argv string may hold 128 KiB on Linux
 _MAX_DECODED = 8 * 1024 * 1024
+
+
+def new_start() -> str:
+    """The id of a start of a step: sorts by time, and is a safe name of a file."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}_{secrets.token_hex(2)}"
 
 
 class Again(BaseModel):
@@ -42,6 +49,9 @@ class Request(BaseModel):
     flow: str
     step: Step
     run_id: str
+    start: str = Field(
+        default_factory=new_start, max_length=100, description="this start of the step; each leaves its own report"
+    )
     try_number: int = 1
     owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
     root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")

@@ -6,13 +6,14 @@ import os
 import shutil
 import time
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
-from draindown.runs.report import StepReport
-from draindown.runs.request import Step
+from draindown.runs.report import StepReport, _paths, _read
+from draindown.runs.request import Step, new_start
 
 KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
@@ -20,22 +21,32 @@ KEPT_AGE = timedelta(days=90)
 
 
 def write(layout: FlowLayout, report: StepReport) -> str:
-    """Write the report where `read` finds it, whole or not at all; returns its path."""
-    path = layout.report(report.run_id, report.step)
+    """Write the report where `read` finds it, whole or not at all, beside every earlier one; returns its path."""
+    if Path(layout.report(report.run_id, report.step, report.start)).exists():
+        report = report.model_copy(update={"start": new_start()})
+    path = layout.report(report.run_id, report.step, report.start)
     make_home(layout)
     documents.write_json(path, report.model_dump(mode="json"))
     return path
 
 
-def read(layout: FlowLayout, run_id: str, step: Step) -> StepReport | None:
-    """The report of a step, or None where the step left none (its driver died, or it never ran)."""
-    path = Path(layout.report(run_id, step))
-    return StepReport.model_validate_json(path.read_text()) if path.is_file() else None
+def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
+    """The report of a start of a step, of its newest one unless one is named; None where it left none.
+
+    A step leaves none where its driver died, or where it never ran.
+    """
+    if start is not None:
+        path = Path(layout.report(run_id, step, start))
+        return _read(path) if path.is_file() else None
+    found = _paths(layout, run_id, step)
+    return _read(found[-1]) if found else None
 
 
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
-    return [name for name in _newest_first(layout.reports)[:limit] if name == safe_name(name)]
+    # a step at work, or one that only looks, has a driver log there and no report
+    left = (name for name in _newest_first(layout.reports) if any(Path(layout.reports, name).rglob("*.json")))
+    return [name for name in islice(left, limit) if name == safe_name(name)]
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -11,8 +12,10 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.launch import settings as spark_settings
+from draindown.runs.driver_log import DriverLog
 
 DEFAULT_MASTER = "local[*]"
+_STREAMS = (1, 2)
 _NO_SUBJECT = "getSubject is not supported"
 """How every Java after 22 answers the Hadoop that Spark 4.1 brings."""
 INTERPRETED = {
@@ -23,8 +26,8 @@ INTERPRETED = {
 """For little data: generating and compiling code for a plan takes longer than interpreting it (docs/performance.md)."""
 
 
-def session(app: str, *, master: str | None = None, short: bool = False) -> SparkSession:
-    """A classic session with Delta, ready for a job.
+def session(app: str, *, master: str | None = None, short: bool = False, log: DriverLog | None = None) -> SparkSession:
+    """A classic session with Delta, ready for a job. What a JVM that is started here says goes into `log`, if given.
 
     Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
     draindown's. Raises TerminalError `jars-missing` where set-up is incomplete, `java-too-new` where Spark can't start.
@@ -38,11 +41,41 @@ def session(app: str, *, master: str | None = None, short: bool = False) -> Spar
         for name, value in spark_settings.settings(chosen, short=short).items():
             builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with _said_to(log):
+            return builder.getOrCreate()
     except Py4JJavaError as error:
         if _NO_SUBJECT in str(error):
             raise _too_new() from error
         raise
+
+
+@contextmanager
+def _said_to(log: DriverLog | None) -> Iterator[None]:
+    """Have the log take what processes say that start in this block.
+
+    pyspark starts the JVM with this process's own stdout and stderr; a session's builder offers no other way.
+    """
+    if log is None:
+        yield
+        return
+    reader, writer = os.pipe()
+    log.pump(_lines(reader))  # until the JVM ends
+    sys.stdout.flush()
+    kept = [os.dup(stream) for stream in _STREAMS]
+    try:
+        for stream in _STREAMS:
+            os.dup2(writer, stream)
+        yield
+    finally:
+        for stream, own in zip(_STREAMS, kept, strict=True):
+            os.dup2(own, stream)
+            os.close(own)
+        os.close(writer)
+
+
+def _lines(descriptor: int) -> Iterator[str]:
+    with os.fdopen(descriptor, errors="backslashreplace") as said:
+        yield from said
 
 
 def _too_new() -> TerminalError:

@@ -173,6 +173,7 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
         next=[*(f"export {name}=..." for name in variables), f"draindown validate {shlex.quote(str(path))}"],
+        in_order=True,
     )
 
 
@@ -255,6 +256,7 @@ def _conflict(path: Path, lines: list[str]) -> TerminalError:
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
         next=["rename the pipeline, the flow or target.table in one of the files", "draindown validate"],
+        in_order=True,
     )
 
 

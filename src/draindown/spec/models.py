@@ -35,7 +35,7 @@ from draindown.spec.names import (
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
-from draindown.spec.units import Duration
+from draindown.spec.units import Duration, Share
 
 LONGEST = 86_400
 """Seconds that the holder of a shared lease may ask others to wait at most."""
@@ -56,6 +56,28 @@ class Drift(Model):
         "refuse: the batch ends red before anything is written.",
         examples=["refuse"],
     )
+
+
+class QuarantineBounds(Model):
+    """Which share of the records may be refused: of source batches that are not published yet, from 20 records on.
+
+    All refused fails, whatever the bounds and however few there are.
+    """
+
+    warn: Share = Field(
+        default=0.01, description="From this share of refused records on, a run says so.", examples=["1%"]
+    )
+    fail: Share = Field(
+        default=0.5,
+        description="From this share on, the check fails as `refused_share`, until someone decides.",
+        examples=["50%"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> QuarantineBounds:
+        if {"warn", "fail"} <= self.model_fields_set and self.warn > self.fail:
+            refuse([(("warn",), "is more than fail: a share that fails would never have been warned of")])
+        return self
 
 
 class FlowSpec(Model):
@@ -81,6 +103,10 @@ class FlowSpec(Model):
     target: Target = Field(default_factory=Target, description="The table to write; absent: append to the flow's name.")
     expectations: SuiteName | None = Field(
         default=None, description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]
+    )
+    quarantine: QuarantineBounds = Field(
+        default_factory=QuarantineBounds,
+        description="Which share of the records may be refused; absent: warn from 1%, fail from 50%.",
     )
     maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
     deadline: Annotated[Duration, Field(ge=1)] | None = Field(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 _SIZES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
 _DURATIONS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -19,6 +20,7 @@ _SPELLINGS = {
     "week": ("w", "week", "weeks"),
 }
 _SECONDS = {spelling: _DURATIONS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
+_SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%\s*")
 _NUMBER_UNIT = re.compile(r"\s*([0-9]{1,19})\s*([a-zA-Z]*)\s*")
 
 
@@ -40,6 +42,19 @@ def parse_duration(value: object) -> int:
     if unit and unit not in _SECONDS:
         raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
     return _bounded(number * _SECONDS[unit or "s"], value)
+
+
+def parse_share(value: object) -> float:
+    """`1%` as 0.01; a bare number could mean either. Raises ValueError."""
+    found = _SHARE.fullmatch(value) if isinstance(value, str) else None
+    if not found or Decimal(found[1]) > 100:
+        raise ValueError(f"must be a share such as 1% (0% to 100%), not {value!r}")
+    return float(Decimal(found[1]) / 100)
+
+
+def show_share(share: float) -> str:
+    """The spelling that `parse_share` reads back to the same number."""
+    return f"{100 * share:.9g}%"
 
 
 def parse_time(text: str) -> datetime:
@@ -83,5 +98,12 @@ SizeOrNone = Annotated[int, BeforeValidator(parse_size), _schema(_SIZES, "64mb")
 """Bytes; 0 for none."""
 Size = Annotated[SizeOrNone, Field(ge=1)]
 """Bytes; at least one."""
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    PlainSerializer(show_share),
+    WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]{1,6})?\s*%\s*$", "examples": ["1%"]}),
+]
+"""A share of 1, written in percent."""
 Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
 """Seconds."""

@@ -157,9 +157,10 @@ class _Reader:
         line = lines[mark.line - 1] if mark.line <= len(lines) else ""
         indent = line[: len(line) - len(line.lstrip())]
         if "\t" in indent:
-            return DocumentError(Mark(mark.line, indent.index("\t") + 1), "a tab indents this line; YAML wants blanks")
+            at_tab = Mark(mark.line, indent.index("\t") + 1)
+            return DocumentError(at_tab, "a tab indents this line; YAML takes only spaces for that")
         if line[mark.column - 1 : mark.column] == "\t":
-            return DocumentError(mark, "a tab can't stand here; YAML wants blanks")
+            return DocumentError(mark, "a tab can't stand here; YAML takes only spaces")
         about = ", ".join(part for part in (error.context, error.problem) if part)
         hint = "; quote a value that contains ': '" if "mapping values are not allowed" in about else ""
         return DocumentError(mark, f"is not YAML: {about}{hint}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from draindown.spec.sources import FilesSource
 
 SHAPES_PER_CUT = 32
 """Headers or schemas of one batch at most: each is a part of its plan, which grows with them."""
+_FEW_ROWS = 3  # of history: a line through two points says nothing about the third
+_VARIED = 4.0  # largest to smallest batch from which on size explains time, and not chance
+_FAR = 4.0  # times the largest batch so far: beyond, nothing that was measured tells the time
 _GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
 _COLUMNAR_RATIO = 3.0
 
@@ -51,6 +55,26 @@ def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile
     """What files will come to that nobody has read yet, by what earlier ones unpacked to."""
     guesses = list(_guesses(layout, source, files))
     return Forecast(sum(1 for _ in cut(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses))
+
+
+def batch_seconds(history: Sequence[tuple[int, float]], size: float) -> float | None:
+    """What a batch of `size` bytes takes, by (bytes, seconds) of earlier ones; None where these don't tell.
+
+    A batch has a fixed part, which outweighs all else while it is small, and a rate. Both are fitted to batches of
+    different sizes. Where all were alike, a larger one is taken to need longer in proportion, a smaller one as long.
+    """
+    if not history or size > _FAR * max(read for read, _ in history):
+        return None
+    sizes, seconds = [float(read) for read, _ in history], [took for _, took in history]
+    mean = statistics.fmean(seconds)
+    if len(history) < _FEW_ROWS or max(sizes) < _VARIED * min(sizes):
+        return mean * max(1.0, size / statistics.fmean(sizes))
+    rate, fixed = statistics.linear_regression(sizes, seconds)
+    if rate <= 0:
+        return mean
+    if fixed < 0:
+        rate, fixed = statistics.linear_regression(sizes, seconds, proportional=True)
+    return fixed + rate * size
 
 
 def _guesses(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]) -> Iterator[Verified]:

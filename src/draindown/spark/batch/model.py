@@ -35,6 +35,7 @@ class Batch:
     first_seen: datetime
     changed_at: datetime
     started_at: datetime
+    start: str = ""
     cut: int = 0
     files: Sequence[InputFile] = ()
     lines: Sequence[tuple[DataFrame, str | None]] = ()

@@ -140,6 +140,7 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
         batch=batch.writer.batch,
         origin=batch.origin,
         run_id=batch.run_id,
+        start=batch.start,
         cut=batch.cut,
         files=len(batch.files),
         bytes=sum(file.size for file in batch.files),

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.clock import now
+from draindown.flow import refused_share
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
@@ -35,23 +36,27 @@ class Rows:
 
 
 def check(request: Request, spark: SparkSession) -> StepReport:
-    """Judge the unpublished rows and publish the target's newest version.
+    """Judge the unpublished rows, and how much of the input was refused, and publish the target's newest version.
 
     Raises TerminalError `bad-suite` if the suite itself is wrong, and `gate.Refused` (a GateFailed with all verdicts in
-    `part`) if an expectation fails that nobody waived; nothing is published then.
+    `part`) if an expectation or the refused share fails that nobody waived; nothing is published then, also where no
+    row changed.
     """
     started = now()
     state = published.unpublished(request.layout)
     if state is None:
         return report.of(request, started, "idle")
-    rows = unpublished_rows(spark, request.layout.table, state) if state.pending else None
-    if rows is None or not _anything(rows, state):
-        return report.of(request, started, "idle", check=_carried(request, state))
-    expectations = _expectations(request, state, rows)
-    part = _part(request, state, rows.changed_rows, expectations)
-    gate_page.write(request, part)
+    rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None
+    rows = rows if rows and _anything(rows, state) else None
+    expectations = [] if rows is None else _expectations(request, state, rows)
+    share = refused_share.judged(request, state) if state.pending else []
+    part = _part(request, state, 0 if rows is None else rows.changed_rows, [*expectations, *share])
+    if rows is not None or not all(verdict.success for verdict in share):
+        gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise refusal.refusal(request.layout, part, keyed=request.flow_spec.is_keyed)
+    if rows is None:
+        return report.of(request, started, "idle", check=_carried(request, state, part))
     after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version
     return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
 
@@ -131,12 +136,12 @@ def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[
     )
 
 
-def _carried(request: Request, state: Unpublished) -> CheckPart:
-    """Nothing to judge: the commits since the published version changed no row, so the pointer follows them."""
-    before = after = state.published.version if state.published else None
-    if state.published is not None and before != state.version:
+def _carried(request: Request, state: Unpublished, part: CheckPart) -> CheckPart:
+    """The commits since the published version changed no row, so the pointer follows them."""
+    after = part.published_before
+    if state.published is not None and after != state.version:
         after = published.publish(request.layout, state.moved()).version
-    return CheckPart(version=state.version, published_before=before, published_after=after)
+    return part.model_copy(update={"published_after": after, "page": None})
 
 
 def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expectation]) -> Published:
@@ -149,4 +154,5 @@ def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expe
         run_id=request.run_id,
         rows=rows.table.count(),
         distinct=tuple(aggregate.proofs(request.suite, rows.table.schema, judged)),
+        changed_rows=rows.changed_rows,
     )

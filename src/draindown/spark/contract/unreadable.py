@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
 from draindown.spark.contract import records
 from draindown.spark.sources.readers import InputFile
@@ -33,10 +34,11 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequen
             raise
         raise TerminalError(
             "file-unreadable",
-            tried=f"read {len(files)} files of flow {layout.flow}",
+            tried=f"read {count(len(files), 'file')} of flow {layout.flow}",
             found="; ".join(f"{path}: {why}" for path, why in list(found.items())[:5]),
             changed="nothing of this batch is in the table",
             next=[discarding(layout, found), f"draindown run {layout.pipeline}"],
+            in_order=True,
         ) from error
 
 
@@ -64,5 +66,5 @@ def _fails(work: Callable[[], object]) -> str:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever a reader of a broken file raises
-        return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        return shortened((str(error).strip() or type(error).__name__).splitlines()[0])
     return ""

@@ -5,36 +5,41 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
-from draindown.base.errors import DraindownError, TerminalError, said
+from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, said
 from draindown.base.exits import Exit, exit_for
-from draindown.base.formatting import printable_lines
-from draindown.flow import schema_drift
+from draindown.base.findings import Finding
+from draindown.base.formatting import printable_lines, shortened
+from draindown.flow import at_work, drain_part, schema_drift
 from draindown.gate.refusal import Refused
+from draindown.lake import storage
 from draindown.launch import settings as spark_settings
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
-from draindown.runs import report, store
+from draindown.runs import report, starts, store
+from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request, Step
+from draindown.runs.unfinished import Unfinished
 from draindown.spark.limits import Stop
 from draindown.spark.session import session
 
 _HEAP_EXHAUSTED = 52
 """How Spark ends a JVM in which a task found no memory."""
 _ENDING_SECONDS = 30.0
+_WHOLE = "whole batches only; the ledger lists them"
 Work = Callable[[Request, SparkSession, Stop], StepReport]
 """One step: what to do with a request and a session."""
 
@@ -44,7 +49,7 @@ def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
     parser.add_argument("--request", required=True, help="what `Request.encode` returned")
     try:
-        request = Request.decode(parser.parse_args(argv).request)
+        request = starts.afresh(Request.decode(parser.parse_args(argv).request))
     except DraindownError as error:
         print(error, file=sys.stderr)
         _last_line({"step": step, "outcome": "failed", "error": error.as_dict()})
@@ -60,17 +65,27 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
     The first SIGTERM or SIGINT asks for an end before the next batch, the second ends at once (the next run resumes).
     """
     started, stop = now(), Stop()
+    before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
     restore = _on_signals(stop)
-    try:
-        result, code = work(stop), Exit.DONE
-    except Exception as raised:
-        error = _foreseen(raised, request)
-        result, code = failed(request, error, started), exit_for(error)
-        text = str(error) if isinstance(error, DraindownError) else traceback.format_exc()
-        print(printable_lines(text), file=sys.stderr)  # it may quote a record
-    finally:
-        restore()
-    return result, _left(request, result, code)
+    with at_work.at_work(request):
+        try:
+            result, code = work(stop), Exit.DONE
+        except Exception as raised:
+            error = _foreseen(raised, request, stop)
+            result, code = failed(request, error, started), exit_for(error)
+            print(printable_lines(str(error)), file=sys.stderr)  # it may quote a record
+        finally:
+            restore()
+        if before is not None:
+            result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
+        result = starts.with_sums(request.layout, result)
+        code = _left(request, result, code)
+    return result, code
+
+
+def _died(before: Unfinished) -> Finding:
+    """That an earlier start of the step died, for the report of the one that follows it."""
+    return Finding(kind="died", subject="an earlier start", detail=str(before))
 
 
 def _left(request: Request, result: StepReport, code: Exit) -> Exit:
@@ -80,38 +95,68 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
         store.forget_old(request.layout)
     except OSError as error:
         print(f"draindown: the report could not be written: {error}", file=sys.stderr)
-        return code or Exit.CRASH
+        refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
+        return code or (exit_for(refused) if refused else Exit.CRASH)
     return code
 
 
-def _foreseen(error: Exception, request: Request) -> Exception:
-    """The error to report: the one raised, or where the heap was too small one that says so."""
+def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
+    """The error to report: the one raised, or one that says what it comes of; then the driver log has the trace."""
     if isinstance(error, DraindownError):
         return error
-    if not any("OutOfMemoryError" in said(one) for one in _chain(error)) and _ended(error) != _HEAP_EXHAUSTED:
-        return error
+    with DriverLog.of(request.layout, request.run_id, request.step) as log:
+        log.heading(f"{type(error).__name__} in {_tried(request)}")
+        log.write("".join(traceback.format_exception(error)))
+    if any("OutOfMemoryError" in said(one) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
+        return _out_of_memory(error, request)
+    refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
+    if refused is not None:
+        return refused
+    return _stopped(error, request, stop) or _crash(error, request, log.path)
+
+
+def _tried(request: Request) -> str:
+    return f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}"
+
+
+def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError | None:
+    """The error of a step whose Spark was told to end: what fails in it then is no crash."""
+    ended, context = _ended(error), _context()
+    by = signal.Signals(-ended).name if ended in (-signal.SIGTERM, -signal.SIGINT) else stop.why
+    if context == "at work" or (by is None and context != "stopped"):
+        return None
+    return TransientError(
+        "stopped",
+        tried=_tried(request),
+        found=f"it was told to end{f' by {by}' if by else ''}, and Spark ended before its batch did",
+        changed="whole batches only; the next run goes on after the last one",
+        next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
+    )
+
+
+def _context() -> Literal["at work", "stopped", "gone"]:
+    """How Spark's context is; only a signal to its JVM stops it while a step is at work."""
+    context = SparkContext._active_spark_context
+    try:
+        if context is None:
+            return "gone"
+        return "stopped" if context._jsc.sc().isStopped() else "at work"
+    except Exception:  # py4j raises what it likes where the JVM is gone
+        return "gone"
+
+
+def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     heap = spark_settings.heap()
     return TerminalError(
         "out-of-memory",
-        tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline} in a heap of {heap}",
+        tried=f"{_tried(request)} in a heap of {heap}",
         found=f"the heap was too small: {_first_line(error)}",
-        changed="whole batches only; the ledger lists them",
+        changed=_WHOLE,
         next=[
             f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m   # then the same again",
             "look at what the transform makes of one row, if more memory does not help",
         ],
     )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and those it came of: what tidies up after the first one may fail too, and be raised in its place."""
-    seen, at = set[int](), [error]
-    while at:
-        one = at.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            at += [before for before in (one.__cause__, one.__context__) if before is not None]
 
 
 def _ended(error: Exception) -> int | None:
@@ -125,39 +170,42 @@ def _ended(error: Exception) -> int | None:
     return process.poll()
 
 
-def failed(request: Request, error: Exception, started: datetime) -> StepReport:
+def failed(request: Request, error: DraindownError, started: datetime) -> StepReport:
     """The report of a step that ended in an error: what the error says, and for a drain what was done before it."""
+    part, findings = _done_so_far(request) if request.step == "drain" else (None, [])
     return report.of(
         request,
         started,
         "failed",
-        error=error.as_dict() if isinstance(error, DraindownError) else _crash(error, request),
-        drain=_done_so_far(request) if request.step == "drain" else None,
+        error=error.as_dict(),
+        drain=part,
         check=error.part if isinstance(error, Refused) else None,
-        findings=schema_drift.findings(request.layout, request.flow_spec, request.run_id)
-        if request.step == "drain"
-        else [],
+        findings=findings,
     )
 
 
-def _done_so_far(request: Request) -> DrainPart | None:
+def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
     try:
-        rows = ledger_table.of_run(request.layout, request.run_id)
+        told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
+        rows = [row for row in ledger_table.of_run(request.layout, request.run_id) if row.start == request.start]
+        part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception:  # the report of the error matters more than its embellishment
-        return None
-    batches = [row.as_dict() for row in rows]
-    generation = rows[-1].generation if rows else 0
-    return DrainPart(generation=generation, batches=batches, totals=ledger_rows.total(rows))
+        return None, []
+    return part, [*refused, *told]
 
 
-def _crash(error: Exception, request: Request) -> dict[str, object]:
-    return DraindownError(
+def _crash(error: Exception, request: Request, log: str) -> Crash:
+    return Crash(
         "crash",
-        tried=f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}",
+        tried=_tried(request),
         found=_killed(_ended(error)) + _first_line(error),
-        changed="whole batches only; the ledger lists them",
-        next=["retry: it resumes where it ended", f"draindown audit {request.spec.pipeline}"],
-    ).as_dict()
+        changed=_WHOLE,
+        next=[
+            f"draindown run {request.spec.pipeline} --flow {request.flow}   # goes on after the last whole batch",
+            f"less {shlex.quote(log)}   # the trace, to report if it comes again",
+        ],
+        in_order=True,
+    )
 
 
 def _killed(code: int | None) -> str:
@@ -173,7 +221,8 @@ def _first_line(error: Exception) -> str:
     text = said(error)
     if isinstance(error, Py4JJavaError):  # which call it was, and then the exception, after a colon
         text = text.partition("\n: ")[2] or text
-    return f"{type(error).__name__}: {text.strip().splitlines()[0][:500] if text.strip() else ''}"
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    return f"{type(error).__name__}: {shortened(line)}"
 
 
 def _on_signals(stop: Stop) -> Callable[[], None]:

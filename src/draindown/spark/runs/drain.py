@@ -18,9 +18,8 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
-from draindown.flow import generations, resume, schema_drift
+from draindown.flow import drain_part, generations, resume, schema_drift
 from draindown.lake.layout import FlowLayout
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
@@ -28,7 +27,7 @@ from draindown.recovery import swap
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import release_applied, settle
 from draindown.runs import report
-from draindown.runs.report import Backlog, DrainPart, Outcome, StepReport
+from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.files import batching, intake
@@ -53,6 +52,7 @@ from draindown.spark.usage import Gauge
 Progress = Callable[[str], None]
 """Told a line for people after each thing that took time."""
 _FEW = 2  # full batches: a backlog of more is taken in portion by portion
+_TELLING_RATE = 100  # rows a second: fewer tell of the batch's fixed part, not of its rows
 _GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries are started, and few cuts are for good
 
 
@@ -101,6 +101,7 @@ class _Drain:
         batch = Batch(
             writer=writer,
             run_id=self.request.run_id,
+            start=self.request.start,
             # Spark gives naive local times; only an aware one means the same in the hour that clocks repeat
             first_seen=max(row["first_seen"].astimezone() for row in taken),
             changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
@@ -197,18 +198,18 @@ def under_lease(
     with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
     taken, after = inlet.taken, plan.backlog(request, now())
-    part = DrainPart(
-        generation=generation,
+    part, refused = drain_part.part(
+        request,
+        generation,
+        state.rows,
         before=before,
         after=after,
         new_files=taken.files,
         parked_files=taken.parked,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
-        batches=[row.as_dict() for row in state.rows],
-        totals=ledger_rows.total(state.rows),
     )
     told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
-    findings = [*taken.findings, *told, *state.findings]
+    findings = [*refused, *taken.findings, *told, *state.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 
@@ -347,11 +348,13 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
 
 
 def _line(row: BatchRow) -> str:
-    rate = row.records / row.seconds if row.seconds else 0
+    rate = row.records / row.seconds if row.seconds else 0.0
+    pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
+    fates = ("superseded", "duplicate", "quarantined")
     return (
-        f"batch {row.batch}: {formatting.count(row.files, 'file')}, {row.records:,} rows → {row.applied:,} applied, "
-        f"{row.superseded:,} superseded, {row.duplicate:,} duplicate, {row.quarantined:,} quarantined "
-        f"in {row.seconds:.1f} s ({rate:,.0f} rows/s)"
+        f"batch {row.batch}: {formatting.count(row.files, 'file')}, {formatting.count(row.records, 'row')} → "
+        f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
+        f"in {formatting.age(row.seconds)}{pace}"
     )
 
 

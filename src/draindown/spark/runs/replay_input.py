@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import resume, schema_drift
-from draindown.ledger import rows as ledger_rows
+from draindown.flow import drain_part, resume, schema_drift
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import replay as replay_plan
@@ -23,7 +22,7 @@ from draindown.recovery import swap
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import Part, Replay, release_applied, settle
 from draindown.runs import report
-from draindown.runs.report import DrainPart, Outcome, StepReport
+from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
@@ -89,6 +88,7 @@ def _run(
     batch = Batch(
         writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
         run_id=request.run_id,
+        start=request.start,
         first_seen=part.first_seen,
         changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
         started_at=started,
@@ -110,12 +110,12 @@ def _report(
     left = len(wanted.left) - len(rows)
     before = f"{count(wanted.done, 'batch', 'batches')} of it before" if wanted.done else ""
     after = f"stopped by {stopped}, {count(left, 'batch', 'batches')} left" if left else ""
-    part = DrainPart(
-        generation=wanted.generation,
+    part, _ = drain_part.part(
+        request,
+        wanted.generation,
+        rows,
         replay=f"{wanted.id}: {wanted.asked}",
         bound="; ".join(filter(None, (before, after))),
-        batches=[row.as_dict() for row in rows],
-        totals=ledger_rows.total(rows),
     )
     told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
     outcome: Outcome = "bounded" if left else "done" if rows else "idle"

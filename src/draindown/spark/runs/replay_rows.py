@@ -24,17 +24,16 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import discards, generations, quarantine, schema_drift
+from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note
 from draindown.lake import delta
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.recovery import swap
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import release_applied, settle
 from draindown.runs import report
-from draindown.runs.report import DrainPart, StepReport
+from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources.files import catalog
 from draindown.spark.batch.commit import stamp_after
@@ -76,12 +75,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
             batch = replace(_batch(request, generation, taken_out, started), reached=reached)
             done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
             release_applied(layout, by=request.owner, reached=reached)
-    part = DrainPart(
-        generation=generation,
-        replay="refused rows, as chosen",
-        batches=[row.as_dict() for row in done],
-        totals=ledger_rows.total(done),
-    )
+    part, _ = drain_part.part(request, generation, done, replay="refused rows, as chosen")
     told = schema_drift.findings(layout, request.flow_spec, request.run_id)
     return report.of(request, started, "done" if rows else "idle", drain=part, findings=told)
 
@@ -145,6 +139,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
     return Batch(
         writer=writer,
         run_id=request.run_id,
+        start=request.start,
         first_seen=max(row["first_seen"] for row in rows),
         changed_at=stamp_after(ledger_table.newest_stamp(request.layout), started),
         started_at=started,

@@ -21,19 +21,18 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import resume, withdrawals
+from draindown.flow import drain_part, resume, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
 from draindown.lake import delta
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery import swap
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import settle
 from draindown.runs import report
-from draindown.runs.report import DrainPart, Expectation, StepReport
+from draindown.runs.report import Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch.commit import close, stamp_after, written
@@ -108,12 +107,7 @@ def withdraw(
                 agreed(Plan(layout.pipeline, layout.flow, expectation))
             elif agreed(found.plan):
                 done = [_take_out(request, generation, found, started, lease.guard(reached))]
-    part = DrainPart(
-        generation=generation,
-        bound=f"unpublished rows that make {expectation} fail",
-        batches=[row.as_dict() for row in done],
-        totals=ledger_rows.total(done),
-    )
+    part, _ = drain_part.part(request, generation, done, bound=f"unpublished rows that make {expectation} fail")
     return report.of(request, started, "done" if done else "idle", drain=part)
 
 
@@ -194,6 +188,7 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
         batch=batch,
         origin="gate",
         run_id=request.run_id,
+        start=request.start,
         lines=plan.rows,
         records=plan.rows,
         deleted=plan.rows,

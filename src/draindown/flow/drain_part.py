@@ -1,0 +1,36 @@
+"""The part of a drain's report that follows from the ledger: what the start committed, what of the run was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from draindown.base.findings import Finding
+from draindown.flow import refused_share
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.runs.report import DrainPart
+from draindown.runs.request import Request
+
+
+def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: Any) -> tuple[DrainPart, list[Finding]]:
+    """The part about batches that this start did or found done, with what is to be said of refused rows.
+
+    `rows`: their ledger rows; those of another start were committed by it before it died, and are `settled`.
+    `more`: the other fields of the part.
+    """
+    rows = list(rows)
+    own = [row for row in rows if row.start == request.start]
+    of_run = ledger_table.of_run(request.layout, request.run_id, times=False)
+    state, findings = refused_share.told(request.flow_spec, request.layout, of_run)
+    found = DrainPart(
+        generation=generation,
+        batches=[row.as_dict() for row in own],
+        settled=[row.as_dict() for row in rows if row.start != request.start],
+        totals=ledger_rows.total(own),
+        refused_share=ledger_rows.refused_share(own),
+        refused=state,
+        **more,
+    )
+    return found, findings

@@ -1,0 +1,155 @@
+"""What a refused record most likely needs, from its reason and the contract: for people, never for a verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from draindown.spec.models import FlowSpec
+from draindown.spec.names import near
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_NUMBERS = (*_WHOLE, "float", "double", "decimal")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_LARGEST = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
+_PATTERNS = (
+    (r"\d{4}/\d{1,2}/\d{1,2}", "'yyyy/M/d'"),
+    (r"\d{1,2}\.\d{1,2}\.\d{4}", "'d.M.yyyy'"),
+    (r"\d{1,2}/\d{1,2}/\d{4}", "'M/d/yyyy' or 'd/M/yyyy'"),
+    (r"\d{1,2}-\d{1,2}-\d{4}", "'d-M-yyyy' or 'M-d-yyyy'"),
+    (r"(19|20)\d{6}", "'yyyyMMdd'"),
+)
+_CLOCK = r"([T ]\d{1,2}:\d{2}.*)?"
+_MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "-", "?", "\\n")
+_BOOLEANS = ("y", "n", "yes", "no", "t", "f", "on", "off", "0", "1")
+_CONVERT = "declare it as string and convert it in a transform"
+
+
+def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
+    """What would let such a record through; empty where nothing is likely.
+
+    `row` has `reason`, `field`, `detail` and `raw`, as the quarantine keeps them.
+    """
+    reason, field, raw = str(row["reason"]), row.get("field") or "", row.get("raw") or ""
+    detail = row.get("detail") or ""
+    if reason == "too_large":
+        return "raise the source's max_record_bytes, if such records are meant"
+    if reason == "malformed":
+        return _malformed(flow, raw, detail)
+    if reason == "missing":
+        return _missing(flow, field, raw)
+    if reason == "type" and field in flow.columns:
+        cell, _, _ = detail.rpartition(" is no ")
+        return _type(cell.strip(), flow.columns[field].type)
+    if reason.startswith("rule:"):
+        return f"correct the sender, or the rule {reason.partition(':')[2]} of the pipeline file"
+    return ""
+
+
+def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
+    text = raw.strip()
+    if flow.source.format == "json":
+        if text.startswith("["):
+            return "one object a line is wanted, this is a JSON array: jq -c '.[]' FILE"
+        if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text) or (text[:1] == "{" and text[-1:] != "}"):
+            return "one object a line is wanted, this one spans several lines: jq -c . FILE"
+        if "," in text and not text.startswith("{"):
+            return "this is no JSON; if it is a csv, say format: csv"
+    if flow.source.format == "csv" and detail.startswith("the header"):
+        return _header(flow, text)
+    if "UTF-8" in detail:
+        return "have it written as UTF-8: iconv -f LATIN1 -t UTF-8 FILE"
+    return ""
+
+
+def _header(flow: FlowSpec, first: str) -> str:
+    if first.startswith(("{", "[")):
+        return "this is JSON, not csv: say format: json"
+    used = flow.source.delimiter
+    for other, spelled in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","')):
+        if other != used and set(re.split(re.escape(other), first)) & set(flow.columns):
+            return f"cells look separated by something else: say delimiter: {spelled}"
+    lowered = {name.lower() for name in flow.columns}
+    cells = [cell.strip().strip('"') for cell in first.split(used)]
+    if lowered & {cell.lower() for cell in cells}:
+        return f"name the columns as the header does: {', '.join(cells[:5])}"
+    return "if the files have no header, say header: false; else name the columns as the header does"
+
+
+def _missing(flow: FlowSpec, field: str, raw: str) -> str:
+    names = _fields_of(raw) if flow.source.format != "csv" else []
+    if names and field not in names:
+        close = near(field, [name for name in names if name not in flow.columns])
+        return f"the record has no {field}{close or ', it has ' + ', '.join(names[:8])}"
+    return f"have it delivered with {field}, or let {field} be null: leave out `not null`"
+
+
+def _fields_of(raw: str) -> list[str]:
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return []
+    return list(found) if isinstance(found, dict) else []
+
+
+def _type(cell: str, kind: str) -> str:
+    if cell.lower() in _MISSING:
+        return f"{cell or 'an empty text'!r} stands for no value: {_CONVERT}, or have it left out"
+    family = kind.partition("(")[0]
+    for among, judge in _BY_TYPE:
+        if family in among:
+            return judge(cell, kind)
+    if cell[:1] in ("{", "["):
+        return "it is nested: declare a struct, array or map, as it comes"
+    return ""
+
+
+def _time(cell: str, kind: str) -> str:
+    for pattern, spelled in _PATTERNS:
+        if re.fullmatch(pattern + _CLOCK, cell):
+            function = "to_date" if kind == "date" else "to_timestamp"
+            return f"times are written 2026-01-31: {_CONVERT} with {function} and {spelled}"
+    if re.fullmatch(r"\d{10}(\.\d+)?|\d{13}", cell):
+        made = "timestamp_millis" if len(cell) == 13 else "timestamp_seconds"
+        return f"it counts from 1970: declare bigint and convert it in a transform with {made}"
+    if kind == "date" and re.match(r"\d{4}-\d{2}-\d{2}[T ]", cell):
+        return "it has a time of day: declare timestamp"
+    return f"times are written 2026-01-31 or 2026-01-31T12:00:00Z: {_CONVERT}"
+
+
+def _whole(cell: str, kind: str) -> str:
+    if re.fullmatch(r"[+-]?\d+\.0*", cell):
+        return f"it is written with a point: declare double or decimal, or convert it to {kind} in a transform"
+    if re.fullmatch(r"[+-]?\d+", cell):
+        larger = next((wider for wider, above in _LARGEST.items() if -above <= int(cell) < above), "decimal(38,0)")
+        return f"it is too large for {kind}: declare {larger}"
+    if re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?|[+-]?\d+(\.\d+)?[eE][+-]?\d+", cell):
+        return "it has a fraction or an exponent: declare double or decimal"
+    return _number(cell, kind)
+
+
+def _number(cell: str, kind: str) -> str:
+    if re.fullmatch(r"[+-]?\d{1,3}([,. ']\d{3})+([.,]\d+)?|[+-]?\d+,\d+", cell):
+        return f"numbers are written 1234.5, without separators: {_CONVERT}"
+    if kind.startswith("decimal") and re.fullmatch(r"[+-]?\d*\.?\d+", cell):
+        return f"it has more digits than {kind} holds: declare more"
+    if re.fullmatch(r"[^\d+-]{1,3}\s?[\d.,]+|[\d.,]+\s?[^\d]{1,3}", cell):
+        return f"numbers are written without unit or sign of currency: {_CONVERT}"
+    return f"it is no number: declare string, or {_CONVERT.removeprefix('declare it as string and ')}"
+
+
+def _boolean(cell: str, kind: str) -> str:
+    del kind
+    if cell.lower() in _BOOLEANS:
+        return f"booleans are written true and false: {_CONVERT}"
+    return "booleans are written true and false: declare string"
+
+
+_BY_TYPE: tuple[tuple[tuple[str, ...], Callable[[str, str], str]], ...] = (
+    (_TIMES, _time),
+    (_WHOLE, _whole),
+    (_NUMBERS, _number),
+    (("boolean",), _boolean),
+)

@@ -1,0 +1,135 @@
+"""The starts of a run's steps: each left a report of its own, and the ledger knows the batches of those that left none.
+
+Sums over a run come from the ledger, so that a start that was killed after it committed is counted like any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from draindown.base.formatting import count
+from draindown.lake.layout import FlowLayout
+from draindown.ledger import rows as ledger_rows
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.runs import report as step_report
+from draindown.runs import store
+from draindown.runs.report import Outcome, RunSums, StepReport
+from draindown.runs.request import STEPS, Request, Step, new_start
+
+_STAMP = "%Y-%m-%dT%H-%M-%S.%f"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a step: its report, and the sums of the batches that it committed, by the ledger.
+
+    Without a report, its driver died or is at work; only the ledger knows of it then.
+    """
+
+    step: Step
+    start: str
+    report: StepReport | None = None
+    totals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome | Literal["no report"]:
+        """How it ended, as far as that was told."""
+        return self.report.outcome if self.report else "no report"
+
+    @property
+    def made(self) -> str:
+        """What it committed, in words."""
+        if not self.totals:
+            return "-"
+        batches = count(self.totals["batches"], "batch", "batches")
+        return f"{batches}: {count(self.totals['records'], 'row')} -> {count(self.totals['applied'])} applied"
+
+    @property
+    def code(self) -> str:
+        """The code of the error it ended in, if one."""
+        return str(((self.report.error if self.report else None) or {}).get("code") or "")
+
+    @property
+    def began(self) -> datetime | None:
+        """When it began; None of one of which not even its id tells."""
+        return self.report.started_at if self.report else _began(self.start)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: the whole report, where there is one."""
+        if self.report:
+            return self.report.model_dump(mode="json")
+        began = None if self.began is None else self.began.isoformat()
+        told = {"step": self.step, "start": self.start, "outcome": self.outcome, "started_at": began}
+        return told | {"totals": self.totals}
+
+
+def sums(rows: Iterable[BatchRow]) -> RunSums:
+    """The sums of a run's ledger rows."""
+    rows = list(rows)
+    return RunSums(
+        starts=len({row.start for row in rows}),
+        totals=ledger_rows.total(rows),
+        reasons=reasons(rows),
+        max_sequence=ledger_rows.newest_sequence(row.max_sequence for row in rows if row.max_sequence),
+        refused_share=ledger_rows.refused_share(rows),
+    )
+
+
+def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
+    """Refused rows by reason, over some batches."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update(row.reasons)
+    return dict(sorted(found.items()))
+
+
+def with_sums(layout: FlowLayout, told: StepReport) -> StepReport:
+    """The report with what the ledger has of its run by now; as it is where the ledger can't be read."""
+    try:
+        found = sums(ledger_table.of_run(layout, told.run_id, times=False))
+    except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
+        return told
+    return told.model_copy(update={"run": found})
+
+
+def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
+    """The report of the newest start of each step of a run, in the order of a run, with the run's sums as of now."""
+    found = [told for step in STEPS if (told := store.read(layout, run_id, step))]
+    return [with_sums(layout, told) for told in found]
+
+
+def listed(layout: FlowLayout, run_id: str) -> list[Start]:
+    """Every start of a run that left a report or a batch, in the order in which they began."""
+    told = step_report.starts(layout, run_id)
+    rows: dict[str, list[BatchRow]] = {}
+    for row in ledger_table.of_run(layout, told[0].run_id if told else run_id, times=False):
+        rows.setdefault(row.start, []).append(row)
+    found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
+    known = {one.start for one in told if one.step == "drain"}
+    found += [
+        Start("drain", start, None, ledger_rows.total(made)) for start, made in rows.items() if start not in known
+    ]
+    return sorted(found, key=lambda one: (one.began or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)))
+
+
+def afresh(request: Request) -> Request:
+    """The request, as a start of its own: a command line that is run again must not take an earlier start's report."""
+    if store.read(request.layout, request.run_id, request.step, request.start) is None:
+        return request
+    return request.model_copy(update={"start": new_start()})
+
+
+def _totals(rows: Mapping[str, list[BatchRow]], told: StepReport) -> dict[str, int]:
+    return ledger_rows.total(rows[told.start]) if told.step == "drain" and told.start in rows else {}
+
+
+def _began(start: str) -> datetime | None:
+    try:
+        return datetime.strptime(start.rpartition("_")[0], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,53 @@
+"""A step that left no report, in words: at work, died, or never begun, for how long, and what to type."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from draindown.base.formatting import age, count
+from draindown.runs.request import Step
+
+State = Literal["at work", "died", "not begun", "no Spark"]
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A step that left no report. `seconds`: how long it is at work by now, or ran; None where that is not known.
+
+    `who` names the process; `batches` of this run are in the ledger; `log` is the path of its driver log, if any.
+    """
+
+    pipeline: str
+    flow: str
+    run_id: str
+    step: Step
+    state: State
+    who: str = ""
+    began: datetime | None = None
+    seconds: float | None = None
+    batches: int = 0
+    log: str = ""
+
+    def __str__(self) -> str:
+        since = "" if self.began is None else f" since {self.began:%Y-%m-%d %H:%M:%S} UTC"
+        took = "" if self.seconds is None else age(self.seconds)
+        if self.state == "at work":
+            return f"{self.step} is at work{since}{took and f', {took} by now'}; {self.who}"
+        if self.state == "died":
+            done = f"; {count(self.batches, 'batch', 'batches')} of it committed" if self.batches else ""
+            return f"{self.step} was at work{since}; its driver died{took and f' after {took}'}, {self.who}{done}"
+        if self.state == "no Spark":
+            return f"{self.step} has not begun: Spark did not start, or its task was ended before"
+        return f"{self.step} has not begun"
+
+    @property
+    def next(self) -> list[str]:
+        """What to type."""
+        run, report = f"draindown run {self.pipeline} --flow {self.flow}", f"draindown report {self.pipeline}"
+        if self.state == "at work":
+            return [f"{report} --run {shlex.quote(self.run_id)}   # once it has ended"]
+        again = [f"{run}   # goes on after the last whole batch"] if self.state == "died" else [run]
+        return [*again, *([f"less {shlex.quote(self.log)}   # what Spark said last"] if self.log else [])]

@@ -1,0 +1,150 @@
+"""A step without a report is at work, died, or never began; each is told apart and says what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draindown.base import clock
+from draindown.cli import main
+from draindown.flow import at_work
+from draindown.lake.documents import write_json
+from draindown.lease.lease import Lease
+from draindown.runs import report, store, unfinished
+from draindown.runs.driver_log import DriverLog
+from draindown.runs.report import Backlog, PlanPart
+from draindown.runs.request import Request
+from draindown.spec.models import LeaseSpec
+from tests.flowfiles import AT, commit, drained, request
+
+WANTED = PlanPart(backlog=Backlog(files=1), drain=True, check=True, compact=True)
+
+
+def planned(asked: Request) -> report.StepReport:
+    """The plan of a run that needs all steps, left behind."""
+    done = report.of(asked.model_copy(update={"step": "plan"}), clock.now(), "done", plan=WANTED)
+    store.write(asked.layout, done)
+    return done
+
+
+def look(asked: Request) -> unfinished.Unfinished:
+    found = at_work.of_reports(lambda _: asked.layout, [planned(asked)])
+    assert len(found) == 1
+    return found[0]
+
+
+def died(asked: Request) -> int:
+    """A driver of the step that says it is at work and is killed; returns its process id."""
+    script = (
+        "import sys, time\nfrom draindown import atwork\nfrom draindown.runs.request import Request\n"
+        "with atwork.at_work(Request.decode(sys.argv[1])):\n print('at work', flush=True)\n time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, asked.encode()], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "at work\n"
+        assert look(asked).state == "at work" and str(process.pid) in look(asked).who
+        process.send_signal(signal.SIGKILL)
+    return process.pid
+
+
+def test_a_step_that_nobody_began_is_told(tmp_path: Path) -> None:
+    found = look(request(tmp_path))
+    assert (found.step, found.state) == ("drain", "not begun")
+    assert str(found) == "drain has not begun" and found.next[0].startswith("draindown run ")
+
+
+def test_a_spark_that_never_came_up_is_told_from_a_step_that_nobody_began(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    path = Path(asked.layout.log(asked.run_id, "drain"))
+    path.parent.mkdir(parents=True)
+    path.write_text("== spark-submit\n")
+    found = look(asked)
+    assert found.state == "no Spark" and any(str(path) in command for command in found.next)
+
+
+def test_a_step_at_work_says_who_and_for_how_long_and_leaves_no_note(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    with at_work.at_work(asked):
+        found = look(asked)
+        assert found.state == "at work" and found.seconds is not None and str(os.getpid()) in str(found)
+        assert found.next[0].startswith("draindown report ") and found.run_id in found.next[0]
+    assert look(asked).state == "not begun"
+
+
+def test_a_driver_that_was_killed_is_told_with_what_it_committed(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    pid = died(asked)
+    found = look(asked)
+    assert (found.state, found.batches) == ("died", 2)
+    assert f"process {pid} " in str(found) and "its driver died after" in str(found)
+    assert found.next[0].startswith(f"draindown run {asked.spec.pipeline}")
+    assert at_work.left(asked.layout, asked.spec.pipeline, asked.run_id, "drain") == found
+
+
+def test_the_next_start_takes_the_note_over(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    died(asked)
+    with at_work.at_work(asked):
+        assert look(asked).state == "at work" and at_work.left(asked.layout, "p", asked.run_id, "drain") is None
+    assert look(asked).state == "not begun"
+
+
+def test_a_start_beside_one_at_work_leaves_its_note_alone(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    with at_work.at_work(asked):
+        with at_work.at_work(asked):
+            pass
+        assert look(asked).state == "at work"
+
+
+def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    note = {"pid": 1, "host": "elsewhere", "at": AT.isoformat()}
+    write_json(asked.layout.at_work(asked.run_id, "drain"), note)
+    with Lease(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
+        assert look(asked).state == "at work"
+    assert look(asked).state == "died"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"at": 3}', '{"at": "then"}'])
+def test_a_torn_note_is_a_driver_that_died(tmp_path: Path, content: str) -> None:
+    asked = request(tmp_path)
+    path = Path(asked.layout.at_work(asked.run_id, "drain"))
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    found = look(asked)
+    assert (found.state, found.seconds) == ("died", None) and str(found)
+
+
+def test_a_lake_that_takes_no_note_does_not_end_the_step(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    Path(asked.spec.lake).write_text("no directory")
+    with at_work.at_work(asked):
+        pass
+
+
+def test_a_run_that_only_has_a_driver_log_is_not_the_last_that_left_reports(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    planned(asked)
+    with DriverLog.of(asked.layout, "a plan of gate quarantine", "drain") as log:
+        log.write("x")
+    assert store.runs(asked.layout) == [asked.run_id]
+
+
+def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = drained(tmp_path)
+    commit(asked, 2)
+    planned(asked)
+    died(asked)
+    home = tmp_path / "dags" / "pipelines"
+    home.mkdir(parents=True)
+    (home / "p.yaml").write_text(json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True)))
+    for words in (["--run", asked.run_id], ["--list"]):
+        code = main(["--root", str(tmp_path), "report", asked.spec.pipeline, *words])
+        said = " ".join(capsys.readouterr().out.split())
+        assert code == 0 and "UNFINISHED" in said and "its driver died after" in said

@@ -1,0 +1,138 @@
+"""However a step ends, what is told is short and names a cause; the trace is in the driver log. Starts no JVM."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+
+from draindown.base.errors import TransientError
+from draindown.base.exits import Exit
+from draindown.flow import at_work
+from draindown.lake.documents import write_json
+from draindown.runs import report, store
+from draindown.runs.report import StepReport
+from draindown.runs.request import Request
+from draindown.spark.job.main import attempt
+from draindown.spark.limits import Stop
+from tests.flowfiles import AT, request
+
+Work = Callable[[Stop], StepReport]
+JAVA = "An error occurred while calling o1.start.\n: org.apache.spark.SparkException: boom\n\tat org.X.y(X.scala:1)\n"
+
+
+def fails(error: Exception, before: Callable[[], object] = lambda: None) -> Work:
+    def work(stop: Stop) -> StepReport:
+        before()
+        raise error
+
+    return work
+
+
+def sigterm() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def spark(state: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a context were there: `state` is what `isStopped` says, or the error it raises."""
+
+    def is_stopped() -> object:
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+    context = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=is_stopped))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(_jsc=context))
+
+
+def code_of(told: StepReport) -> str:
+    assert told.error is not None
+    return str(told.error["code"])
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Request:
+    return request(tmp_path)
+
+
+def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
+    asked: Request, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told, code = attempt(asked, fails(RuntimeError("boom\n" + JAVA * 200)))
+    said = capfd.readouterr().err
+    log = asked.layout.log(asked.run_id, asked.step)
+    assert (code, code_of(told)) == (Exit.CRASH, "crash")
+    assert len(said.splitlines()) <= 6 and "\tat " not in said and "Traceback" not in said
+    assert f"less {log}" in said and "next 1:  draindown run p --flow f" in said
+    trace = Path(log).read_text()
+    assert "Traceback" in trace and trace.count("at org.X.y") == 200 and "in work" in trace
+
+
+def test_an_error_that_was_foreseen_leaves_no_log(asked: Request) -> None:
+    _, code = attempt(asked, fails(TransientError("lease-held", tried="t", found="f")))
+    assert code == Exit.TRY_AGAIN and not Path(asked.layout.log(asked.run_id, asked.step)).exists()
+
+
+def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Request) -> None:
+    told, code = attempt(asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.table)))
+    assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
+    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step)).read_text()
+
+
+def test_where_not_even_the_report_can_be_written_the_exit_code_says_so(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "write", full)
+    done = report.of(asked, AT, "done")
+    assert attempt(asked, lambda _: done)[1] == Exit.NEEDS_PERSON
+
+
+@pytest.mark.parametrize("state", [True, ConnectionRefusedError(), None], ids=["stopped", "gone", "not started"])
+def test_a_step_that_was_told_to_end_did_not_crash(
+    asked: Request, state: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if state is not None:
+        spark(state, monkeypatch)
+    told, code = attempt(asked, fails(RuntimeError("No active or default Spark session"), before=sigterm))
+    assert told.error is not None
+    assert (code, code_of(told)) == (Exit.TRY_AGAIN, "stopped") and "SIGTERM" in told.error["found"]
+
+
+def test_what_fails_before_a_stop_takes_effect_is_a_crash_all_the_same(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark(False, monkeypatch)
+    told, code = attempt(asked, fails(RuntimeError("boom"), before=sigterm))
+    assert (code, code_of(told)) == (Exit.CRASH, "crash")
+
+
+def test_a_jvm_that_alone_was_told_to_end_is_no_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark(True, monkeypatch)
+    told, code = attempt(asked, fails(RuntimeError("No active or default Spark session")))
+    assert (code, code_of(told)) == (Exit.TRY_AGAIN, "stopped")
+
+
+def test_a_jvm_that_is_gone_untold_is_a_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark(ConnectionRefusedError(), monkeypatch)
+    assert code_of(attempt(asked, fails(RuntimeError("x")))[0]) == "crash"
+
+
+def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:
+    note = {"pid": 20434, "host": "vm", "at": AT.isoformat()}
+    write_json(asked.layout.at_work(asked.run_id, asked.step), note)
+    done = report.of(asked, AT, "idle")
+    told, code = attempt(asked, lambda _: done)
+    assert code == Exit.DONE and [finding.kind for finding in told.findings] == ["died"]
+    assert "process 20434 on vm" in told.findings[0].detail
+    assert store.read(asked.layout, asked.run_id, asked.step) == told
+    assert at_work.left(asked.layout, "p", asked.run_id, asked.step) is None
+    assert attempt(asked, lambda _: done)[0].findings == []

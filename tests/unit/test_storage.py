@@ -1,0 +1,141 @@
+"""Storage that takes nothing more is told by name, whichever engine met it and whatever it called it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit, exit_for
+from draindown.lake import storage
+from draindown.lake.layout import FlowLayout
+
+
+class _Java(Exception):
+    """As py4j's errors are: all that is known is text."""
+
+
+JAVA = "An error occurred while calling o1.start.\n: java.io.IOException: {}\n\tat org.apache.spark.X.y(X.scala:1)"
+DELTALAKE = "Failed to commit transaction: Generic LocalFileSystem error: Unable to open file /lake/x: {} (os error {})"
+
+FULL = (
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EDQUOT, "Disk quota exceeded"),
+    _Java(JAVA.format("No space left on device")),
+    _Java(DELTALAKE.format("No space left on device", 28)),
+)
+READ_ONLY = (
+    OSError(errno.EROFS, "Read-only file system", "/lake/x"),
+    _Java(JAVA.format("/lake/x (Read-only file system)")),
+    _Java(DELTALAKE.format("Read-only file system", 30)),
+)
+DENIED = (
+    PermissionError(errno.EACCES, "Permission denied", "/lake/x"),
+    _Java(JAVA.format("java.nio.file.AccessDeniedException: /lake/x")),
+    _Java(DELTALAKE.format("Permission denied", 13)),
+)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    (tmp_path / "lake/tables/t/_delta_log").mkdir(parents=True)
+    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+
+
+def refusal(error: Exception, layout: FlowLayout | None) -> TerminalError | None:
+    return storage.refusal(error, layout, tried="drain", changed="whole batches only")
+
+
+@pytest.mark.parametrize("error", FULL, ids=str)
+def test_a_full_disk_is_named_though_there_is_room_by_now(error: Exception, layout: FlowLayout) -> None:
+    told = refusal(error, layout)
+    assert told is not None and (told.code, exit_for(told)) == ("disk-full", Exit.NEEDS_PERSON)
+    assert told.next[0].startswith("df -h ") and told.in_order and "draindown run p" in told.next[1]
+
+
+@pytest.mark.parametrize("error", READ_ONLY, ids=str)
+def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: FlowLayout) -> None:
+    told = refusal(error, layout)
+    assert told is not None and (told.code, exit_for(told)) == ("lake-not-writable", Exit.NEEDS_PERSON)
+
+
+@pytest.mark.parametrize("error", DENIED, ids=str)
+def test_what_is_denied_elsewhere_is_not_said_of_the_lake(error: Exception, layout: FlowLayout) -> None:
+    told = refusal(error, layout)
+    assert told is not None and told.code == "permission-denied"
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, directory: str) -> None:
+    """As for a user who is not root."""
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != directory and real(path, mode))
+
+
+@pytest.mark.parametrize("error", [*DENIED, _Java(JAVA.format("Mkdirs failed to create /lake/x"))], ids=str)
+def test_the_directory_that_takes_no_file_is_named(
+    error: Exception, layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deny(monkeypatch, f"{layout.table}/_delta_log")
+    told = refusal(error, layout)
+    assert told is not None and told.code == "lake-not-writable"
+    assert f"{layout.table}/_delta_log is not writable" in told.found
+    assert told.next[0] == f"ls -ld {layout.table}/_delta_log"
+
+
+def test_words_of_another_language_are_made_up_for_by_looking(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = _Java(JAVA.format("Kein Speicherplatz mehr auf dem Gerät verfügbar"))
+    assert refusal(foreign, layout) is None
+    usage = shutil.disk_usage(layout.lake)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    told = refusal(foreign, layout)
+    assert told is not None and told.code == "disk-full"
+
+
+class _Flags(NamedTuple):
+    f_flag: int = os.ST_RDONLY
+
+
+def test_a_lake_that_is_mounted_read_only_is_named_with_the_way_to_look(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: _Flags())
+    told = refusal(READ_ONLY[1], layout)
+    assert told is not None and told.found.startswith(f"{layout.lake} is not writable: its file system is mounted")
+    assert told.next[0] == f"findmnt --target {layout.lake}"
+
+
+def test_a_cause_counts_and_so_does_what_tidying_up_hid(layout: FlowLayout) -> None:
+    try:
+        try:
+            raise FULL[2]
+        finally:
+            raise ValueError("could not unpersist")
+    except ValueError as error:
+        told = refusal(error, layout)
+    assert told is not None and told.code == "disk-full"
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), _Java(JAVA.format("broken pipe")), ConnectionRefusedError()])
+def test_other_errors_are_left_as_they_are(error: Exception, layout: FlowLayout) -> None:
+    assert refusal(error, layout) is None
+
+
+@pytest.mark.parametrize(("error", "code"), [(FULL[0], "disk-full"), (DENIED[0], "permission-denied")])
+def test_without_a_flow_the_error_itself_is_all_there_is(error: Exception, code: str) -> None:
+    told = refusal(error, None)
+    assert told is not None and told.code == code
+
+
+def test_a_block_raises_the_named_error_and_others_as_they_are(layout: FlowLayout) -> None:
+    with pytest.raises(TerminalError) as caught, storage.named(layout, tried="plan"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.code == "disk-full" and isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(ValueError, match="x"), storage.named(layout, tried="plan"):
+        raise ValueError("x")
