@@ -30,7 +30,7 @@ from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
-from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
+from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
@@ -110,7 +110,7 @@ def layout(root: Path) -> FlowLayout:
 
 
 def epochs(root: Path) -> Epochs:
-    return Epochs(Path(layout(root).lease, "epochs"), EXPIRES)
+    return Epochs(f"{layout(root).lease}/epochs", EXPIRES)
 
 
 def shared(root: Path, name: str = "me", form: str = "shared") -> Lease:
@@ -143,26 +143,6 @@ def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path) -> N
     left = sorted(path.name for path in epochs(tmp_path).home.iterdir())
     kept = range(22 - KEPT + 1, 23)
     assert left == sorted(f"{number:010}.{kind}" for number in kept for kind in ("beat", "json"))
-
-
-def test_put_if_absent_makes_a_whole_file_once(tmp_path: Path) -> None:
-    path = tmp_path / "one"
-    wins: list[int] = []
-    barrier = threading.Barrier(8)
-
-    def put(number: int) -> None:
-        barrier.wait()
-        if put_if_absent(path, str(number).encode() * 10_000):
-            wins.append(number)
-
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert path.read_bytes() == str(wins[0]).encode() * 10_000
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
@@ -563,4 +543,4 @@ def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(t
 @pytest.mark.parametrize("said", ["Infinity", "NaN", "-1", "1e400", f"{LONGEST + 1}"])
 def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
     Path(tmp_path, "0000000001.json").write_text(f'{{"expires": {said}}}')
-    assert Epochs(tmp_path, 2.0).patience(1) == 2.0
+    assert Epochs(str(tmp_path), 2.0).patience(1) == 2.0

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable
-from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
 from draindown.lake import delta
-from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.documents import kept_with_tag, make_home, write_unless_changed
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import Tag
 from draindown.ledger import rows as ledger_rows
 
 # These commits change no row, so a published version may be carried over them. Delta marks what they write as no
@@ -76,8 +76,12 @@ class Unpublished:
 
 def published(layout: FlowLayout) -> Published | None:
     """The published pointer, or None where nothing was published yet. Raises TerminalError `state-damaged`."""
+    return _published(layout)[0]
+
+
+def _published(layout: FlowLayout) -> tuple[Published | None, Tag | None]:
     lost = "the next check judges all rows; until it passed, nothing is published"
-    return kept(layout.published, Published.model_validate, without=lost)
+    return kept_with_tag(layout.published, Published.model_validate, without=lost)
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:
@@ -86,15 +90,21 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
     Returns the pointer as it stands then: a slow check may end after one of a newer version.
     """
     make_home(layout)
-    with one_at_a_time(layout.published):  # a check holds no lease: two of them may end at once
-        newest = published(layout)
-        later = newest is not None and newest.table_id == pointer.table_id and newest.version > pointer.version
-        if newest is not None and later and _names_a_commit(layout, newest):
+    while True:  # a check holds no lease: two of them may end at once, and one of both looks again
+        newest, tag = _published(layout)
+        if newest is not None and _stays(layout, newest, pointer):
             return newest
-        if newest is not None and pointer.table_id != newest.table_id == delta.table_id(layout.table):
-            return newest  # what was judged is another table, which was put aside meanwhile
-        write_json(layout.published, pointer.model_dump(mode="json"))
-    return pointer
+        if write_unless_changed(layout.published, pointer.model_dump(mode="json"), tag):
+            return pointer
+
+
+def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
+    """Whether the pointer that is there is better than the one that is to take its place."""
+    later = newest.table_id == pointer.table_id and newest.version > pointer.version
+    if later and _names_a_commit(layout, newest):
+        return True
+    # what was judged is another table, which was put aside meanwhile
+    return pointer.table_id != newest.table_id == delta.table_id(layout.table)
 
 
 def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
@@ -109,11 +119,6 @@ def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
 def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
     own = [commit.get("timestamp") for commit in commits if commit["version"] == pointer.version]
     return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
-
-
-def one_at_a_time(path: str) -> FileLock:
-    """Return the lock under which a document of the gate is read and written."""
-    return FileLock(f"{path}.lock", mode=0o600)
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.gate.published import one_at_a_time
-from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.documents import kept_with_tag, make_home, write_unless_changed
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import Tag
 from draindown.runs.report import Expectation
 
 
@@ -37,11 +37,17 @@ class Waiver(BaseModel):
 
 def waivers(layout: FlowLayout) -> dict[str, Waiver]:
     """All waivers by expectation, those that no longer hold included. Raises TerminalError `state-damaged`."""
-    return kept(layout.waivers, _waivers, without="no expectation is waived any more") or {}
+    return _waivers(layout)[0]
 
 
-def _waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
-    return {name: Waiver.model_validate(waiver) for name, waiver in content.items()}
+def _waivers(layout: FlowLayout) -> tuple[dict[str, Waiver], Tag | None]:
+    lost = "no expectation is waived any more"
+    found, tag = kept_with_tag(layout.waivers, _as_waivers, without=lost)
+    return found or {}, tag
+
+
+def _as_waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
+    return {name: Waiver.model_validate(waiver) for name, waiver in content["waivers"].items()}
 
 
 def waive(
@@ -73,8 +79,7 @@ def waive(
         expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
     )
     make_home(layout)
-    with one_at_a_time(layout.waivers):
-        _write_waivers(layout, {**waivers(layout), expectation: waiver})
+    _change(layout, lambda found: {**found, expectation: waiver})
     return waiver
 
 
@@ -99,13 +104,17 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
             found=f"waived are: {', '.join(sorted(current)) or 'none'}",
             next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
         )
-    with one_at_a_time(layout.waivers):
-        _write_waivers(layout, {name: one for name, one in waivers(layout).items() if name != expectation})
+    _change(layout, lambda found: {name: one for name, one in found.items() if name != expectation})
     return current[expectation]
 
 
-def _write_waivers(layout: FlowLayout, current: Mapping[str, Waiver]) -> None:
-    write_json(layout.waivers, {name: waiver.model_dump(mode="json") for name, waiver in current.items()})
+def _change(layout: FlowLayout, change: Callable[[Mapping[str, Waiver]], Mapping[str, Waiver]]) -> None:
+    """Write what `change` makes of all waivers: again, where another person's came in between."""
+    while True:
+        found, tag = _waivers(layout)
+        changed = {name: waiver.model_dump(mode="json") for name, waiver in change(found).items()}
+        if write_unless_changed(layout.waivers, {"waivers": changed}, tag):
+            return
 
 
 def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:

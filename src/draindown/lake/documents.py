@@ -1,20 +1,20 @@
-"""Files that are there whole or not at all, readable by this user alone."""
+"""JSON documents of a lake: written whole, each with its format, and told by name where they are torn."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from draindown.base.errors import TerminalError
+from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import Tag, store_of
 
 T = TypeVar("T")
-_NAMED = 40  # characters of a file's name in that of its draft: a name has room for 255
 
 
 def absolute(path: str | Path) -> str:
@@ -22,52 +22,50 @@ def absolute(path: str | Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
-def written(path: Path, content: bytes) -> Path:
-    """A draft of `path` beside it, on disk; hidden, and named after it. Whoever calls moves or links it into place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:_NAMED]}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """Write a document, whatever was there. For documents with one writer at a time, such as the lease's holder."""
+    store_of(path).put(path, encode(content))
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write by rename, so that a reader sees the old file or the new one."""
-    draft = written(path, content)
-    try:
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+def write_unless_changed(path: str, content: Mapping[str, Any], tag: Tag | None) -> bool:
+    """Write a document if it is still the one with this tag, or absent where the tag is None; returns whether it did.
+
+    For documents that several processes write without a lease. A document is written so or by `write_json`, never both.
+    """
+    store, encoded = store_of(path), encode(content)
+    return (store.create(path, encoded) if tag is None else store.replace(path, encoded, tag)) is not None
 
 
-def write_json(path: str, content: Any) -> None:
-    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace(target, json.dumps(content, indent=1, default=str).encode())
+def delete(path: str) -> None:
+    """Remove a document, if it is there."""
+    store_of(path).delete(path)
 
 
-def read_json(path: str) -> Any | None:
-    """The JSON at `path`, or None where there is no file. Raises ValueError if it is torn."""
-    target = Path(path)
-    return json.loads(target.read_text()) if target.is_file() else None
+def read_json(path: str) -> dict[str, Any] | None:
+    """Return the document at `path`, or None where there is none.
+
+    Raises ValueError if it is torn or no document; TerminalError `format-unknown` if another version wrote it.
+    """
+    return _read(path)[0]
 
 
-def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = True) -> T | None:
-    """What the JSON at `path` says, made by `what`, or None where there is no file; for what nothing else knows.
+def kept(path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True) -> T | None:
+    """What the document at `path` says, made by `what`, or None where there is none; for what nothing else knows.
 
     `what` raises ValueError, TypeError, LookupError or AttributeError of other content. `without`: what going on
-    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`.
+    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`,
+    `format-unknown`.
     """
+    return kept_with_tag(path, what, without=without, copied=copied)[0]
+
+
+def kept_with_tag(
+    path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True
+) -> tuple[T | None, Tag | None]:
+    """The same with the document's tag, for `write_unless_changed`. Raises like `kept`."""
     try:
-        content = read_json(path)
-        return None if content is None else what(content)
+        content, tag = _read(path)
+        return None if content is None else what(content), tag
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise TerminalError(
             "state-damaged",
@@ -76,6 +74,25 @@ def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = Tr
             next=[f"restore {path} from a copy"] * copied
             + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   # {without}"],
         ) from None
+
+
+def encode(content: Mapping[str, Any]) -> bytes:
+    """Return a document as it is written, with its format."""
+    return json.dumps({FIELD: FORMAT, **content}, indent=1, default=str).encode()
+
+
+def decode(path: str, raw: bytes) -> dict[str, Any]:
+    """Return the content of a document. Raises ValueError if it is torn, TerminalError `format-unknown`."""
+    content = json.loads(raw)
+    if not isinstance(content, dict) or FIELD not in content:
+        raise ValueError("it names no format")
+    refuse_unknown(path, content.pop(FIELD))
+    return content
+
+
+def _read(path: str) -> tuple[dict[str, Any] | None, Tag | None]:
+    found = store_of(path).read(path)
+    return (None, None) if found is None else (decode(path, found[0]), found[1])
 
 
 def make_home(layout: FlowLayout) -> None:

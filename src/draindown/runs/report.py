@@ -104,7 +104,6 @@ class PlanPart(Frozen):
 class StepReport(Frozen):
     """One step of one run. Exactly the part named after the step is set, when the step came that far."""
 
-    version: Literal[1] = 1
     pipeline: str
     flow: str
     run_id: str

@@ -1,16 +1,15 @@
-"""The reports of a flow on disk: written whole, read, listed by run, and removed when old."""
+"""The reports of a flow: written whole, read, listed by run, and removed when old."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
+from draindown.base.clock import now
 from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
+from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Step
 
@@ -28,14 +27,18 @@ def write(layout: FlowLayout, report: StepReport) -> str:
 
 
 def read(layout: FlowLayout, run_id: str, step: Step) -> StepReport | None:
-    """The report of a step, or None where the step left none (its driver died, or it never ran)."""
-    path = Path(layout.report(run_id, step))
-    return StepReport.model_validate_json(path.read_text()) if path.is_file() else None
+    """The report of a step, or None where the step left none (its driver died, or it never ran).
+
+    Raises ValueError if it is torn, TerminalError `format-unknown` if another version of draindown wrote it.
+    """
+    found = documents.read_json(layout.report(run_id, step))
+    return None if found is None else StepReport.model_validate(found)
 
 
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
-    return [name for name in _newest_first(layout.reports)[:limit] if name == safe_name(name)]
+    newest_first = (name for name, _ in _newest_first(layout.reports))
+    return [name for name in newest_first if name == safe_name(name)][:limit]
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
@@ -45,17 +48,29 @@ def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KE
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):
-        for name in _newest_first(home)[keep:]:
-            directory = Path(home, name)
-            if time.time() - directory.stat().st_mtime > age.total_seconds():
-                shutil.rmtree(directory, ignore_errors=True)
+        for name, newest in _newest_first(home)[keep:]:
+            if now() - newest > age:
+                _remove(f"{home}/{name}/")
                 gone += 1
     return gone
 
 
-def _newest_first(home: str) -> list[str]:
-    if not Path(home).is_dir():
-        return []
-    with os.scandir(home) as entries:
-        found = sorted(((entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.is_dir()), reverse=True)
-    return [name for _, name in found]
+def _remove(prefix: str) -> None:
+    store = store_of(prefix)
+    for entry in store.list(prefix):
+        store.delete(entry.key)
+
+
+def _newest_first(home: str) -> list[tuple[str, datetime]]:
+    """Each run below `home`, and when the store says that its newest content was written."""
+    found: dict[str, datetime] = {}
+    for name, modified in _contents(home):
+        found[name] = max(modified, found.get(name, modified))
+    return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
+
+
+def _contents(home: str) -> Iterator[tuple[str, datetime]]:
+    for entry in store_of(home).list(f"{home}/"):
+        name, inside, _ = entry.key.removeprefix(f"{home}/").partition("/")
+        if inside:
+            yield name, entry.modified

@@ -21,7 +21,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import resume, withdrawals
+from draindown.flow import withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
@@ -29,9 +29,7 @@ from draindown.lake import delta
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
-from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
-from draindown.recovery.replay import settle
+from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import DrainPart, Expectation, StepReport
 from draindown.runs.request import Request
@@ -40,6 +38,7 @@ from draindown.spark.batch.commit import close, stamp_after, written
 from draindown.spark.checks.check import unpublished_rows
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
@@ -97,19 +96,13 @@ def withdraw(
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
-    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        swap.finish(layout, by=request.owner, reached=lease.guard())
-        settle(layout, by=request.owner, reached=lease.guard())
-        lease.check()
-        generation = resume.resume(layout)
-        with _failing(request, spark, expectation) as found:
-            if found is None:
-                agreed(Plan(layout.pipeline, layout.flow, expectation))
-            elif agreed(found.plan):
-                done = [_take_out(request, generation, found, started, lease.guard(reached))]
+    with open_flow(request, spark, Needs.RESUMED) as flow, _failing(request, spark, expectation) as found:
+        if found is None:
+            agreed(Plan(layout.pipeline, layout.flow, expectation))
+        elif agreed(found.plan):
+            done = [_take_out(request, flow.generation, found, started, flow.guard(reached))]
     part = DrainPart(
-        generation=generation,
+        generation=flow.generation,
         bound=f"unpublished rows that make {expectation} fail",
         batches=[row.as_dict() for row in done],
         totals=ledger_rows.total(done),
