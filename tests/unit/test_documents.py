@@ -139,10 +139,3 @@ def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: F
             act()
         assert (caught.value.code, layout.ledger in caught.value.found) == ("format-unknown", True)
     assert DeltaTable(layout.ledger).version() == 2
-
-
-def test_a_table_that_spark_made_is_stamped_once(layout: FlowLayout) -> None:
-    DeltaTable.create(layout.quarantine, schema=pa.schema([("id", pa.int64())]))
-    for _ in range(2):
-        delta.stamp(layout.quarantine)
-    assert (delta.version(layout.quarantine), delta.properties(layout.quarantine)) == (1, {"draindown.format": "1"})

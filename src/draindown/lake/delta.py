@@ -181,13 +181,6 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
     )
 
 
-def stamp(path: str) -> None:
-    """Write down in a table of ours that Spark made of which format it is; in a commit without rows."""
-    table = _open(path)
-    if formats.PROPERTY not in table.metadata().configuration:
-        table.alter.set_table_properties({formats.PROPERTY: str(formats.FORMAT)}, raise_if_not_exists=False)
-
-
 def make_private(path: str) -> None:
     """Make the table's directory, where there is none, so that only its owner gets at its files."""
     Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)

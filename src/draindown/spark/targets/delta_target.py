@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -166,14 +166,19 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
     statistics = _bounded(schema, flow)
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
     builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
-    builder = builder.property(formats.PROPERTY, str(formats.FORMAT))
     if statistics:
         builder = builder.property(delta.BOUNDED, statistics)
     builder.execute()
+
+
+def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
+    """A table that is yet to be made, with its format: the target, or one that is draindown's own."""
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
 def _bounded(schema: StructType, flow: FlowSpec) -> str:
@@ -291,11 +296,10 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
-    is_new = not delta.exists(path)
+    if not delta.exists(path):  # before the write, which gives a table that it makes no property but Delta's own
+        _new_table(rows.sparkSession, path, rows.schema).execute()
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
-    if is_new:  # Spark gives a table that a write makes no property but Delta's own
-        delta.stamp(path)
 
 
 def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
