@@ -206,7 +206,7 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     assert (report.outcome, report.compact.vacuumed_files) == ("done", 3)
     assert not any(file.exists() for file in old)
     assert contents(asked.layout.table) == before
-    assert read_json(asked.layout.vacuumed)["table"]["files"] == 3
+    assert read_json(asked.layout.vacuumed)["tables"]["table"]["files"] == 3
     assert compacted(asked, spark).outcome == "idle"
 
 

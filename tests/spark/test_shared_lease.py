@@ -43,7 +43,7 @@ class SharedLanding(Landing):
     def __init__(self, home: Path) -> None:
         super().__init__(home, source={"max_files_per_trigger": 1})
         self.spec = self.spec.model_copy(update={"lease": SHARED})
-        self.epochs = Epochs(Path(self.layout.lease, "epochs"), SHARED.expires)
+        self.epochs = Epochs(f"{self.layout.lease}/epochs", SHARED.expires)
 
     def values(self) -> list[tuple[str, int]]:
         return sorted((row["id"], row["a"]) for row in self.rows("id, a"))

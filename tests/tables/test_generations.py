@@ -257,7 +257,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     asked = drained(tmp_path)
     path = _torn(asked)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(reset_plan, "write_json", mock.Mock(side_effect=OSError("no space")))
+        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
     assert (generations.generation(asked.layout), delta.exists(path)) == (1, False)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
@@ -278,7 +278,7 @@ def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
     shutil.copytree(asked.layout.table, copy)
     _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(reset_plan, "write_json", mock.Mock(side_effect=OSError("no space")))
+        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     shutil.copytree(copy, asked.layout.table)

@@ -16,14 +16,13 @@ from draindown.flow import release_intent
 from draindown.flow.release_intent import Pending
 from draindown.gate import published, waivers
 from draindown.lake import transactions
-from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
 from draindown.recovery import swap as recovery_swap
 from draindown.runs.request import Request
-from tests.flowfiles import AT, drained
 from tests.flowfiles import checkpoint as write_checkpoint
+from tests.flowfiles import drained
 from tests.tables.test_rebuilds import begin, code_of, read_all, swap
 
 TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
@@ -92,9 +91,12 @@ def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path:
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
 def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, content: bytes) -> None:
     layout = drained(tmp_path).layout
-    write_json(layout.vacuumed, {"table": {"at": AT.isoformat(), "files": 3}})
+    compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
     assert compaction.vacuumed(layout)["table"]["files"] == 3
-    for other in (content, b'{"table": 5}', b'{"table": {"at": "x"}}'):
+    for table in (b"5", b'{"at": "x"}'):
+        tear(layout.vacuumed, b'{"format": 1, "tables": {"table": ' + table + b"}}")
+        assert compaction.vacuumed(layout) == {}
+    for other in (content, b'{"tables": {}}'):
         tear(layout.vacuumed, other)
         assert compaction.vacuumed(layout) == {}
 

@@ -65,11 +65,12 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
 def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
     layout = FlowLayout(str(tmp_path), "p", "f", "t")
     for day in range(6):
-        for home in (Path(layout.report(f"r{day}", "plan")).parent, Path(layout.all_validations, f"r{day}")):
-            home.mkdir(parents=True)
-            (home / "plan.json").write_text("{}")
-            os.utime(home, (day * 86400, day * 86400))
+        for file in (Path(layout.report(f"r{day}", "plan")), Path(layout.all_validations, f"r{day}", "index.html")):
+            file.parent.mkdir(parents=True)
+            file.touch()
+            os.utime(file, (day * 86400, day * 86400))
     young = time.time() - 2.5 * 86400
     assert store.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 2 * 3
     assert store.runs(layout) == ["r5", "r4", "r3"]
+    assert sorted(path.name for path in Path(layout.reports).iterdir()) == ["r3", "r4", "r5"]
     assert store.forget_old(layout, keep=2, age=timedelta(seconds=young)) == 0

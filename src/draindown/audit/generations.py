@@ -8,17 +8,15 @@ from typing import Any
 from draindown.audit.context import Desk, is_commit_of, of_source, origin_of
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
-from draindown.flow import integrity
+from draindown.flow import generations, integrity
 from draindown.lake import delta
-from draindown.lake.documents import read_json
 from draindown.ledger.rows import BatchRow, Place
 
 
 def generations_of(desk: Desk) -> None:
     """Set apart batches of older generations that the table lost, and rows that were let through before."""
-    content: Mapping[str, Any] = read_json(desk.layout.generation) or {}
-    live = int(content.get("generation", 1))
-    desk.without = {int(g): frozenset(card.get("without") or ()) for g, card in content.get("cards", {}).items()}
+    live = generations.generation(desk.layout)
+    desk.without = generations.left_out(desk.layout)
     if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
         return
     gone = _lost(desk, live)

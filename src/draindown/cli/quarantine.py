@@ -183,19 +183,14 @@ def discard(
         return
     from draindown.base.formatting import count
     from draindown.flow import quarantine as rows_of
-    from draindown.recovery import swap
-    from draindown.recovery.opening import lease_of
-    from draindown.recovery.replay import settle
+    from draindown.recovery.opening import Needs, open_flow
 
     done = 0
     chosen = _chosen(layout, reason, ids, run, out, "discard")
     if chosen:
         refuse_without(yes)
-        with lease_of(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
-            swap.finish(layout, by=person(), reached=lease.guard())
-            # what a replay that died has applied is not for anyone to give up
-            settle(layout, by=person(), reached=lease.guard())
-            lease.check()
+        # settled: what a replay that died has applied is not for anyone to give up
+        with open_flow(spec, layout.flow, Needs.SETTLED, owner=person(), run_id=new_run_id()):
             done = rows_of.discard(layout, chosen, by=person(), note=note)
     out.result({"discarded": done}, f"discarded {count(done, 'row')}")
 
@@ -279,8 +274,7 @@ def _close_files(
     from draindown.base.clock import now
     from draindown.base.formatting import count, printable
     from draindown.flow import discards
-    from draindown.recovery import swap
-    from draindown.recovery.opening import lease_of
+    from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.files import parked
 
     wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
@@ -289,9 +283,7 @@ def _close_files(
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with lease_of(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
-            swap.finish(layout, by=person(), reached=lease.guard())
-            lease.check()
+        with open_flow(spec, layout.flow, Needs.FINISHED, owner=person(), run_id=new_run_id()):
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:

@@ -69,8 +69,7 @@ def reset(
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
     from draindown.recovery import reset as reset_plan
-    from draindown.recovery import swap
-    from draindown.recovery.opening import lease_of
+    from draindown.recovery.opening import Needs, open_flow
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
@@ -85,10 +84,9 @@ def reset(
     if (plan.missing or plan.forgotten) and not accept_missing:
         raise reset_plan.input_gone(plan)
     refuse_without(yes)
-    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
-        swap.finish(request.layout, by=person(), reached=lease.guard())
+    with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
-        lease.check()
+        opened.check()
         reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
@@ -97,15 +95,12 @@ def reset(
 def _undo(request: Request, yes: bool, out: Output) -> None:
     from draindown.flow import generations
     from draindown.recovery import reset as reset_plan
-    from draindown.recovery import swap
-    from draindown.recovery.opening import lease_of
+    from draindown.recovery.opening import Needs, open_flow
 
     live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id) as lease:
-        swap.finish(request.layout, by=person(), reached=lease.guard())
-        lease.check()
+    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id):
         previous = reset_plan.undo(request.layout, by=person())
     out.result({"generation": previous}, f"generation {previous} is live again")
 
@@ -207,13 +202,13 @@ def rebuild(
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
     from draindown.recovery import rebuild as rebuild_plan
-    from draindown.recovery.opening import lease_of
+    from draindown.recovery.opening import Needs, open_flow
 
     begun = rebuild_plan.abortable(request.layout)
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
-    with lease_of(request.layout, request.spec.lease, owner=person(), run_id=request.run_id):
+    with open_flow(request.spec, request.flow, Needs.LEASE, owner=person(), run_id=request.run_id):
         generation = rebuild_plan.abort(request.layout)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 

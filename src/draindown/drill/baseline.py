@@ -16,7 +16,7 @@ from draindown.drill.compare import Control
 from draindown.drill.faults import There
 from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
-from draindown.lake import delta, documents
+from draindown.lake import delta
 from draindown.runs import store
 
 Tell = Callable[[str], None]
@@ -137,7 +137,8 @@ def call(project: Project, patience: float, *words: str) -> Ended:
 
 def outcome(project: Project) -> Mapping[str, Any]:
     """How the struck drain ended, as it wrote itself; empty if it did not come so far."""
-    found = documents.read_json(str(project.root / "outcome.json"))
+    path = project.root / "outcome.json"
+    found = json.loads(path.read_text()) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
 from datetime import datetime
 
 from draindown.flow import generations, integrity
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import Card, card, cards
+from draindown.flow.generations import cards
 from draindown.lake import delta
-from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -36,9 +34,7 @@ def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: st
     detail = f"generation {number} leaves it out, unread"
     fresh = [file for path, file in unread.items() if path not in done]
     parked.record(layout, (_left_out(file, detail, by, note) for file in fresh), at)
-    own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
-    own = replace(own, without=tuple(sorted({*own.without, *unread})))
-    write_json(layout.generation, {"generation": number, "cards": cards(layout) | {str(number): asdict(own)}})
+    generations.leave_out(layout, unread, by=by, at=at)
 
 
 def _left_out(file: catalog.KnownFile, detail: str, by: str, note: str) -> parked.Event:

@@ -1,14 +1,15 @@
 """Generations: the lives of a flow's checkpoints. A reset starts the next one, an undo goes back.
 
-`generation.json` names the live one and keeps a card of each that a reset began; it is the only file that a reset
-changes, and changes whole. A new generation reads the intake from its first cut, under transaction ids that the target
-has never seen, so that Delta can't take its batches for batches that are done.
+`generation.json` names the live one and keeps a card of each that a reset or a rebuild began. This module alone writes
+it; whoever begins a generation has it written last. A new generation reads the intake from its first cut, under
+transaction ids that the target has never seen, so that Delta can't take its batches for batches that are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from draindown.base.formatting import count, printable
 from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake import delta
-from draindown.lake.documents import read_json
+from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger.rows import GATE
@@ -25,15 +26,20 @@ from draindown.sources.files import catalog
 
 
 def generation_if_told(layout: FlowLayout) -> int | None:
-    """The live generation, or None where the file that names it is damaged."""
+    """The live generation, or None where the file that names it is damaged. Raises TerminalError `format-unknown`."""
     try:
         return generation(layout)
-    except TerminalError:
+    except TerminalError as error:
+        if error.code != "generation-damaged":
+            raise
         return None
 
 
 def generation(layout: FlowLayout) -> int:
-    """The live generation; 1 before any. Raises TerminalError `generation-damaged` if the file that names it is."""
+    """The live generation; 1 before any.
+
+    Raises TerminalError `generation-damaged` if the file that names it is, `format-unknown` if it is of another format.
+    """
     try:
         content = read_json(layout.generation)
         number = 1 if content is None else int(content["generation"])
@@ -137,8 +143,51 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
         content = read_json(layout.generation)
     except ValueError:
         return {}
-    found = content.get("cards") if isinstance(content, dict) else None
+    found = None if content is None else content.get("cards")
     return dict(found) if isinstance(found, dict) else {}
+
+
+def make_live(layout: FlowLayout, own: Card) -> None:
+    """Begin a generation: it is the live one from here on, and `own` its card. Call it under the lease, last."""
+    _write(layout, own.generation, own)
+
+
+def go_back_to(layout: FlowLayout, previous: int) -> None:
+    """Make an earlier generation the live one again. The cards stay: a number is never used twice."""
+    _write(layout, previous)
+
+
+def name_live(layout: FlowLayout, live: int) -> None:
+    """Write down which generation is live, also where it is the first: a later one gets a directory beside it."""
+    _write(layout, live)
+
+
+def begin_staged(staged: FlowLayout, own: Card) -> None:
+    """Name the generation under which the tables of `staged`, a rebuild's layout, are drained."""
+    write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
+
+
+def take_place(staged: FlowLayout) -> None:
+    """Make the generation of a rebuild the live one, with the card that it was staged under."""
+    live, number = staged.live, staged.staged
+    write_json(live.generation, {"generation": number, "cards": cards(live) | cards(staged)})
+
+
+def leave_out(layout: FlowLayout, paths: Iterable[str], *, by: str, at: datetime) -> None:
+    """Have the live generation leave out files that it took in and did not read."""
+    number = generation(layout)
+    own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
+    _write(layout, number, replace(own, without=tuple(sorted({*own.without, *paths}))))
+
+
+def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
+    """The files that each generation leaves out, by its number; of those that have a card."""
+    return {int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()}
+
+
+def _write(layout: FlowLayout, live: int, own: Card | None = None) -> None:
+    changed = {} if own is None else {str(own.generation): asdict(own)}
+    write_json(layout.generation, {"generation": live, "cards": cards(layout) | changed})
 
 
 def next_number(layout: FlowLayout, live: int | None) -> int:

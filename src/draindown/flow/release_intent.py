@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from draindown.lake import delta
+from draindown.lake import delta, documents
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
 
@@ -45,7 +44,7 @@ def note(layout: FlowLayout, of: Pending) -> None:
 def forget(layout: FlowLayout, settled: Pending) -> None:
     """Remove the note if it is still this one: whoever wakes here may find that of a batch that began after it."""
     if pending(layout) == settled:
-        Path(layout.replaying).unlink(missing_ok=True)
+        documents.delete(layout.replaying)
 
 
 def _read(content: Mapping[str, Any]) -> Pending:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined
 
 from draindown.base.clock import now
 from draindown.lake.documents import write_json
+from draindown.lake.store import store_of
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
 
@@ -34,10 +34,9 @@ def write(request: Request, part: CheckPart) -> str:
     directory = request.layout.validations(request.run_id, request.start)
     content = _content(request, part)
     write_json(f"{directory}/result.json", content)
-    page = Path(path(request))
-    page.write_text(render(content), encoding="utf-8")
-    page.chmod(0o600)  # samples may show what only the lake's owner may see
-    return str(page)
+    page = path(request)
+    store_of(page).put(page, render(content).encode())
+    return page
 
 
 def _content(request: Request, part: CheckPart) -> dict[str, Any]:

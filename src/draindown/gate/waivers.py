@@ -41,8 +41,8 @@ def waivers(layout: FlowLayout) -> dict[str, Waiver]:
     return _waived(layout).newest()[1] or {}
 
 
-def _waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
-    return {name: Waiver.model_validate(waiver) for name, waiver in content.items()}
+def _as_waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
+    return {name: Waiver.model_validate(waiver) for name, waiver in content["waivers"].items()}
 
 
 def waive(
@@ -113,7 +113,7 @@ def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: in
 
 def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:
     lost = "the waivers before it count: one may be missing, or be there that was taken back; say again what holds"
-    return Revisions(Path(layout.waivers), _waivers, lost)
+    return Revisions(Path(layout.waivers), _as_waivers, lost)
 
 
 def _change(layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]) -> dict[str, Waiver]:
@@ -124,5 +124,5 @@ def _change(layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, 
         number, found = documents.newest()
         current = found or {}
         changed = {name: waiver.model_dump(mode="json") for name, waiver in change(current).items()}
-        if documents.put(number, changed):
+        if documents.put(number, {"waivers": changed}):
             return current

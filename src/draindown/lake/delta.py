@@ -29,13 +29,17 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from draindown.base.formatting import shortened
+from draindown.lake import formats
 
 _FENCES = 10  # tries, of which each that fails is a commit by someone else
 _UNSUPPORTED = "Unsupported"  # what deltalake says of a table that it doesn't know how to write
 _NOTHING_YET = -1
 """Transaction version of a fence before the first batch."""
 _NEWEST = 20  # commits that a power cut may have left empty
+BOUNDED = "delta.dataSkippingStatsColumns"
+"""The property that names the columns whose bounds a table keeps."""
 _CONFIGURATION: dict[str, str | None] = {
+    formats.PROPERTY: str(formats.FORMAT),
     # a stream that starts again from version 1 needs every version
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
@@ -195,8 +199,14 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
         make_private(path)
     configuration = dict(_CONFIGURATION)
     if statistics:
-        configuration["delta.dataSkippingStatsColumns"] = ",".join(statistics)
-    DeltaTable.create(path, schema=Schema.from_arrow(schema), mode="ignore", configuration=configuration)
+        configuration[BOUNDED] = ",".join(statistics)
+    DeltaTable.create(
+        path,
+        schema=Schema.from_arrow(schema),
+        mode="ignore",
+        configuration=configuration,
+        raise_if_key_not_exists=False,  # a property of ours is none that it knows
+    )
 
 
 def make_private(path: str) -> None:
@@ -329,7 +339,10 @@ def _plain(path: str) -> str:
 
 
 def _open(path: str, version: int | None = None) -> DeltaTable:
-    return DeltaTable(path, version=version)
+    """Open a table. Raises TerminalError `format-unknown` if another version of draindown made it as one of its own."""
+    table = DeltaTable(path, version=version)
+    formats.refuse_unknown_table(path, table.metadata().configuration)
+    return table
 
 
 def _stream(

@@ -1,20 +1,20 @@
-"""Files that are there whole or not at all, readable by this user alone."""
+"""JSON documents of a lake: written whole, each with its format, and told by name where they are torn."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from draindown.base.errors import TerminalError
+from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import store_of
 
 T = TypeVar("T")
-_NAMED = 40  # characters of a file's name in that of its draft: a name has room for 255
 
 
 def absolute(path: str | Path) -> str:
@@ -22,64 +22,36 @@ def absolute(path: str | Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
-def written(path: Path, content: bytes) -> Path:
-    """A draft of `path` beside it, on disk; hidden, and named after it. Whoever calls moves or links it into place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:_NAMED]}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """Write a document, whatever was there. For documents with one writer at a time, such as the lease's holder."""
+    store_of(path).put(path, encode(content))
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write by rename, so that a reader sees the old file or the new one."""
-    draft = written(path, content)
-    try:
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+def create_json(path: str, content: Mapping[str, Any]) -> bool:
+    """Write a document where there is none; return whether this call wrote it. Of all who try at once, one succeeds."""
+    return store_of(path).create(path, encode(content)) is not None
 
 
-def put_if_absent(path: Path, content: bytes) -> bool:
-    """Make the file, whole, unless there is one: what a store must offer to hold a shared lease.
+def delete(path: str) -> None:
+    """Remove a document, if it is there."""
+    store_of(path).delete(path)
 
-    A hard link is made where no file is or not at all, on NFS too. Returns whether this call made it.
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """Return the document at `path`, or None where there is none.
+
+    Raises ValueError if it is torn or no document; TerminalError `format-unknown` if another version wrote it.
     """
-    temporary = written(path, content)
-    try:
-        os.link(temporary, path)
-        return True
-    except FileExistsError:
-        # an answer that got lost and a second try of the file system's client look the same as another's file
-        return temporary.stat().st_nlink > 1
-    finally:
-        temporary.unlink(missing_ok=True)
+    found = store_of(path).read(path)
+    return None if found is None else decode(path, found[0])
 
 
-def write_json(path: str, content: Any) -> None:
-    """Write JSON by rename, so that a reader sees the old file or the new one, readable by this user alone."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace(target, json.dumps(content, indent=1, default=str).encode())
-
-
-def read_json(path: str) -> Any | None:
-    """The JSON at `path`, or None where there is no file. Raises ValueError if it is torn."""
-    target = Path(path)
-    return json.loads(target.read_text()) if target.is_file() else None
-
-
-def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = True) -> T | None:
-    """What the JSON at `path` says, made by `what`, or None where there is no file; for what nothing else knows.
+def kept(path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True) -> T | None:
+    """What the document at `path` says, made by `what`, or None where there is none; for what nothing else knows.
 
     `what` raises ValueError, TypeError, LookupError or AttributeError of other content. `without`: what going on
-    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`.
+    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`,
+    `format-unknown`.
     """
     try:
         content = read_json(path)
@@ -92,6 +64,20 @@ def kept(path: str, what: Callable[[Any], T], *, without: str, copied: bool = Tr
             next=[f"restore {path} from a copy"] * copied
             + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   # {without}"],
         ) from None
+
+
+def encode(content: Mapping[str, Any]) -> bytes:
+    """Return a document as it is written, with its format."""
+    return json.dumps({FIELD: FORMAT, **content}, indent=1, default=str).encode()
+
+
+def decode(path: str, raw: bytes) -> dict[str, Any]:
+    """Return the content of a document. Raises ValueError if it is torn, TerminalError `format-unknown`."""
+    content = json.loads(raw)
+    if not isinstance(content, dict) or FIELD not in content:
+        raise ValueError("it names no format")
+    refuse_unknown(path, content.pop(FIELD))
+    return content
 
 
 def make_home(layout: FlowLayout) -> None:

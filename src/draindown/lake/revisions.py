@@ -3,13 +3,12 @@
     0000000007.json   revision 7, whole; made once and never changed. The newest counts
 
 A change is a compare-and-swap: who read revision 7 makes revision 8, of all who try one succeeds, and the others read
-again. It rests on `put_if_absent` alone, and so holds on a mount whose hosts don't share file locks.
+again. It rests on `Store.create` alone, and so holds on a mount whose hosts don't share file locks.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from draindown.lake.documents import kept, put_if_absent
+from draindown.lake.documents import create_json, kept
 
 T = TypeVar("T")
 KEPT = 5
@@ -62,7 +61,7 @@ class Revisions(Generic[T]):
         self.home.mkdir(mode=0o700, exist_ok=True)
         number = after + 1
         try:
-            if not put_if_absent(self._path(number), json.dumps(content, indent=1).encode()):
+            if not create_json(str(self._path(number)), content):
                 return False
         except FileNotFoundError:  # the draft, with others of old revisions
             return False

@@ -1,18 +1,18 @@
-"""Who holds a lease, and what its last holder left behind. Read-only."""
+"""Who holds a lease, and what its last holder left behind: its card, and the tables that its fence left out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from draindown.lake.documents import read_json
+from draindown.lake import documents
+from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import Epochs
 from draindown.spec.models import LeaseSpec
-
-UNFENCED = "unfenced.json"
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,19 @@ def left_open(layout: FlowLayout) -> Card | None:
 def unfenced(layout: FlowLayout) -> list[str]:
     """Paths of the tables that the last fence had to leave out: nothing but its ids stops what was in flight there."""
     try:
-        found = read_json(f"{layout.lease}/{UNFENCED}")
+        found = read_json(_unfenced(layout)) or {}
     except ValueError:
         return []
-    return [str(path) for path in found.get("tables", ())] if isinstance(found, dict) else []
+    return [str(path) for path in found.get("tables", ())]
+
+
+def remember_unfenced(layout: FlowLayout, epoch: int, tables: Sequence[str]) -> None:
+    """Write down which tables the fence of an epoch left out. Call it as its holder."""
+    write_json(_unfenced(layout), {"epoch": epoch, "tables": list(tables)})
+
+
+def _unfenced(layout: FlowLayout) -> str:
+    return f"{layout.lease}/unfenced.json"
 
 
 def open_epoch(layout: FlowLayout) -> int:
@@ -78,14 +87,18 @@ def open_epoch(layout: FlowLayout) -> int:
 def epochs_of(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
     """The epochs of the shared form; also where the terms say local, and someone holds it in the shared form."""
     if terms.form == "shared":
-        return Epochs(Path(layout.lease, "epochs"), terms.expires)
+        return Epochs(_epochs(layout), terms.expires)
     return _seen(layout) if open_epoch(layout) else None
 
 
 def _seen(layout: FlowLayout) -> Epochs:
     """The epochs of a lease for who has no terms of its own, as patient as the holder of the newest asks for."""
-    some = Epochs(Path(layout.lease, "epochs"), LeaseSpec().expires)
+    some = Epochs(_epochs(layout), LeaseSpec().expires)
     return Epochs(some.home, some.patience(some.newest()))
+
+
+def _epochs(layout: FlowLayout) -> str:
+    return f"{layout.lease}/epochs"
 
 
 def _newest_card(epochs: Epochs) -> Card | None:
@@ -113,7 +126,21 @@ def _seems_stale(epochs: Epochs, number: int) -> bool:
 def local_card(layout: FlowLayout) -> Card | None:
     """Return the card of the last holder in the local form, or None where there is none or it is torn."""
     try:
-        content = read_json(f"{layout.lease}/owner.json")
+        content = read_json(_owner(layout))
         return Card(**content) if content else None
     except (ValueError, TypeError):
         return None
+
+
+def leave_card(layout: FlowLayout, card: Card) -> None:
+    """Write the card of the holder in the local form. Call it as the holder."""
+    write_json(_owner(layout), card.as_dict())
+
+
+def take_card_away(layout: FlowLayout) -> None:
+    """Remove the card of the holder in the local form. Call it as the holder."""
+    documents.delete(_owner(layout))
+
+
+def _owner(layout: FlowLayout) -> str:
+    return f"{layout.lease}/owner.json"

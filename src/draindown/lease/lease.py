@@ -27,9 +27,10 @@ from filelock import FileLock, Timeout
 
 from draindown.base.errors import DraindownError, TransientError, said
 from draindown.base.progress import Reached, untold
-from draindown.lake.documents import make_home, write_json
+from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
-from draindown.lease.holder import UNFENCED, Card, epochs_of, left_open, local_card, open_epoch
+from draindown.lease import holder
+from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import Epochs, Heart
 from draindown.spec.models import LeaseSpec
@@ -88,7 +89,7 @@ class Lease:
                 # whoever shares it looks at this lock after its epoch began: one of both sees the other
                 if open_epoch(self._layout):
                     raise self._held("a driver that holds it in the shared form came first")
-                write_json(str(self._home / "owner.json"), self._card.as_dict())
+                holder.leave_card(self._layout, self._card)
         except BaseException:
             self._leave(in_order=False)
             raise
@@ -100,7 +101,7 @@ class Lease:
         lost = self._lost() or _overtaken(error)
         try:
             if not lost and not self._is_shared:
-                (self._home / "owner.json").unlink(missing_ok=True)
+                holder.take_card_away(self._layout)
         finally:
             # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
             self._leave(in_order=error is None or isinstance(error, DraindownError))
@@ -174,7 +175,7 @@ class Lease:
         if state == "stale":
             left_out = self._fence(self._layout, heart.number, check=self.check)
             self.check()
-            write_json(str(self._home / UNFENCED), {"epoch": heart.number, "tables": left_out})
+            holder.remember_unfenced(self._layout, heart.number, left_out)
 
     def _leave(self, *, in_order: bool) -> None:
         try:

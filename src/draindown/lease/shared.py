@@ -1,9 +1,9 @@
-"""Epochs: who held a shared lease, one after the other, in a directory that several hosts see.
+"""Epochs: who held a shared lease, one after the other, in a store that several hosts see.
 
     0000000007.json   epoch 7: the card of its holder, made once and never changed. The number is a fencing token
     0000000007.beat   its heartbeat: a counter that its holder replaces, `released` once it left in order
 
-An epoch is taken by putting its file where none is: of all who try, one succeeds. Whether the holder of the newest is
+An epoch is taken by creating its file in the store: of all who try, one succeeds. Whether the holder of the newest is
 alive is never asked of a clock that two hosts would have to agree on: who waits watches the heartbeat, and counts by
 its own clock how long it stands still.
 """
@@ -11,17 +11,15 @@ its own clock how long it stands still.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from draindown.lake.documents import put_if_absent, replace
+from draindown.lake import documents
+from draindown.lake.store import Store, store_of
 from draindown.spec.models import LONGEST
 
 State = Literal["released", "alive", "stale"]
@@ -34,6 +32,7 @@ SAFE = 2 / 3
 """Part of that time for which the last heartbeat lets its holder write: it stops before anybody may follow it."""
 _UNSEEN = 2  # times as long is a heartbeat awaited that was never seen: a host may keep "no such file" in mind
 _NAME = re.compile(r"(\d{10})\.json")
+_ANY = re.compile(r"(\d{10})\.(json|beat)")
 _LOOKS = 50  # at a heartbeat, within that time
 
 
@@ -41,24 +40,20 @@ _LOOKS = 50  # at a heartbeat, within that time
 class Epochs:
     """The epochs under `home`. `expires`: seconds after which a heartbeat that stands still is no longer waited for."""
 
-    home: Path
+    home: str
     expires: float
 
     def newest(self) -> int:
         """The newest epoch, 0 before the first."""
-        try:
-            names = os.listdir(self.home)  # noqa: PTH208 (names alone)
-        except FileNotFoundError:
-            return 0
+        names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.home}/"))
         return max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
 
     def card(self, number: int) -> Mapping[str, Any]:
-        """What an epoch says of its holder; nothing where that can't be read."""
+        """What an epoch says of its holder; nothing where that can't be read. Raises TerminalError `format-unknown`."""
         try:
-            content = json.loads(self._path(number).read_bytes())
+            return documents.read_json(self._path(number)) or {}
         except (OSError, ValueError):
             return {}
-        return content if isinstance(content, dict) else {}
 
     def patience(self, number: int) -> float:
         """Seconds that the holder of an epoch asked others to wait for its heartbeat; `expires` where it can't say."""
@@ -69,16 +64,14 @@ class Epochs:
 
     def pulse(self, number: int) -> bytes | None:
         """The heartbeat as it is now, whatever it says: only that it changes, or says RELEASED, means anything."""
-        try:
-            return self._beat(number).read_bytes()
-        except FileNotFoundError:
-            return None
+        found = self._store.read(self._beat(number))
+        return None if found is None else found[0]
 
     def age(self, number: int) -> float | None:
-        """Seconds since the last heartbeat by the file's time, for people: nothing is decided by it."""
-        for path in (self._beat(number), self._path(number)):
-            with contextlib.suppress(OSError):
-                return time.time() - path.stat().st_mtime
+        """Seconds since the last heartbeat by the store's clock, for people: nothing is decided by it."""
+        with contextlib.suppress(OSError):
+            for entry in self._store.list(f"{self.home}/{number:010}."):  # the heartbeat comes before the card
+                return time.time() - entry.modified.timestamp()
         return None
 
     def is_open(self, number: int) -> bool:
@@ -107,31 +100,34 @@ class Epochs:
 
     def claim(self, number: int, card: Mapping[str, Any]) -> bool:
         """Begin an epoch; false where another holder was quicker."""
-        self.home.mkdir(mode=0o700, exist_ok=True)
-        content = json.dumps({**card, "expires": self.expires}, indent=1).encode()
+        claimed = documents.create_json(self._path(number), {**card, "expires": self.expires})
         # who was stopped before this may find a number free that was pruned since: there is a newer one then
-        return put_if_absent(self._path(number), content) and self.newest() <= number
+        return claimed and self.newest() <= number
 
     def is_there(self, number: int) -> bool:
         """Whether the file of an epoch can be found, also where a listing is older than it."""
-        return self._path(number).exists()
+        return self._store.read(self._path(number)) is not None
 
     def tell(self, number: int, content: bytes) -> None:
         """Replace the heartbeat of an epoch."""
-        replace(self._beat(number), content)
+        self._store.put(self._beat(number), content)
 
     def prune(self, newest: int) -> None:
         """Remove what older epochs left but of the last few."""
-        for path in self.home.iterdir():
-            found = re.match(r"\.?(\d{10})\.", path.name)
+        for entry in self._store.list(f"{self.home}/"):
+            found = _ANY.fullmatch(entry.key.rpartition("/")[2])
             if found and int(found[1]) <= newest - KEPT:
-                path.unlink(missing_ok=True)
+                self._store.delete(entry.key)
 
-    def _path(self, number: int) -> Path:
-        return self.home / f"{number:010}.json"
+    @property
+    def _store(self) -> Store:
+        return store_of(self.home)
 
-    def _beat(self, number: int) -> Path:
-        return self.home / f"{number:010}.beat"
+    def _path(self, number: int) -> str:
+        return f"{self.home}/{number:010}.json"
+
+    def _beat(self, number: int) -> str:
+        return f"{self.home}/{number:010}.beat"
 
 
 class Heart:

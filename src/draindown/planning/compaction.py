@@ -19,9 +19,9 @@ from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.delta import added_files
-from draindown.lake.documents import read_json
+from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.recovery.opening import lease_of
+from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
@@ -127,7 +127,7 @@ def idle(request: Request) -> StepReport | None:
     Raises TransientError `lease-held`.
     """
     started, layout = clock.now(), request.layout
-    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id):
+    with open_flow(request.spec, request.flow, Needs.LEASE, owner=request.owner, run_id=request.run_id):
         published.carry(layout)
         found = work(layout, request.flow_spec.maintenance, force=request.force)
     return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
@@ -231,12 +231,18 @@ def duration(interval: str | None, default: int) -> int:
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
     """When each table's old files were last removed, by its label; nothing where that is not known (any more)."""
     try:
-        found: dict[str, Any] = read_json(layout.vacuumed) or {}
+        found: dict[str, Any] = (read_json(layout.vacuumed) or {}).get("tables", {})
         for one in found.values():
             _ = now() - datetime.fromisoformat(one["at"])
     except (ValueError, TypeError, LookupError, AttributeError):  # torn: they are removed again, which finds nothing
         return {}
     return found
+
+
+def remember_vacuumed(layout: FlowLayout, label: str, *, files: int, run_id: str) -> None:
+    """Write down that a table's old files were removed now. Call it under the lease."""
+    this = {"at": now().isoformat(), "files": files, "run_id": run_id}
+    write_json(layout.vacuumed, {"tables": vacuumed(layout) | {label: this}})
 
 
 def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:

@@ -24,7 +24,7 @@ from draindown.base.formatting import count
 from draindown.flow import checkpoint, discards, generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card, Taken, card
-from draindown.lake import delta
+from draindown.lake import delta, documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
@@ -274,14 +274,14 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
         # before a directory of a later generation is there: without its name the live one could not be told
-        write_json(layout.generation, {"generation": found.previous, "cards": generations.cards(layout)})
+        generations.name_live(layout, found.previous)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
     own = card(staged, begun.generation) or Card(
         begun.generation, begun.previous, at, by, without=tuple(discards.given_up(layout)), rebuilt=True
     )
     own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
-    write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
+    generations.begin_staged(staged, own)
     return begun
 
 
@@ -310,8 +310,14 @@ def abort(layout: FlowLayout) -> int:
     home = Path(layout.beside(begun.generation).staging).parent
     for path in home.iterdir() if home.is_dir() else ():
         shutil.rmtree(path)
-    Path(layout.rebuild).unlink(missing_ok=True)
+    documents.delete(layout.rebuild)
     return begun.generation
+
+
+def forget(layout: FlowLayout, begun: Rebuild) -> None:
+    """Remove the note of a rebuild that is done, unless a later one was begun since. Call it under the lease."""
+    if unfinished(layout) in (begun, None):  # none: the file is torn, and what was staged is gone
+        documents.delete(layout.rebuild)
 
 
 def abortable(layout: FlowLayout) -> Rebuild:

@@ -15,7 +15,6 @@ from draindown.flow import checkpoint, discards, generations, integrity, quarant
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
 from draindown.lake import delta
-from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -114,10 +113,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     previous = own.previous if own else found.previous
     without = tuple(sorted({*found.missing, *discards.given_up(layout)}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
-    write_json(
-        layout.generation,
-        {"generation": found.generation, "cards": generations.cards(layout) | {str(found.generation): asdict(fresh)}},
-    )
+    generations.make_live(layout, fresh)
 
 
 def input_gone(found: ResetPlan) -> TerminalError:
@@ -147,7 +143,7 @@ def undo(layout: FlowLayout, *, by: str) -> int:
     for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
         delta.delete(path, f"generation = {live}")
     quarantine.release_again(layout, by=by, note=_reopened(live))
-    write_json(layout.generation, {"generation": previous, "cards": generations.cards(layout)})
+    generations.go_back_to(layout, previous)
     return previous
 
 

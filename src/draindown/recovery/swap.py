@@ -12,13 +12,12 @@ from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
 from draindown.flow import discards, generations, quarantine
 from draindown.lake import delta
-from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
-from draindown.recovery.rebuild import Rebuild, damaged_staging, is_swapped, unfinished
+from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swapped, unfinished
 from draindown.runs.request import Request
 from draindown.sources.files import catalog
 
@@ -89,11 +88,19 @@ def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild
         reached("decided")
         ledger_table.record_rebuilt(layout, number, version)
         reached("ledger")
-        own = generations.cards(staged)
-        write_json(layout.generation, {"generation": number, "cards": generations.cards(layout) | own})
+        generations.take_place(staged)
     reached("named")
     _clear(staged, begun)
     return begun
+
+
+def lost_bounds(layout: FlowLayout) -> bool:
+    """Whether the table is a rebuilt one that keeps no bounds by name, as a crash right after its swap leaves it.
+
+    The swap takes the old names away before it writes and gives new ones afterwards; only an engine can give them.
+    """
+    rebuilt = any(card.get("rebuilt") for card in generations.cards(layout).values())
+    return rebuilt and delta.exists(layout.table) and delta.BOUNDED not in delta.properties(layout.table)
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:
@@ -163,5 +170,4 @@ def _clear(staged: FlowLayout, begun: Rebuild) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    if unfinished(staged) in (begun, None):  # none: the file is torn, and what was staged is gone
-        Path(staged.rebuild).unlink(missing_ok=True)
+    forget(staged, begun)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from pydantic import Field
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.models import Frozen
-from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
@@ -132,7 +130,6 @@ class StepReport(Frozen):
     `run`: what the ledger had of the whole run when this was written, or read.
     """
 
-    version: Literal[1] = 1
     pipeline: str
     flow: str
     run_id: str
@@ -168,20 +165,3 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
         finished_at=now(),
         **more,
     )
-
-
-def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
-    """The reports of all starts of a run's steps, in the order in which they began."""
-    return sorted((_read(path) for path in _paths(layout, run_id)), key=lambda told: told.started_at)
-
-
-def _paths(layout: FlowLayout, run_id: str, step: str = "*") -> list[Path]:
-    """Reports of a run, the oldest start first; one that versions without starts wrote comes before all others."""
-    home = Path(layout.run_reports(run_id))
-    found = {*home.glob(f"{step}.json"), *home.glob(f"{step}@*.json")} if home.is_dir() else set()
-    written = (path for path in found if not path.name.startswith("."))
-    return sorted(written, key=lambda path: path.stem.partition("@")[2])
-
-
-def _read(path: Path) -> StepReport:
-    return StepReport.model_validate_json(path.read_text())

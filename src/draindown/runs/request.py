@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from draindown.base.errors import TerminalError
+from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.layout import FlowLayout
 from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.names import near
@@ -44,7 +45,7 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    format: int = FORMAT
     spec: PipelineSpec
     flow: str
     step: Step
@@ -111,13 +112,18 @@ class Request(BaseModel):
 
     @classmethod
     def decode(cls, argument: str) -> Request:
-        """The inverse of `encode`. Raises TerminalError `bad-request` on anything `encode` did not make."""
+        """The inverse of `encode`. Raises TerminalError `bad-request` on anything `encode` did not make.
+
+        Raises TerminalError `format-unknown` on what another version of draindown made, whatever else is in it.
+        """
         try:
             raw = base64.b64decode(argument.encode(), altchars=b"-_", validate=True)
             unzip = zlib.decompressobj()
             text = unzip.decompress(raw, _MAX_DECODED)
-            return cls.model_validate(json.loads(text))
-        except (ValueError, zlib.error, ValidationError, RecursionError) as error:
+            content = json.loads(text)
+            refuse_unknown("the job's --request argument", content[FIELD], otherwise="draindown run PIPELINE")
+            return cls.model_validate(content)
+        except (ValueError, TypeError, LookupError, zlib.error, ValidationError, RecursionError) as error:
             raise TerminalError(
                 "bad-request",
                 tried="read the job's --request argument",

@@ -16,7 +16,6 @@ from draindown.lake.layout import FlowLayout
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
-from draindown.runs import report as step_report
 from draindown.runs import store
 from draindown.runs.report import Outcome, RunSums, StepReport
 from draindown.runs.request import STEPS, Request, Step, new_start
@@ -105,7 +104,7 @@ def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     """Every start of a run that left a report or a batch, in the order in which they began."""
-    told = step_report.starts(layout, run_id)
+    told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
     for row in ledger_table.of_run(layout, told[0].run_id if told else run_id, times=False):
         rows.setdefault(row.start, []).append(row)

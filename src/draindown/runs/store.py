@@ -1,18 +1,17 @@
-"""The reports of a flow on disk: written whole, read, listed by run, and removed when old."""
+"""The reports of a flow: written whole, read, listed by run, and removed when old."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import islice
-from pathlib import Path
 
+from draindown.base.clock import now
 from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
-from draindown.runs.report import StepReport, _paths, _read
+from draindown.lake.store import store_of
+from draindown.runs.report import StepReport
 from draindown.runs.request import Step, new_start
 
 KEPT_RUNS = 1000
@@ -22,7 +21,7 @@ KEPT_AGE = timedelta(days=90)
 
 def write(layout: FlowLayout, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all, beside every earlier one; returns its path."""
-    if Path(layout.report(report.run_id, report.step, report.start)).exists():
+    if documents.read_json(layout.report(report.run_id, report.step, report.start)) is not None:
         report = report.model_copy(update={"start": new_start()})
     path = layout.report(report.run_id, report.step, report.start)
     make_home(layout)
@@ -31,22 +30,44 @@ def write(layout: FlowLayout, report: StepReport) -> str:
 
 
 def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
-    """The report of a start of a step, of its newest one unless one is named; None where it left none.
+    """Return the report of a start of a step, of its newest one unless one is named; None where it left none.
 
-    A step leaves none where its driver died, or where it never ran.
+    A step leaves none where its driver died, or where it never ran. Raises ValueError if the report is torn,
+    TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
-        path = Path(layout.report(run_id, step, start))
-        return _read(path) if path.is_file() else None
-    found = _paths(layout, run_id, step)
-    return _read(found[-1]) if found else None
+        return _read(layout.report(run_id, step, start))
+    keys = _reports(layout, run_id, step)
+    return _read(keys[-1]) if keys else None
+
+
+def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
+    """Return the reports of all starts of a run's steps, by the time they started."""
+    found = (_read(key) for key in _reports(layout, run_id))
+    return sorted((report for report in found if report), key=lambda report: report.started_at)
+
+
+def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:
+    """Keys of the reports of a run, or of one step of it, the oldest start first."""
+    home = layout.run_reports(run_id)
+    found = []
+    for entry in store_of(home).list(f"{home}/{step}"):
+        name, _, start = entry.key.removeprefix(f"{home}/").removesuffix(".json").partition("@")
+        if entry.key.endswith(".json") and step in ("", name):
+            found.append((start, entry.key))
+    return [key for _, key in sorted(found)]
+
+
+def _read(key: str) -> StepReport | None:
+    found = documents.read_json(key)
+    return None if found is None else StepReport.model_validate(found)
 
 
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
     # a step at work, or one that only looks, has a driver log there and no report
-    left = (name for name in _newest_first(layout.reports) if any(Path(layout.reports, name).rglob("*.json")))
-    return [name for name in islice(left, limit) if name == safe_name(name)]
+    left = (name for name, _ in _newest_first(layout.reports) if name == safe_name(name))
+    return list(islice(left, limit))
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
@@ -56,17 +77,29 @@ def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KE
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):
-        for name in _newest_first(home)[keep:]:
-            directory = Path(home, name)
-            if time.time() - directory.stat().st_mtime > age.total_seconds():
-                shutil.rmtree(directory, ignore_errors=True)
+        for name, newest in _newest_first(home)[keep:]:
+            if now() - newest > age:
+                _remove(f"{home}/{name}/")
                 gone += 1
     return gone
 
 
-def _newest_first(home: str) -> list[str]:
-    if not Path(home).is_dir():
-        return []
-    with os.scandir(home) as entries:
-        found = sorted(((entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.is_dir()), reverse=True)
-    return [name for _, name in found]
+def _remove(prefix: str) -> None:
+    store = store_of(prefix)
+    for entry in store.list(prefix):
+        store.delete(entry.key)
+
+
+def _newest_first(home: str) -> list[tuple[str, datetime]]:
+    """Each run below `home`, and when the store says that its newest content was written."""
+    found: dict[str, datetime] = {}
+    for name, modified in _contents(home):
+        found[name] = max(modified, found.get(name, modified))
+    return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
+
+
+def _contents(home: str) -> Iterator[tuple[str, datetime]]:
+    for entry in store_of(home).list(f"{home}/"):
+        name, inside, _ = entry.key.removeprefix(f"{home}/").partition("/")
+        if inside:
+            yield name, entry.modified

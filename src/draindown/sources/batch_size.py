@@ -134,11 +134,11 @@ def _weighed(heap: int, load: Load) -> tuple[int, str]:
 def loads(layout: FlowLayout) -> list[Load]:
     """What the flow's newest batches weighed, the newest last. Empty where that is not known (any more)."""
     try:
-        return _LOADS.validate_python(read_json(layout.loads) or [])
+        return _LOADS.validate_python((read_json(layout.loads) or {}).get("loads", []))
     except (OSError, ValueError):  # torn, or of another version: sizes start anew
         return []
 
 
 def remember(layout: FlowLayout, load: Load) -> None:
     """Keep what a batch weighed, and that of the few before it. Call it under the lease."""
-    write_json(layout.loads, [asdict(one) for one in [*loads(layout), load][-_KEPT:]])
+    write_json(layout.loads, {"loads": [asdict(one) for one in [*loads(layout), load][-_KEPT:]]})

@@ -17,13 +17,13 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake import delta
-from draindown.lake.documents import write_json
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition, Table
-from draindown.recovery.opening import lease_of
+from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spec.targets import RETAIN_FLOOR
@@ -54,9 +54,8 @@ def compact(request: Request, spark: SparkSession) -> StepReport:
     Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table is set to forget
     removed files too early.
     """
-    with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        return _compact(request, spark, lease.check)
+    with open_flow(request, spark, Needs.LEASE) as flow:
+        return _compact(request, spark, flow.check)
 
 
 def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -> StepReport:
@@ -187,8 +186,7 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
 
 def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
     removed = vacuum(spark, path, request.flow_spec.maintenance.retain)
-    this = {"at": now().isoformat(), "files": removed, "run_id": request.run_id}
-    write_json(request.layout.vacuumed, compaction.vacuumed(request.layout) | {label: this})
+    compaction.remember_vacuumed(request.layout, label, files=removed, run_id=request.run_id)
     return removed
 
 

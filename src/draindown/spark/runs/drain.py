@@ -18,14 +18,13 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
-from draindown.flow import drain_part, generations, resume, schema_drift
+from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
-from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
-from draindown.recovery.replay import release_applied, settle
+from draindown.recovery.opening import Needs
+from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
@@ -42,9 +41,9 @@ from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.sources.readers import InputFile
-from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
 from draindown.spark.usage import Gauge
@@ -143,15 +142,9 @@ def drain(
     """
     _refuse_other_modes(request)
     analysis.refuse_unresolved(request, spark)
-    with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        if swap.finish(request.layout, by=request.owner, reached=lease.guard()):
-            delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
-        settle(request.layout, by=request.owner, reached=lease.guard())
-        lease.check()
-        done = under_lease(
-            request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached), tuning=tuning
-        )
+    with open_flow(request, spark, Needs.RESUMED) as flow:
+        told, until = flow.guard(reached), stop or Stop()
+        done = under_lease(request, spark, flow.generation, progress=progress, stop=until, reached=told, tuning=tuning)
     refuse_changed(request, done.findings)
     return done
 
@@ -172,18 +165,18 @@ def _refuse_other_modes(request: Request) -> None:
 def under_lease(
     request: Request,
     spark: SparkSession,
+    generation: int,
     *,
     progress: Progress,
     stop: Stop,
     reached: Reached,
     tuning: Tuning = TUNING,
 ) -> StepReport:
-    """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind.
+    """What `drain` does, for whoever has opened the flow and proven that the generation can go on.
 
     `reached` raises if the lease is lost: each step is told before the next one writes.
     """
     started, layout = now(), request.layout
-    generation = resume.resume(layout)
     state = _Drain(
         request,
         generation,

@@ -14,15 +14,15 @@ from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
+from draindown.recovery.opening import Needs
 from draindown.recovery.rebuild import Rebuild
-from draindown.recovery.replay import settle
 from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.spark.contract import analysis
 from draindown.spark.limits import Stop
 from draindown.spark.runs.drain import Progress, refuse_changed, under_lease
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
 
@@ -43,20 +43,16 @@ def rebuild(
     `rebuilds.begin`, a drain and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live
     table as it was.
     """
-    started, live = now(), request.layout
+    started = now()
     analysis.refuse_unresolved(request, spark)
-    with lease_of(live, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        reached = lease.guard(reached)
-        finished = swap.finish(live, by=request.owner, reached=reached)
-        if finished:
-            return _finished(request, spark, finished)
-        settle(live, by=request.owner, reached=lease.guard())
-        lease.check()
+    with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
+        if flow.finished:
+            return _finished(request, flow.finished)
+        live, reached = flow.layout, flow.guard(reached)
         begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
         staged = _staged(request, begun)
-        _resumable(live, begun, staged)
-        drained = under_lease(staged, spark, progress=progress, stop=stop or Stop(), reached=reached)
+        number, until = _resumed(live, begun, staged), stop or Stop()
+        drained = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
         if drained.outcome != "bounded":
             progress(f"generation {begun.generation} has read everything; it takes the live table's place")
             _swap(staged, spark, reached)
@@ -76,9 +72,9 @@ def _staged(request: Request, begun: Rebuild) -> Request:
     return request.model_copy(update={"staged": begun.generation, "spec": spec} | bounds)
 
 
-def _resumable(live: FlowLayout, begun: Rebuild, staged: Request) -> None:
+def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
     try:
-        resume.resume(staged.layout)
+        return resume.resume(staged.layout)
     except TerminalError as error:
         raise rebuild_plan.damaged(live, begun, error) from error
 
@@ -97,7 +93,6 @@ def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
     return drained.drain.model_copy(update={"bound": f"rebuild of generation {begun.generation}: {how}"})
 
 
-def _finished(request: Request, spark: SparkSession, finished: Rebuild) -> StepReport:
-    delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
+def _finished(request: Request, finished: Rebuild) -> StepReport:
     what = f"rebuild of generation {finished.generation}: it was in the table's place before; what follows is done now"
     return report.of(request, now(), "done", drain=DrainPart(generation=finished.generation, bound=what))

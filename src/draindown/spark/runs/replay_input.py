@@ -14,13 +14,12 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import drain_part, resume, schema_drift
+from draindown.flow import drain_part, schema_drift
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import replay as replay_plan
-from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
-from draindown.recovery.replay import Part, Replay, release_applied, settle
+from draindown.recovery.opening import Needs
+from draindown.recovery.replay import Part, Replay, release_applied
 from draindown.runs import report
 from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
@@ -30,6 +29,7 @@ from draindown.spark.batch.process import process
 from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets.delta_target import Writer
 
@@ -51,15 +51,10 @@ def replay(
     """
     started, layout = now(), request.layout
     analysis.refuse_unresolved(request, spark)
-    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        swap.finish(layout, by=request.owner, reached=lease.guard())
-        settle(layout, by=request.owner, reached=lease.guard())
-        lease.check()
-        resume.resume(layout)
+    with open_flow(request, spark, Needs.RESUMED) as flow:
         wanted = replay_plan.find(request)
         replay_plan.refuse_gone(layout, wanted.left)
-        lease.check()
+        flow.check()
         replay_plan.pin(layout, wanted)
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
         dotted = request.flow_spec.transform
@@ -69,7 +64,7 @@ def replay(
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            rows.append(_run(request, spark, wanted, part, transform, progress, lease.guard(reached)))
+            rows.append(_run(request, spark, wanted, part, transform, progress, flow.guard(reached)))
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
 
 

@@ -29,9 +29,8 @@ from draindown.flow.release_intent import Pending, note
 from draindown.lake import delta
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
-from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
-from draindown.recovery.replay import release_applied, settle
+from draindown.recovery.opening import Needs
+from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
@@ -42,6 +41,7 @@ from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
 from draindown.spark.contract.records import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets.delta_target import CHANGED_AT, Writer
 
 MOST = 100_000
@@ -56,17 +56,13 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     """
     started, layout = now(), request.layout
     analysis.refuse_unresolved(request, spark)
-    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        swap.finish(layout, by=request.owner, reached=lease.guard())
-        settle(layout, by=request.owner, reached=lease.guard())
-        generation = generations.generation(layout)
-        rows = _chosen(request)
+    with open_flow(request, spark, Needs.RESUMED) as flow:
+        generation, rows = flow.generation, _chosen(request)
         refused = [row for row in rows if row["origin"] != GATE]
         _refuse_unread(request, generation, refused)
         taken_out = [row for row in rows if row["origin"] == GATE]
         restored = _restored(request, spark, taken_out) if taken_out else None
-        done, reached = [], lease.guard()
+        done, reached = [], flow.guard()
         if refused:
             batch = replace(_batch(request, generation, refused, started), reached=reached)
             done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]

@@ -21,16 +21,14 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import drain_part, resume, withdrawals
+from draindown.flow import drain_part, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
 from draindown.lake import delta
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
-from draindown.recovery import swap
-from draindown.recovery.opening import lease_of
-from draindown.recovery.replay import settle
+from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import Expectation, StepReport
 from draindown.runs.request import Request
@@ -39,6 +37,7 @@ from draindown.spark.batch.commit import close, stamp_after, written
 from draindown.spark.checks.check import unpublished_rows
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
+from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer
@@ -96,18 +95,12 @@ def withdraw(
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
-    with lease_of(layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
-        lease.hand_to_jvm(spark._jvm)
-        swap.finish(layout, by=request.owner, reached=lease.guard())
-        settle(layout, by=request.owner, reached=lease.guard())
-        lease.check()
-        generation = resume.resume(layout)
-        with _failing(request, spark, expectation) as found:
-            if found is None:
-                agreed(Plan(layout.pipeline, layout.flow, expectation))
-            elif agreed(found.plan):
-                done = [_take_out(request, generation, found, started, lease.guard(reached))]
-    part, _ = drain_part.part(request, generation, done, bound=f"unpublished rows that make {expectation} fail")
+    with open_flow(request, spark, Needs.RESUMED) as flow, _failing(request, spark, expectation) as found:
+        if found is None:
+            agreed(Plan(layout.pipeline, layout.flow, expectation))
+        elif agreed(found.plan):
+            done = [_take_out(request, flow.generation, found, started, flow.guard(reached))]
+    part, _ = drain_part.part(request, flow.generation, done, bound=f"unpublished rows that make {expectation} fail")
     return report.of(request, started, "done" if done else "idle", drain=part)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from draindown.base.errors import TerminalError
-from draindown.lake import delta
+from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.spark.session import configured
@@ -29,7 +29,6 @@ CHANGED_AT = "_changed_at"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_BOUNDED = "delta.dataSkippingStatsColumns"
 _LARGE_FILE = 1_000_000
 """Rows of a file of which the log doesn't say how many it has."""
 
@@ -167,13 +166,19 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
     statistics = _bounded(schema, flow)
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
     builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
     if statistics:
-        builder = builder.property(_BOUNDED, statistics)
+        builder = builder.property(delta.BOUNDED, statistics)
     builder.execute()
+
+
+def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
+    """A table that is yet to be made, with its format: the target, or one that is draindown's own."""
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
 def _bounded(schema: StructType, flow: FlowSpec) -> str:
@@ -252,8 +257,8 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
     if not delta.exists(path):
         _create(spark, path, rows.schema, flow)
     statistics = _bounded(rows.schema, flow)
-    if delta.properties(path).get(_BOUNDED, "") != statistics:  # it may name columns that are about to go
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{_BOUNDED}')")
+    if delta.properties(path).get(delta.BOUNDED, "") != statistics:  # it may name columns that are about to go
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)):
         written = rows.write.format("delta").mode("overwrite").options(**how)
@@ -264,8 +269,8 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
     """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
     statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
-    if statistics and delta.properties(path).get(_BOUNDED) != statistics:
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{_BOUNDED}' = '{statistics}')")
+    if statistics and delta.properties(path).get(delta.BOUNDED) != statistics:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
 def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
@@ -291,6 +296,8 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
+    if not delta.exists(path):  # before the write, which gives a table that it makes no property but Delta's own
+        _new_table(rows.sparkSession, path, rows.schema).execute()
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
 

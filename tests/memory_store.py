@@ -1,0 +1,46 @@
+"""A store in memory: what the port asks for and nothing else, for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from draindown.lake.store import Entry, Tag
+
+
+class MemoryStore:
+    """Contents by key. A tag is the number of a write, so equal contents have different ones."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[bytes, Tag, datetime]] = {}
+        self._written = 0
+        self._lock = threading.RLock()
+
+    def read(self, key: str) -> tuple[bytes, Tag] | None:
+        found = self._held.get(key)
+        return None if found is None else found[:2]
+
+    def put(self, key: str, content: bytes) -> Tag:
+        with self._lock:
+            self._written += 1
+            tag = str(self._written)
+            self._held[key] = (content, tag, datetime.now(UTC))
+            return tag
+
+    def create(self, key: str, content: bytes) -> Tag | None:
+        with self._lock:
+            return None if key in self._held else self.put(key, content)
+
+    def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
+        with self._lock:
+            found = self.read(key)
+            return self.put(key, content) if found is not None and found[1] == tag else None
+
+    def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
+        for key, (content, _, modified) in sorted(self._held.items()):
+            if key.startswith(prefix) and (after is None or key > after):
+                yield Entry(key, len(content), modified)
+
+    def delete(self, key: str) -> None:
+        self._held.pop(key, None)

@@ -1,0 +1,92 @@
+"""What holds under a flow's lease, whichever command opened it first after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from draindown.audit.recount import audit
+from draindown.base.errors import TerminalError
+from draindown.cli import main
+from draindown.flow import generations, quarantine
+from draindown.lake import delta
+from draindown.recovery import rebuild as rebuild_plan
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.targets import delta_target
+from tests.landing import KEYED, Injected, Landing
+
+COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string not null"}
+BOUNDS = "delta.dataSkippingStatsColumns"
+
+
+def flow(home: Path, **more: object) -> Landing:
+    landing = Landing(home, source={"max_files_per_trigger": 1}, columns=COLUMNS, **more)
+    landing.write_pipeline()
+    return landing
+
+
+def deliver(landing: Landing, number: int) -> None:
+    good = f'{{"id": "k{number}", "seq": {number}, "a": 1, "region": "x"}}'
+    landing.deliver(good, '{"id": null, "seq": 1}', name=f"{number}.json")
+
+
+def without_spark(landing: Landing, spark: SparkSession) -> None:
+    assert main(["--root", str(landing.home), "reset", "p", "--yes"]) == 0
+    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (3, None)
+    landing.drain(spark)
+
+
+def by_a_replay_of_rows(landing: Landing, spark: SparkSession) -> None:
+    replay_rows(landing.request("rows", quarantine_ids=()), spark)
+    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (2, None)
+
+
+@pytest.mark.parametrize("opened", [without_spark, by_a_replay_of_rows])
+def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
+    spark: SparkSession, tmp_path: Path, opened: Callable[[Landing, SparkSession], None]
+) -> None:
+    old = flow(tmp_path)
+    deliver(old, 1)
+    old.drain(spark)
+    new = flow(tmp_path, target=KEYED | {"keys": ["id", "region"]})
+    dies = mock.patch.object(delta_target, "keep_bounds", side_effect=Injected("swapped"))
+    with dies, pytest.raises(Injected):
+        rebuild(new.request("rebuild"), spark, progress=lambda line: None)
+    assert BOUNDS not in delta.properties(new.layout.table)
+    opened(new, spark)
+    assert delta.properties(new.layout.table)[BOUNDS] == "id,region,seq,_changed_at"
+    found = audit(new.spec, "f", root=new.home)
+    assert found.clean, str(found)
+
+
+def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """They would be applied, and the stream would go on as if the batches in between were there."""
+    landing = flow(tmp_path)
+    for number in (1, 2):
+        deliver(landing, number)
+        landing.drain(spark)
+    ids = tuple(row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter()))
+    assert len(ids) == 2
+    before = delta.version(landing.layout.table)
+    DeltaTable(landing.layout.table).restore(before - 1)
+    with pytest.raises(TerminalError) as caught:
+        replay_rows(landing.request("rows", quarantine_ids=ids), spark)
+    assert (caught.value.code, caught.value.next[0]) == ("table-behind-checkpoint", "draindown reset p --flow f")
+    assert delta.version(landing.layout.table) == before + 1
+
+
+def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path)
+    deliver(landing, 1)
+    landing.drain(spark)
+    landing.deliver('{"id": "k1", "seq": 9, "op": "d", "region": "x"}', name="9.json")
+    landing.drain(spark)
+    layout = landing.layout
+    ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake)
+    assert {path: delta.properties(path).get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")

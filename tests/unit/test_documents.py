@@ -1,0 +1,137 @@
+"""Documents carry their format, and one of another is refused by name, whoever reads it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit, exit_for
+from draindown.flow import generations, release_intent, schema_drift
+from draindown.gate import published, waivers
+from draindown.lake import delta, documents
+from draindown.lake.layout import FlowLayout
+from draindown.lease import holder
+from draindown.lease.shared import Epochs
+from draindown.planning import compaction
+from draindown.recovery import rebuild, replay, reset
+from draindown.runs import store
+from draindown.runs.request import Request
+from draindown.sources import batch_size
+from tests.flowfiles import request
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+
+
+READERS: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], object]]] = {
+    "generation": (lambda at: at.generation, generations.generation),
+    "cards": (lambda at: at.generation, generations.cards),
+    "damaged generation": (lambda at: at.generation, generations.generation_if_told),
+    "rebuild": (lambda at: at.rebuild, rebuild.unfinished),
+    "released": (lambda at: at.replaying, release_intent.pending),
+    "replay": (lambda at: f"{at.replays}/r.json", lambda at: replay._pinned(at, "r")),
+    "published": (lambda at: f"{at.published}/0000000001.json", published.published),
+    "waivers": (lambda at: f"{at.waivers}/0000000001.json", waivers.waivers),
+    "vacuumed": (lambda at: at.vacuumed, compaction.vacuumed),
+    "loads": (lambda at: at.loads, batch_size.loads),
+    "drift": (lambda at: at.drift, schema_drift.seen),
+    "owner": (lambda at: f"{at.lease}/owner.json", holder.local_card),
+    "unfenced": (lambda at: f"{at.lease}/unfenced.json", holder.unfenced),
+    "epoch": (lambda at: f"{at.lease}/epochs/0000000001.json", lambda at: Epochs(f"{at.lease}/epochs", 1.0).card(1)),
+    "report": (lambda at: at.report("r", "drain"), lambda at: store.read(at, "r", "drain")),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_document_of_another_format_is_refused_by_name(layout: FlowLayout, name: str) -> None:
+    path_of, read = READERS[name]
+    path = Path(path_of(layout))
+    path.parent.mkdir(parents=True)
+    for other in (2, 0, "1", True, None, [1]):
+        path.write_text(json.dumps({"format": other, "generation": 7}))
+        before = path.read_bytes()
+        with pytest.raises(TerminalError) as caught:
+            read(layout)
+        assert (caught.value.code, str(path) in caught.value.found) == ("format-unknown", True)
+        assert exit_for(caught.value) == Exit.NEEDS_PERSON
+        assert shlex.split(caught.value.next[0], comments=True) == ["pip", "install", "--upgrade", "draindown"]
+        assert path.read_bytes() == before
+
+
+def test_a_document_says_its_format_and_is_read_without_it(layout: FlowLayout) -> None:
+    documents.write_json(layout.drift, {"seen": []})
+    assert json.loads(Path(layout.drift).read_text()) == {"format": 1, "seen": []}
+    assert documents.read_json(layout.drift) == {"seen": []}
+    documents.delete(layout.drift)
+    assert documents.read_json(layout.drift) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"seen": []}'])
+def test_what_is_no_document_is_torn_and_of_no_format(layout: FlowLayout, content: str) -> None:
+    Path(layout.waivers).mkdir(parents=True)
+    Path(layout.waivers, "0000000001.json").write_text(content)
+    with pytest.raises(TerminalError) as caught:
+        waivers.waivers(layout)
+    assert caught.value.code == "state-damaged"
+
+
+def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowLayout) -> None:
+    path = layout.drift
+    assert documents.create_json(path, {"n": 1})
+    assert not documents.create_json(path, {"n": 2})
+    assert documents.read_json(path) == {"n": 1}
+
+
+def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    delta.create(asked.layout.intake, pa.schema([("cut", pa.int64())]))
+    path = Path(asked.layout.generation)
+    path.write_text(json.dumps({"format": 2, "generation": 7}))
+    with pytest.raises(TerminalError) as caught:
+        reset.plan(asked)
+    assert caught.value.code == "format-unknown"
+
+
+def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_path: Path) -> None:
+    def packed(content: Any) -> str:
+        return base64.urlsafe_b64encode(zlib.compress(json.dumps(content).encode())).decode()
+
+    asked = request(tmp_path)
+    assert Request.decode(asked.encode()) == asked
+    for content, code in (
+        ({"format": 2, "new": "field"}, "format-unknown"),
+        (asked.model_dump(mode="json") | {"format": 2}, "format-unknown"),
+        ({"spec": {}}, "bad-request"),
+        ([1], "bad-request"),
+    ):
+        with pytest.raises(TerminalError) as caught:
+            Request.decode(packed(content))
+        assert caught.value.code == code
+
+
+def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowLayout) -> None:
+    delta.append(layout.ledger, pa.table({"id": [1]}))
+    assert delta.properties(layout.ledger)["draindown.format"] == "1"
+    DeltaTable(layout.ledger).alter.set_table_properties({"draindown.format": "2"}, raise_if_not_exists=False)
+    for act in (
+        lambda: delta.version(layout.ledger),
+        lambda: delta.query(layout.ledger, "select 1 from t"),
+        lambda: delta.damage(layout.ledger),
+        lambda: delta.append(layout.ledger, pa.table({"id": [2]})),
+    ):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert (caught.value.code, layout.ledger in caught.value.found) == ("format-unknown", True)
+    assert DeltaTable(layout.ledger).version() == 2

@@ -1,0 +1,193 @@
+"""The contract of a store, passed by each one; and what the local one owes its files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.lake.store import LocalStore, Store
+from tests.memory_store import MemoryStore
+
+
+@pytest.fixture(params=[LocalStore, MemoryStore])
+def store(request: pytest.FixtureRequest) -> Store:
+    made: Store = request.param()
+    return made
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    return str(tmp_path / "home")
+
+
+def keys(store: Store, *asked: str) -> list[str]:
+    return [entry.key for entry in store.list(*asked)]
+
+
+def at_once(what: Callable[[int], Any], threads: int = 8) -> list[Any]:
+    """What each of several threads returns that begin together."""
+    barrier, found = threading.Barrier(threads), list[Any]()
+
+    def run(number: int) -> None:
+        barrier.wait()
+        found.append(what(number))
+
+    every = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for thread in every:
+        thread.start()
+    for thread in every:
+        thread.join()
+    assert len(found) == threads
+    return found
+
+
+def test_what_is_put_is_read_and_what_is_deleted_is_not(store: Store, home: str) -> None:
+    key = f"{home}/a/b.json"
+    assert store.read(key) is None
+    assert store.read(f"{key}/below") is None
+    tag = store.put(key, b"one")
+    assert store.read(key) == (b"one", tag)
+    other = store.put(key, b"two")
+    assert (store.read(key), other != tag) == ((b"two", other), True)
+    store.delete(key)
+    assert (store.read(key), keys(store, home)) == (None, [])
+    store.delete(key)
+    assert store.put(key, b"") == (store.read(key) or ("", ""))[1]
+
+
+def test_a_key_is_created_once(store: Store, home: str) -> None:
+    key = f"{home}/a.json"
+    tag = store.create(key, b"one")
+    assert (store.read(key), store.create(key, b"two"), store.create(key, b"one")) == ((b"one", tag), None, None)
+    store.delete(key)
+    assert store.create(key, b"two") is not None
+    assert keys(store, home) == [key]
+
+
+def test_of_many_creators_one_succeeds_and_its_content_is_whole(store: Store, home: str) -> None:
+    for round_ in range(20):
+        key = f"{home}/{round_}"
+        tags = at_once(lambda number, key=key: (number, store.create(key, str(number).encode() * 10_000)))
+        [(winner, tag)] = [(number, tag) for number, tag in tags if tag is not None]
+        assert store.read(key) == (str(winner).encode() * 10_000, tag)
+
+
+def test_a_content_is_replaced_only_where_it_is_the_one_that_was_read(store: Store, home: str) -> None:
+    key = f"{home}/a.json"
+    assert store.replace(key, b"x", "no tag") is None
+    assert store.read(key) is None
+    first = store.put(key, b"one")
+    second = store.replace(key, b"two", first)
+    assert second is not None and store.read(key) == (b"two", second)
+    assert store.replace(key, b"three", first) is None
+    assert store.read(key) == (b"two", second)
+    store.delete(key)
+    assert (store.replace(key, b"three", second), store.read(key)) == (None, None)
+
+
+def test_no_change_is_lost_between_those_that_compare_and_swap(store: Store, home: str) -> None:
+    key = f"{home}/count"
+    store.create(key, b"0")
+
+    def add(_: int) -> int:
+        stale = 0
+        for _ in range(10):
+            while True:
+                found = store.read(key)
+                assert found is not None
+                if store.replace(key, str(int(found[0]) + 1).encode(), found[1]) is not None:
+                    break
+                stale += 1
+        return stale
+
+    at_once(add)
+    found = store.read(key)
+    assert found is not None and found[0] == b"80"
+
+
+def test_a_listing_is_by_key_from_a_prefix_and_after_a_key(store: Store, home: str) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    names = ["a/2", "a-b/1", "a/10", "a/1", "b", "a/sub/x", "ab/1"]
+    for name in names:
+        store.put(f"{home}/{name}", name.encode())
+    listed = [key.removeprefix(f"{home}/") for key in keys(store, f"{home}/")]
+    assert listed == sorted(names)
+    assert keys(store, f"{home}/a/") == [f"{home}/{name}" for name in ("a/1", "a/10", "a/2", "a/sub/x")]
+    assert keys(store, f"{home}/a/1") == [f"{home}/a/1", f"{home}/a/10"]
+    assert keys(store, f"{home}/a/", f"{home}/a/10") == [f"{home}/a/2", f"{home}/a/sub/x"]
+    assert keys(store, f"{home}/none/") == []
+    [entry] = store.list(f"{home}/b")
+    assert (entry.size, before < entry.modified < before + timedelta(minutes=1)) == (1, True)
+
+
+def test_readers_see_whole_contents_while_others_write(store: Store, home: str) -> None:
+    key, stop, seen = f"{home}/a", threading.Event(), set[bytes]()
+    store.put(key, b"0" * 100_000)
+
+    def look() -> None:
+        while not stop.is_set():
+            found = store.read(key)
+            assert found is not None
+            seen.add(bytes(set(found[0])) if len(found[0]) == 100_000 else b"torn")
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(50):
+        store.put(key, str(number % 10).encode() * 100_000)
+    stop.set()
+    reader.join()
+    assert seen and all(len(one) == 1 for one in seen)
+
+
+def test_files_are_for_their_owner_and_nothing_else_is_left(tmp_path: Path) -> None:
+    store, key = LocalStore(), str(tmp_path / "home" / "a.json")
+    before = os.umask(0)
+    try:
+        store.create(key, b"1")
+        store.put(key, b"2")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path(key).stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(key).parent.stat().st_mode) == 0o700
+    assert [path.name for path in Path(key).parent.iterdir()] == ["a.json"]
+
+
+_DIES = """
+import os, signal, sys
+from draindown.lake import store
+os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+getattr(store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new", *sys.argv[3:]])
+"""
+
+
+@pytest.mark.parametrize("how", ["put", "create", "replace"])
+def test_a_writer_that_is_killed_leaves_what_was_there_and_holds_up_nobody(tmp_path: Path, how: str) -> None:
+    store, key = LocalStore(), str(tmp_path / "home" / "a.json")
+    tag = None if how == "create" else store.put(key, b"old")
+    more = [tag] if how == "replace" and tag else []
+    done = subprocess.run([sys.executable, "-c", _DIES, how, key, *more], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.read(key) == (None if tag is None else (b"old", tag))
+    assert keys(store, str(tmp_path)) == ([] if tag is None else [key])
+    after = store.create(key, b"next") if tag is None else store.replace(key, b"next", tag)
+    assert store.read(key) == (b"next", after)
+    store.delete(key)
+    assert [path.name for path in Path(key).parent.glob("*.tmp")] == []
+
+
+def test_a_name_as_long_as_the_file_system_takes_is_a_key(tmp_path: Path) -> None:
+    store, key = LocalStore(), str(tmp_path / ("[" * 250))
+    store.put(key, b"1")
+    assert keys(store, str(tmp_path)) == [key]
+    store.delete(key)
+    assert keys(store, str(tmp_path)) == []
