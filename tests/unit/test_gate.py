@@ -105,6 +105,27 @@ def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(l
     assert published.publish(layout, later) == later == published.publish(layout, judged)
 
 
+def test_a_pointer_that_moves_between_anothers_look_and_its_write_is_seen(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two checks end at once, on two hosts: no lock of one is seen by the other."""
+    for batch in (0, 1, 2):
+        write(layout, batch=batch)
+    first, slow, quick = (pointer(layout, version) for version in (0, 1, 2))
+    right, looks = published._stays, list[int]()
+
+    def overtaken(where: FlowLayout, newest: published.Published, this: published.Published) -> bool:
+        looks.append(this.version)
+        if looks == [1]:
+            assert published.publish(where, quick) == quick
+        return right(where, newest, this)
+
+    published.publish(layout, first)
+    monkeypatch.setattr(published, "_stays", overtaken)
+    assert published.publish(layout, slow) == quick == published.published(layout)
+    assert looks == [1, 2, 1]
+
+
 def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))

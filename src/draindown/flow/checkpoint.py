@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import store_of
 
 _RECENT = 50  # Spark removes logs of old batches, in no promised order; gaps there mean nothing
 
@@ -32,12 +33,12 @@ class Checkpoint:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._home = Path(path)
+        self._store = store_of(path)
 
     @property
     def started(self) -> bool:
         """Whether a query ever started here."""
-        return (self._home / "metadata").exists()
+        return self._read("metadata") is not None
 
     @property
     def last_offset(self) -> Offset | None:
@@ -49,7 +50,7 @@ class Checkpoint:
     def intake_id(self) -> str | None:
         """Id of the intake table that the newest planned batch reads. Raises like `last_offset`."""
         batches = self._batches("offsets")
-        found = self._json(self._home / "offsets" / str(batches[-1]), 2).get("reservoirId") if batches else None
+        found = self._json(f"offsets/{batches[-1]}", 2).get("reservoirId") if batches else None
         return None if found is None else str(found)
 
     @property
@@ -82,20 +83,21 @@ class Checkpoint:
                     "checkpoint-without-metadata", "logs of batches are there, the file `metadata` is not"
                 )
             return
-        if not self._json(self._home / "metadata", 0).get("id"):
+        if not self._json("metadata", 0).get("id"):
             raise self._error("checkpoint-damaged", "metadata names no query")
         self._verify_order(offsets, commits)
         for batch in offsets[-2:]:
             self._offset(batch)
         for batch in commits[-2:]:
-            self._json(self._home / "commits" / str(batch), 1)
+            self._json(f"commits/{batch}", 1)
         self._verify_sums("metadata", *[f"offsets/{n}" for n in offsets[-2:]], *[f"commits/{n}" for n in commits[-2:]])
 
     def _verify_sums(self, *names: str) -> None:
-        for file in (self._home / name for name in names):
-            if not _matches(file.read_bytes(), file.with_name(f".{file.name}.crc")):
-                where = file.relative_to(self._home)
-                raise self._error("checkpoint-damaged", f"{where} is not what its checksum says; Spark insists on it")
+        for name in names:
+            folder, _, file = name.rpartition("/")
+            checksum = self._read(f"{folder}/.{file}.crc".lstrip("/"))
+            if checksum is not None and not _matches(self._read(name) or b"", checksum):
+                raise self._error("checkpoint-damaged", f"{name} is not what its checksum says; Spark insists on it")
 
     def _verify_order(self, offsets: list[int], commits: list[int]) -> None:
         for kind, batches in (("offsets", offsets), ("commits", commits)):
@@ -111,36 +113,34 @@ class Checkpoint:
             raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets/{done} is gone")
 
     def _batches(self, kind: str) -> list[int]:
-        try:
-            names = [path.name for path in (self._home / kind).iterdir()]
-        except FileNotFoundError:
-            return []
+        names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.path}/{kind}/"))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def _offset(self, batch: int) -> Offset:
-        file = self._home / "offsets" / str(batch)
-        self._json(file, 1)
-        end = self._json(file, 2)
+        name = f"offsets/{batch}"
+        self._json(name, 1)
+        end = self._json(name, 2)
         try:
             # an index below 0 is a position before the version's first file; a cut has exactly one file
             return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
         except (KeyError, TypeError, ValueError):
             raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None
 
-    def _json(self, file: Path, line: int) -> dict[str, Any]:
-        where = file.relative_to(self._home)
+    def _read(self, name: str) -> bytes | None:
+        found = self._store.read(f"{self.path}/{name}")
+        return None if found is None else found[0]
+
+    def _json(self, name: str, line: int) -> dict[str, Any]:
+        raw = self._read(name)
+        if raw is None:
+            raise self._error("checkpoint-damaged", f"{name} is missing")
         try:
-            lines = file.read_text().splitlines()
-            content = json.loads(lines[line])
-        except FileNotFoundError:
-            raise self._error("checkpoint-damaged", f"{where} is missing") from None
+            content = json.loads(raw.decode().splitlines()[line])
         except (ValueError, IndexError):
-            size = file.stat().st_size
-            raise self._error(
-                "checkpoint-damaged", f"{where} is {'torn' if size else 'empty'} ({size} bytes)"
-            ) from None
+            size = len(raw)
+            raise self._error("checkpoint-damaged", f"{name} is {'torn' if size else 'empty'} ({size} bytes)") from None
         if not isinstance(content, dict):
-            raise self._error("checkpoint-damaged", f"{where} holds no object in line {line + 1}")
+            raise self._error("checkpoint-damaged", f"{name} holds no object in line {line + 1}")
         return content
 
     def _error(self, code: str, found: str) -> TerminalError:
@@ -152,12 +152,8 @@ class Checkpoint:
         )
 
 
-def _matches(content: bytes, checksum: Path) -> bool:
-    """Whether Hadoop's checksum file fits, if there is one: `crc\\0`, bytes per sum, and a CRC-32 for each part."""
-    try:
-        found = checksum.read_bytes()
-    except FileNotFoundError:
-        return True
+def _matches(content: bytes, found: bytes) -> bool:
+    """Whether Hadoop's checksum file fits: `crc\\0`, bytes per sum, and a CRC-32 for each part."""
     part = int.from_bytes(found[4:8], "big")
     parts = [content[start : start + part] for start in range(0, len(content), part)] if part else []
     return found[:4] == b"crc\0" and found[8:] == b"".join(zlib.crc32(one).to_bytes(4, "big") for one in parts)

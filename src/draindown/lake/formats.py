@@ -13,7 +13,7 @@ FORMAT = 1
 FIELD = "format"
 """Where a JSON object says it."""
 PROPERTY = "draindown.format"
-"""Where a Delta table says it. A table without it is of format 1: a crash came before it was stamped."""
+"""Where a Delta table says it. One without is not refused: the engine may make it where a crash left half of one."""
 
 
 def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
@@ -29,7 +29,7 @@ def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
         found=f"{what} is of format {str(found)[:40]!r}; draindown {__version__} reads format {FORMAT}",
         next=[
             "pip install --upgrade draindown   # the version that wrote it, or a newer one; then try again",
-            otherwise or f"restore {what} from a copy that this version wrote",
+            otherwise or f"restore the whole lake from a copy of before {what} was written",
         ],
     )
 

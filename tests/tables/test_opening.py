@@ -1,0 +1,118 @@
+"""Opening a flow: what is brought to its end before anything else, and what is refused, by what a command needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from draindown.base.errors import TerminalError, TransientError
+from draindown.flow import generations
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lease.holder import holder
+from draindown.lease.lease import Lease
+from draindown.recovery import rebuild
+from draindown.recovery.opening import Needs, OpenFlow, open_flow
+from draindown.runs.request import Request
+from draindown.spec.models import FlowSpec
+from tests.flowfiles import drained, restore
+from tests.tables.test_rebuilds import begin, read_all, swap
+
+STEPS = ["tombstones", "moved", "decided", "ledger", "named"]
+
+
+@dataclass
+class Engine:
+    """An engine that notes what is asked of it, and gives a table its bounds as Spark would."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def hold(self, lease: Lease) -> None:
+        lease.check()
+        self.asked.append("hold")
+
+    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
+        self.asked.append("bounds")
+        DeltaTable(layout.table).alter.set_table_properties({delta.BOUNDED: ",".join(flow.target.keys)})
+
+
+def opened(asked: Request, needs: Needs, **more: Any) -> OpenFlow:
+    with open_flow(asked.spec, "f", needs, owner="me", run_id="r", **more) as flow:
+        assert holder(asked.layout) is not None
+        return flow
+
+
+def swapped(root: Path) -> Request:
+    """A flow whose rebuild was killed right after its swap."""
+    asked = drained(root)
+    swap(asked, read_all(asked, begin(asked)))
+    return asked
+
+
+def code_of(act: Any) -> str:
+    with pytest.raises(TerminalError) as caught:
+        act()
+    return caught.value.code
+
+
+def test_a_swap_is_finished_by_all_that_need_more_than_the_lease(tmp_path: Path) -> None:
+    asked, told = swapped(tmp_path), list[str]()
+    assert opened(asked, Needs.LEASE, reached=told.append).finished is None
+    assert (generations.generation(asked.layout), told) == (1, [])
+    flow = opened(asked, Needs.FINISHED, reached=told.append)
+    assert (flow.finished and flow.finished.generation, flow.generation, told) == (2, 0, STEPS)
+    assert (generations.generation(asked.layout), rebuild.unfinished(asked.layout)) == (2, None)
+    assert opened(asked, Needs.RESUMED).generation == 2
+    assert holder(asked.layout) is None
+
+
+@pytest.mark.parametrize("first", [Needs.FINISHED, Needs.SETTLED, Needs.RESUMED])
+def test_a_rebuilt_table_gets_its_bounds_at_the_first_opening_with_an_engine(tmp_path: Path, first: Needs) -> None:
+    asked, engine = swapped(tmp_path), Engine()
+    assert opened(asked, first).finished  # by a command that starts none
+    opened(asked, Needs.LEASE, engine=engine)
+    assert engine.asked == ["hold"]
+    for _ in range(2):
+        opened(asked, first, engine=engine)
+    assert engine.asked == ["hold", "hold", "bounds", "hold"]
+
+
+def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_path: Path) -> None:
+    asked, engine = drained(tmp_path), Engine()
+    opened(asked, Needs.RESUMED, engine=engine)
+    assert engine.asked == ["hold"]
+
+
+def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_does_not(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    max(Path(asked.layout.ledger, "_delta_log").glob("*.json")).write_bytes(b"")
+    for needs in (Needs.LEASE, Needs.FINISHED):
+        assert opened(asked, needs).layout == asked.layout
+    for needs in (Needs.SETTLED, Needs.RESUMED):
+        assert code_of(lambda needs=needs: opened(asked, needs)) == "table-damaged"
+    assert holder(asked.layout) is None
+
+
+def test_batches_alone_need_a_table_that_has_what_the_checkpoint_is_done_with(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    restore(asked, 1)
+    assert opened(asked, Needs.SETTLED).generation == 0
+    assert code_of(lambda: opened(asked, Needs.RESUMED)) == "table-behind-checkpoint"
+
+
+def test_a_lease_that_is_lost_while_a_crash_is_made_good_ends_the_opening(tmp_path: Path) -> None:
+    asked, told = swapped(tmp_path), list[str]()
+
+    def reached(step: str) -> None:
+        told.append(step)
+        if step == "moved":
+            Path(asked.layout.lease, "driver.lock").unlink()
+
+    with pytest.raises(TransientError) as caught:
+        opened(asked, Needs.RESUMED, reached=reached)
+    assert (caught.value.code, told) == ("lease-lost", STEPS[:2])
+    assert opened(asked, Needs.RESUMED).generation == 2
