@@ -101,7 +101,7 @@ def test_rows_with_objects_for_keys_are_refused_once_and_leave_no_phantom(spark:
     }
     project: Landing = landing(flow)
     project.land("a.json", b'{"id":"404583","n":1}\n{"id":{"id":"404583"},"n":2}\n{"id":["404583"],"n":3}\n')
-    project.drain()
+    project.attempt()
     assert [(row["id"], row["n"]) for row in project.rows()] == [("404583", 1)]
     assert {at: (row["reason"], row["field"]) for (_, at), row in project.refused().items()} == {
         2: ("type", "id"),

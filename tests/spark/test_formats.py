@@ -126,11 +126,11 @@ def test_a_csv_header_is_no_line_of_the_ledger(landing: Make) -> None:
     here.land("again", b"\nid,s\n3,a\nid,s\n4,b\n")
     here.land("folded", b'id,s\n5,"a\nb"\n')
     here.land("only", b"id,s\n")
-    report, code = here.drain()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     sums = here.sums()
     assert (sums["lines"], sums["blank"], sums["records"]) == (7, 2, 5)
-    assert audit(here.spec, "f", root=here.root).residues == []
+    assert audit(here.spec, "f", root=here.home).residues == []
 
 
 def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
