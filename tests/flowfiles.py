@@ -23,7 +23,7 @@ from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")]
+    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")]
     + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
     + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
     + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]

@@ -102,7 +102,7 @@ class Landing:
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once."""
         rows = self.ledger()
-        assert len({(row["generation"], row["origin"], row["batch"]) for row in rows}) == len(rows)
+        assert len({(row["generation"], row["kind"], row["batch"]) for row in rows}) == len(rows)
         for row in rows:
             fates = row["applied"] + row["superseded"] + row["duplicate"] + row["quarantined"] + row["late"]
             assert row["records"] == fates == row["lines"] - row["blank"], row

@@ -62,7 +62,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
     assert (again.outcome, part.totals["files"], part.bound) == ("done", 2, "1 batch of it before")
     assert job("again", replay=ALWAYS)[0].outcome == "idle"
     assert landing.rows() == rows
-    assert [row["origin"] for row in landing.ledger()] == ["source"] * 3 + ["replay"] * 3
+    assert [row["kind"] for row in landing.ledger()] == ["source"] * 3 + ["replay"] * 3
 
     (refused,) = quarantine.identified(landing.layout, quarantine.Filter())
     chosen, part = job("rows", quarantine_ids=(refused,))

@@ -267,7 +267,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     assert content(new.layout.table) == content(control.layout.table)
     assert delta.partition_columns(new.layout.table) == []
     assert {place: state for place, state in refusals(new).items() if state != "released"} == refusals(control)
-    assert [(row["generation"], row["origin"]) for row in new.ledger()] == [
+    assert [(row["generation"], row["kind"]) for row in new.ledger()] == [
         *[(1, "source"), (1, "source"), (1, "quarantine")],
         *[(2, "source"), (2, "source"), (2, "source")],
     ]

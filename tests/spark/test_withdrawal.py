@@ -158,10 +158,10 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     flow.feed(row("good", 5, a=1), *first)
     assert f"draindown gate quarantine p {NAME} --flow f" in flow.refuse().next
     assert flow.withdraw() == dict.fromkeys(keys, 5)
-    [batch] = [one for one in flow.ledger() if one["origin"] == "gate"]
+    [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (9, 9, 9, 0)
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
-    assert {(one["field"], one["origin"], one["file"], one["position"]) for one in kept} == {
+    assert {(one["field"], one["kind"], one["file"], one["position"]) for one in kept} == {
         ("a", "gate", flow.layout.table, 1)
     }
     assert "min_value=0" in kept[0]["detail"]
@@ -277,11 +277,11 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, 
     with pytest.raises(Injected):
         flow.withdraw(fault="merged")
     flow.kept_out |= {"bad": 1, "worse": 1}
-    assert [one["origin"] for one in flow.ledger()] == ["source", "source"]
+    assert [one["kind"] for one in flow.ledger()] == ["source", "source"]
     assert quarantine.counts(flow.layout).open == 2
     flow.right(whole=False)
     flow.feed(row("bad", 1), row("worse", 1))
-    assert [one["origin"] for one in flow.ledger()] == ["source", "source", "gate", "source"]
+    assert [one["kind"] for one in flow.ledger()] == ["source", "source", "gate", "source"]
     flow.right()
 
 

@@ -93,7 +93,7 @@ def _refused(asked: Request) -> None:
     """Two refused rows, of which a replay applied the first and died before it could say so."""
     rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
     place = {"file": ["x"] * 2, "position": [1, 2], "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
-    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "origin": ["source"] * 2}
+    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
     times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2}
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}

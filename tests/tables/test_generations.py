@@ -307,15 +307,15 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
 
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, origin="gate")
+    _refused(asked, 0, kind="gate")
     _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
     assert reset(asked).damaged == (asked.layout.ledger,)
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
 
 
-def _refused(asked: Request, batch: int, origin: str = "source", run_id: str = "r") -> None:
-    row = {"quarantine_id": f"{origin} {batch}", "generation": 1, "batch": batch, "origin": origin, "run_id": run_id}
-    app = (app_id(asked.layout, 1, "quarantine", origin), batch)
+def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r") -> None:
+    row = {"quarantine_id": f"{kind} {batch}", "generation": 1, "batch": batch, "kind": kind, "run_id": run_id}
+    app = (app_id(asked.layout, 1, "quarantine", kind), batch)
     delta.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
@@ -328,7 +328,7 @@ def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_p
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
-    _refused(asked, 5, origin="gate")
+    _refused(asked, 5, kind="gate")
     reset(asked)
     assert _kept(asked) == {"source 0", "source 1", "gate 5"}
 
@@ -340,7 +340,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
-    _refused(asked, 1, origin="replay:x", run_id="never did one")
+    _refused(asked, 1, kind="replay:x", run_id="never did one")
     lost(asked.layout.table)
     discards.forget_unfinished(asked.layout, 1)
     assert _kept(asked) == {"source 0", "source 1"}
@@ -348,7 +348,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
 
 def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, origin="gate")
+    _refused(asked, 0, kind="gate")
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     for path in (asked.layout.table, asked.layout.ledger):
         _empty(max(Path(path, "_delta_log").glob("*.json")))
@@ -494,7 +494,7 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert part.replay == f"{found.id}: {found.asked}"
     replay_plan.pin(asked.layout, found)
     for batch, words in zip(found.parts, ("1 batch done before", "is done already"), strict=True):
-        known = Transaction(app_id(asked.layout, 1, "rows", found.origin), batch.batch)
+        known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch.batch)
         empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
         write_deltalake(
             asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])

@@ -30,7 +30,7 @@ def refused(identity: str, **more: Any) -> dict[str, Any]:
         "raw_bytes": None,
         "raw_length": 1,
     }
-    why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "origin": "source"}
+    why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "kind": "source"}
     return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
 
 

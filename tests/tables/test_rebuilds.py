@@ -166,7 +166,7 @@ def dying_at(step: str) -> Any:
     return reached
 
 
-def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source", batch: int = 0) -> None:
+def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0) -> None:
     """Rows of the quarantine: id, file, generation."""
     columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id")}
     content = [
@@ -179,7 +179,7 @@ def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source",
             "first_seen": AT,
             "generation": generation,
             "batch": batch,
-            "origin": origin,
+            "kind": kind,
             "refused_at": AT,
             **dict.fromkeys(columns, "x"),
         }
@@ -187,7 +187,7 @@ def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source",
     ]
     kinds = [("quarantine_id", pa.string()), ("file", pa.string()), ("position", pa.int64()), *columns.items()]
     kinds += [("raw_bytes", pa.binary()), ("raw_length", pa.int64()), ("first_seen", pa.timestamp("us", "UTC"))]
-    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("origin", pa.string())]
+    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("kind", pa.string())]
     schema = pa.schema([*kinds, ("refused_at", pa.timestamp("us", "UTC"))])
     write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=schema), mode="append")
 
@@ -211,7 +211,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     refused(asked, ("open-again", "0.json", 1), ("open-passes", "0.json", 1), ("discarded-again", "1.json", 1))
     refused(asked, ("released-again", "0.json", 1), ("released-passes", "1.json", 1), ("gone", "9.json", 1))
     refused(asked, ("cut-short", "1.json", 1), batch=7)
-    refused(asked, ("withheld", "0.json", 1), origin="other")
+    refused(asked, ("withheld", "0.json", 1), kind="other")
     quarantine.discard(layout, ["discarded-again"], by="someone")
     quarantine.release(layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay")
     tombstones(layout.tombstones, "a", "b")

@@ -495,9 +495,9 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.table)
-    origins = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
-    held = [(n, o) for n in (1, 2) for o in origins if known.transaction_version(app_id(where, n, "rows", o)) == -1]
-    assert held == [(n, o) for n in (1, 2) for o in origins if o != f"replay:r{3 - n}"]
+    kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
+    held = [(n, o) for n in (1, 2) for o in kinds if known.transaction_version(app_id(where, n, "rows", o)) == -1]
+    assert held == [(n, o) for n in (1, 2) for o in kinds if o != f"replay:r{3 - n}"]
 
 
 def test_a_first_heartbeat_that_fails_says_why_and_leaves_no_lock(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown.audit.context import Desk, is_commit_of, of_source, origin_of
+from draindown.audit.context import Desk, is_commit_of, kind_of, of_source
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import integrity
@@ -19,7 +19,7 @@ def generations_of(desk: Desk) -> None:
     content: Mapping[str, Any] = read_json(desk.layout.generation) or {}
     live = int(content.get("generation", 1))
     desk.without = {int(g): frozenset(card.get("without") or ()) for g, card in content.get("cards", {}).items()}
-    if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
+    if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
         return
     gone = _lost(desk, live)
     desk.lost = [batch for batch in desk.batches if batch.place in gone]
@@ -87,8 +87,8 @@ def _let_through_before(desk: Desk) -> None:
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
         first = earliest.get(cut_of.get(row["file"], -1))
-        later = origin_of(row) == "replay" or (
-            origin_of(row) == "source" and first is not None and row["generation"] > first
+        later = kind_of(row) == "replay" or (
+            kind_of(row) == "source" and first is not None and row["generation"] > first
         )
         if later:
             desk.accepted_before.add(row["quarantine_id"])
@@ -107,12 +107,11 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
 
     Only a batch that reads input again leaves out what is there; at most as many as other batches refused of its cut.
     """
-    if missing <= 0 or (batch.generation == 1 and batch.origin == "source"):
+    if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
     files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], origin_of(row), row["batch"]) != batch.place
-        for row in desk.refused
+        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
     )
     return min(missing, others)
 

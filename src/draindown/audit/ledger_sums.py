@@ -22,8 +22,8 @@ def ledger_sums(desk: Desk) -> None:
         desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
         desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
         desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
-    for (generation, origin, number), times in Counter(b.place for b in desk.batches).items():
-        desk.expect("ledger-double-batch", f"generation {generation}, {origin} batch {number}", 1, times)
+    for (generation, kind, number), times in Counter(b.place for b in desk.batches).items():
+        desk.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
     for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
         desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
 

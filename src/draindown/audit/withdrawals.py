@@ -25,7 +25,7 @@ def settle_withdrawals(desk: Desk) -> None:
         return
     rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (desk.layout.pipeline, desk.layout.flow)]
-    committed = [row for row in mine if row.origin == "gate" and (row.generation, row.batch) in begun]
+    committed = [row for row in mine if row.kind == "gate" and (row.generation, row.batch) in begun]
     desk.batches += committed
     for row in committed:
         desk.unlooked.append(f"the ledger's row of {where_of(row)}: a crash came before it; the next run adds it")
@@ -43,7 +43,7 @@ def withdrawals(desk: Desk) -> None:
     if desk.withdrawn:
         desk.seen["withdrawn rows"] = len(desk.withdrawn)
     for batch in [*desk.batches, *desk.lost]:
-        if batch.origin == "gate":
+        if batch.kind == "gate":
             found = held.pop((batch.generation, batch.batch), 0)
             desk.expect("withdrawn-count", where_of(batch), batch.deleted, found, "ledger against quarantine")
     for (generation, number), rows in held.items():
@@ -74,7 +74,7 @@ def withheld_keys(desk: Desk, names: Sequence[str]) -> list[list[str | None]]:
 
 
 def _known(desk: Desk) -> set[_Name]:
-    return {(batch.generation, batch.batch) for batch in desk.batches if batch.origin == "gate"}
+    return {(batch.generation, batch.batch) for batch in desk.batches if batch.kind == "gate"}
 
 
 def _name(row: Mapping[str, Any]) -> _Name:

@@ -87,8 +87,8 @@ def look_at_ledger(desk: Desk) -> None:
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
     commits = (from_commit(commit) for commit in ledger_table.commits(desk.layout, _HEALED))
-    mine = {row.batch for row in commits if row and row.origin == "source" and row.generation == desk.generation}
-    sql = f"select batch from t where generation = {desk.generation} and origin = 'source'"
+    mine = {row.batch for row in commits if row and row.kind == "source" and row.generation == desk.generation}
+    sql = f"select batch from t where generation = {desk.generation} and kind = 'source'"
     have = (
         {r["batch"] for r in delta.query(desk.layout.ledger, sql).to_pylist()} if _there(desk.layout.ledger) else set()
     )
@@ -108,13 +108,13 @@ def _ledger_numbers(layout: FlowLayout, generation: int | None) -> dict[str, Any
     nothing = {"rows": 0, "batches": 0, "newest": None, "last_version": None, "deletes": 0, "refused": 0}
     if not delta.exists(layout.ledger):
         return nothing
-    where = "" if generation is None else f" where generation = {generation} and origin = 'source'"
+    where = "" if generation is None else f" where generation = {generation} and kind = 'source'"
     sql = (
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, "
         # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
-        f"sum(case when origin = '{GATE}' then 0 else deleted + remembered end) as deletes, "
-        f"sum(case when origin = '{GATE}' then records else quarantined end) as refused from t"
+        f"sum(case when kind = '{GATE}' then 0 else deleted + remembered end) as deletes, "
+        f"sum(case when kind = '{GATE}' then records else quarantined end) as refused from t"
     )
     found: dict[str, Any] = delta.query(layout.ledger, sql + where).to_pylist()[0]
     return found

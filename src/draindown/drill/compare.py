@@ -60,13 +60,13 @@ class Control:
 
     def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
         goal, mine = self._flow.target, self.layout
-        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "origin"))]
+        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
-        names = _INPUT if reset else ("generation", "origin", *_INPUT, *_FATES, "reasons")
+        names = _INPUT if reset else ("generation", "kind", *_INPUT, *_FATES, "reasons")
         newest = "select * from t where generation = (select max(generation) from t)"
         theirs = delta.query(other.ledger, newest) if reset and delta.exists(other.ledger) else _all(other.ledger)
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)

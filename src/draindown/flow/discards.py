@@ -70,28 +70,28 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
     if not delta.exists(layout.quarantine):
         return
     mine = f"generation = {int(generation)}"
-    sql = f"select origin, array_agg(distinct run_id) as runs from t where {mine} group by origin"
+    sql = f"select kind, array_agg(distinct run_id) as runs from t where {mine} group by kind"
     for row in delta.query(layout.quarantine, sql).to_pylist():
-        origin = row["origin"]
-        if reads_files(origin):
-            done = last_batch(layout, generation, origin, row["runs"])
+        kind = row["kind"]
+        if reads_files(kind):
+            done = last_batch(layout, generation, kind, row["runs"])
             if done is None and integrity.put_aside_last(layout, layout.ledger) > generation:
                 continue  # nothing is left that could tell
-            cut_short = f"{mine} and origin = {delta.literal(origin)} and batch > {-1 if done is None else done}"
+            cut_short = f"{mine} and kind = {delta.literal(kind)} and batch > {-1 if done is None else done}"
             delta.delete_any(layout.quarantine, cut_short)
 
 
-def reads_files(origin: str) -> bool:
-    """Whether rows of this origin were refused by a batch that read files: those are decided about anew."""
-    return origin == "source" or origin.startswith("replay:")
+def reads_files(kind: str) -> bool:
+    """Whether rows of this kind were refused by a batch that read files: those are decided about anew."""
+    return kind == "source" or kind.startswith("replay:")
 
 
-def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
+def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
     """The newest batch that is done, by the table or the ledger: a table put back from a copy forgot some.
 
     Arguments as for `ledger_table.last_batch`.
     """
-    told = delta.transaction_version(layout.table, app_id(layout, generation, "rows", origin))
+    told = delta.transaction_version(layout.table, app_id(layout, generation, "rows", kind))
     return max(
-        (n for n in (told, ledger_table.last_batch(layout, generation, origin, runs)) if n is not None), default=None
+        (n for n in (told, ledger_table.last_batch(layout, generation, kind, runs)) if n is not None), default=None
     )

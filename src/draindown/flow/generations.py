@@ -161,7 +161,7 @@ def knows(layout: FlowLayout, generation: int) -> bool:
     """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
     if not readable(layout.table):
         return False
-    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", GATE))
+    apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
     return any(delta.transaction_version(layout.table, app) is not None for app in apps)
 
 

@@ -35,7 +35,7 @@ def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, str, st
 
 def _behind(layout: FlowLayout, path: str, app: str, counted: str) -> str | None:
     """Whether a side table lacks the newest batch that the ledger counts rows of; doctor says if it is gone."""
-    sql = f"select max(batch) as batch from t where origin = 'source' and {counted}"
+    sql = f"select max(batch) as batch from t where kind = 'source' and {counted}"
     last = delta.query(layout.ledger, sql).to_pylist()[0]["batch"]
     newest = delta.transaction_version(path, app)
     if last is None or not delta.exists(path) or (newest is not None and newest >= last):

@@ -23,7 +23,7 @@ State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
     *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
-    *("first_seen", "generation", "batch", "origin", "run_id", "refused_at"),
+    *("first_seen", "generation", "batch", "kind", "run_id", "refused_at"),
 )
 """Columns of the quarantine table."""
 RESOLUTIONS = pa.schema(
@@ -112,13 +112,13 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, origin, `value`, the bytes.
+    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, kind, `value`, the bytes.
 
     `value` is None where quarantine doesn't have the whole record: it was too long, or could not be written down.
     """
     # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
     wanted = set(ids) - _decisions(layout).keys()
-    names = ("quarantine_id", "file", "position", "first_seen", "origin", "raw", "raw_bytes", "raw_length")
+    names = ("quarantine_id", "file", "position", "first_seen", "kind", "raw", "raw_bytes", "raw_length")
     rows = [row for row in _rows(layout, names, Filter(state=None)) if row["quarantine_id"] in wanted]
     return [row | {"value": _record(row)} for row in rows]
 

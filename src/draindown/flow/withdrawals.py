@@ -1,6 +1,6 @@
 """Rows that the gate took out of the target: which of their batches count, told from table and ledger. No Spark.
 
-They stand in the quarantine (origin `gate`) before they leave the target. Until the target or the ledger knows their
+They stand in the quarantine (kind `gate`) before they leave the target. Until the target or the ledger knows their
 batch they count nowhere: the next run removes them. A ledger row is enough, as a table that was lost takes its
 transactions with it, and what people decided about rows must outlive it.
 """
@@ -45,7 +45,7 @@ def unfinished(layout: FlowLayout) -> list[Name]:
 
 def rows_of(name: Name) -> str:
     """SQL that is true for the quarantine's rows of one batch."""
-    return f"origin = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
+    return f"kind = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
 def clean(layout: FlowLayout, *, reached: Reached) -> int:
@@ -70,7 +70,7 @@ def next_batch(layout: FlowLayout, generation: int) -> int:
 def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
     """Whether the target took the batch, or nothing is left that could say so: both tables were lost."""
     of_gate, of_source = delta.transaction_versions(
-        layout.table, [app_id(layout, name[0], "rows", origin) for origin in (GATE, "source")]
+        layout.table, [app_id(layout, name[0], "rows", kind) for kind in (GATE, "source")]
     )
     if of_gate is None and of_source is None:
         return integrity.put_aside_last(layout, layout.ledger) > name[0]
@@ -80,6 +80,6 @@ def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
 def _names(path: str) -> set[Name]:
     if not delta.exists(path):
         return set()
-    sql = f"select distinct generation, batch from t where origin = '{GATE}'"
+    sql = f"select distinct generation, batch from t where kind = '{GATE}'"
     rows: list[dict[str, Any]] = delta.query(path, sql).to_pylist()
     return {(int(row["generation"]), int(row["batch"])) for row in rows}

@@ -16,10 +16,10 @@ from typing import Any, Literal
 from draindown.base.errors import TerminalError
 
 Place = tuple[int, str, int]
-"""A batch by generation, origin and number; no two of a flow have the same."""
-Origin = Literal["source", "quarantine", "replay", "gate"]
-GATE: Origin = "gate"
-"""Origin of a batch that takes rows out of the target for the quarantine."""
+"""A batch by generation, kind and number; no two of a flow have the same."""
+BatchKind = Literal["source", "quarantine", "replay", "gate"]
+GATE: BatchKind = "gate"
+"""Kind of a batch that takes rows out of the target for the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")
@@ -43,7 +43,7 @@ class BatchRow:
     generation: int
     batch: int
     run_id: str
-    origin: Origin = "source"
+    kind: BatchKind = "source"
     cut: int = 0
     files: int = 0
     bytes: int = 0
@@ -68,8 +68,8 @@ class BatchRow:
 
     @property
     def place(self) -> Place:
-        """What names the batch: generation, origin, number."""
-        return self.generation, self.origin, self.batch
+        """What names the batch: generation, kind, number."""
+        return self.generation, self.kind, self.batch
 
     @property
     def applied(self) -> int:

@@ -12,12 +12,12 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.ledger.rows import TIMES, BatchRow, Origin, closed, from_commit, is_fence, swap_of
+from draindown.ledger.rows import TIMES, BatchKind, BatchRow, closed, from_commit, is_fence, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
-    + [("run_id", pa.string()), ("origin", pa.string()), ("cut", pa.int64())]
+    + [("run_id", pa.string()), ("kind", pa.string()), ("cut", pa.int64())]
     + [(name, pa.int64()) for name in ("files", "bytes", "lines", "blank", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
@@ -33,8 +33,8 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows, each once however often it is called."""
     for row in rows:
         # two replays may end in another order than they began, so that each of their batches has an id of its own
-        apart = f":{row.batch}" if row.origin == "replay" else ""
-        app = f"ledger:{row.generation}:{row.origin}{apart}"
+        apart = f":{row.batch}" if row.kind == "replay" else ""
+        app = f"ledger:{row.generation}:{row.kind}{apart}"
         delta.append(layout.ledger, pa.Table.from_pylist([_flat(row)], schema=SCHEMA), app=(app, row.batch))
 
 
@@ -113,9 +113,9 @@ def newest_stamp(layout: FlowLayout) -> datetime | None:
     return max((row.changed_at for row in newest if row.changed_at), default=None)
 
 
-def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> BatchRow:
+def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> BatchRow:
     """The ledger row of one batch. Raises TerminalError `ledger-row-missing`."""
-    where = f"generation = {int(generation)} and batch = {int(batch)} and origin = '{origin}'"
+    where = f"generation = {int(generation)} and batch = {int(batch)} and kind = '{kind}'"
     found: list[Mapping[str, Any]] = []
     if delta.exists(layout.ledger):
         found = delta.query(layout.ledger, f"select * from t where {where}").to_pylist()
@@ -129,26 +129,26 @@ def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> B
     return BatchRow.from_dict(found[0])
 
 
-def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
-    """The newest batch of a generation and origin in the ledger; None if it has none.
+def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
+    """The newest batch of a generation and kind in the ledger; None if it has none.
 
     The ledger calls all replays of input `replay`: `runs` are the ids of those that did the one that is meant.
     """
     if not delta.exists(layout.ledger):
         return None
-    where = f"generation = {int(generation)} and origin = {delta.literal(origin.partition(':')[0])}"
-    if origin.startswith("replay:"):
+    where = f"generation = {int(generation)} and kind = {delta.literal(kind.partition(':')[0])}"
+    if kind.startswith("replay:"):
         where += f" and run_id in ({', '.join(map(delta.literal, ['', *runs]))})"
     last = delta.query(layout.ledger, f"select max(batch) as last from t where {where}").to_pylist()[0]["last"]
     return None if last is None else int(last)
 
 
-def has(layout: FlowLayout, generation: int, origin: str, batch: int) -> bool:
+def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
     """Whether a batch is in the ledger. Replays of input, which it calls all `replay`, share their numbers."""
     if not delta.exists(layout.ledger):
         return False
-    kind = delta.literal(origin.partition(":")[0])
-    where = f"generation = {int(generation)} and origin = {kind} and batch = {int(batch)}"
+    kind = delta.literal(kind.partition(":")[0])
+    where = f"generation = {int(generation)} and kind = {kind} and batch = {int(batch)}"
     return bool(delta.query(layout.ledger, f"select 1 from t where {where} limit 1").num_rows)
 
 
@@ -161,7 +161,7 @@ def files_read(layout: FlowLayout) -> int:
     """Files that the generation which read most of them has read."""
     if not delta.exists(layout.ledger):
         return 0
-    per_generation = "select sum(files) as n from t where origin = 'source' group by generation"
+    per_generation = "select sum(files) as n from t where kind = 'source' group by generation"
     return int(delta.query(layout.ledger, f"select max(n) as n from ({per_generation})").to_pylist()[0]["n"] or 0)
 
 

@@ -210,7 +210,7 @@ def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
     """Batches among the table's newest commits that the ledger doesn't have."""
     if not delta.exists(layout.table):
         return 0
-    have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
+    have = {(r["generation"], r["kind"], r["batch"]) for r in ledger}
     rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     return sum(row.place not in have for row in mine)
@@ -237,18 +237,18 @@ def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
     """The newest ledger rows, without times: those would cost the import of pandas."""
     if not delta.exists(layout.ledger):
         return []
-    names = "run_id, generation, origin, batch, bytes, seconds"
+    names = "run_id, generation, kind, batch, bytes, seconds"
     sql = f"select {names} from t order by generation desc, table_version desc, batch desc limit {2 * _HISTORY}"
     rows: list[Mapping[str, Any]] = delta.query(layout.ledger, sql).to_pylist()
     return rows
 
 
 def _is_of(row: Mapping[str, Any], number: int) -> bool:
-    return bool(row["generation"] == number) and row["origin"] == "source"
+    return bool(row["generation"] == number) and row["kind"] == "source"
 
 
 def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int) -> float | None:
-    rows = [row for row in ledger if row["origin"] == "source" and row["bytes"]]
+    rows = [row for row in ledger if row["kind"] == "source" and row["bytes"]]
     total = sum(row["bytes"] for row in rows)
     if not total:
         return None

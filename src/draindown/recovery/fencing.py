@@ -30,7 +30,7 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
         for purpose, path in written.items():
             check()
             if delta.damage(path) is None and delta.exists(path):
-                apps = [app_id(layout, number, purpose, origin) for number, origin in writers]
+                apps = [app_id(layout, number, purpose, kind) for number, kind in writers]
                 if not delta.fence(path, apps, note):
                     unfenced.append(path)
     return unfenced
@@ -49,9 +49,9 @@ def _places(layout: FlowLayout) -> Iterator[FlowLayout]:
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
-    """Generations and origins of batches. A replay is of one generation, unless its file does not say of which."""
+    """Generations and kinds of batches. A replay is of one generation, unless its file does not say of which."""
     begun = replay.begun(layout)
     for number in _generations(layout):
-        replayed = [origin for origin, generation in begun if generation in (number, None)]
-        for origin in ("source", "quarantine", GATE, *replayed):
-            yield number, origin
+        replayed = [kind for kind, generation in begun if generation in (number, None)]
+        for kind in ("source", "quarantine", GATE, *replayed):
+            yield number, kind

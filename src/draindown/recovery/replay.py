@@ -57,7 +57,7 @@ class Replay:
     waiting: int = 0
 
     @property
-    def origin(self) -> str:
+    def kind(self) -> str:
         """What its rows say of where they come from, and a part of its transaction ids."""
         return f"replay:{self.id}"
 
@@ -113,7 +113,7 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
-    """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
+    """The kind of every replay that was ever begun, and its generation; None where its file can't be read."""
     return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
 
 
@@ -232,7 +232,7 @@ def _replay(content: dict[str, Any]) -> Replay:
 
 
 def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
-    newest = delta.transaction_version(layout.table, app_id(layout, replay.generation, "rows", replay.origin))
+    newest = delta.transaction_version(layout.table, app_id(layout, replay.generation, "rows", replay.kind))
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 
@@ -243,7 +243,7 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
     used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
     if delta.exists(layout.ledger):
-        sql = f"select max(batch) as n from t where origin = 'replay' and generation = {int(generation)}"
+        sql = f"select max(batch) as n from t where kind = 'replay' and generation = {int(generation)}"
         used += [n for row in delta.query(layout.ledger, sql).to_pylist() if (n := row["n"]) is not None]
     return max(used, default=-1) + 1
 

@@ -109,7 +109,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
         released = quarantine.listed(layout, quarantine.Filter(state="released"))
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
-        ids = [row["quarantine_id"] for row in released if row["origin"] != GATE]
+        ids = [row["quarantine_id"] for row in released if row["kind"] != GATE]
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous

@@ -56,7 +56,7 @@ def swap(request: Request) -> Swap:
 
 
 _OF_TOMBSTONES = (
-    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("origin", pa.string())),
+    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("kind", pa.string())),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
 
@@ -133,8 +133,8 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
         return
     staged = layout.beside(begun.generation)
     again = _ids(staged.quarantine) if delta.exists(staged.quarantine) else set()
-    rows = delta.query(layout.quarantine, "select quarantine_id, file, origin from t").to_pylist()
-    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["origin"])}
+    rows = delta.query(layout.quarantine, "select quarantine_id, file, kind from t").to_pylist()
+    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["kind"])}
     left_out = generations.without(staged, begun.generation)
     read = catalog.find(layout, set(before.values())).keys() - left_out
     passed = [one for one, file in before.items() if file in read and one not in again]

@@ -22,7 +22,7 @@ from draindown.spark.targets.delta_target import Writer
 
 def concerns(writer: Writer) -> bool:
     """Whether the writer's batches may read what was read before."""
-    return writer.origin.startswith("replay:") or (writer.origin == "source" and writer.generation > 1)
+    return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
 
 
 def quarantine(
@@ -52,9 +52,7 @@ def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | N
     if not delta.exists(writer.layout.quarantine):
         return None
     mine = (
-        (F.col("generation") == writer.generation)
-        & (F.col("batch") == writer.batch)
-        & (F.col("origin") == writer.origin)
+        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
     return rows.where(F.col("file").isin(list(files)) & ~mine).select("quarantine_id").distinct()

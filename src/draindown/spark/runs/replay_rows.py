@@ -62,9 +62,9 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         settle(layout, by=request.owner, reached=lease.guard())
         generation = generations.generation(layout)
         rows = _chosen(request)
-        refused = [row for row in rows if row["origin"] != GATE]
+        refused = [row for row in rows if row["kind"] != GATE]
         _refuse_unread(request, generation, refused)
-        taken_out = [row for row in rows if row["origin"] == GATE]
+        taken_out = [row for row in rows if row["kind"] == GATE]
         restored = _restored(request, spark, taken_out) if taken_out else None
         done, reached = [], lease.guard()
         if refused:
@@ -128,10 +128,10 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
 
 
 def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
-    writer = Writer(request.layout, request.flow_spec, generation, 0, origin="quarantine")
+    writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
     last = delta.transaction_version(request.layout.table, writer.app("rows"))
     writer = Writer(
-        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine"
+        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
     dotted = request.flow_spec.transform
     ids = [row["quarantine_id"] for row in rows]

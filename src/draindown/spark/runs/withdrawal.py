@@ -1,6 +1,6 @@
 """Withdrawal: rows that are not published yet and make an expectation fail leave the target for the quarantine.
 
-A batch of its own in the ledger (origin `gate`), beside the stream, under the same lease. The rows stand in the
+A batch of its own in the ledger (kind `gate`), beside the stream, under the same lease. The rows stand in the
 quarantine before they leave the target; a crash in between leaves rows there that count nowhere (see `withdrawn`).
 """
 
@@ -185,14 +185,14 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)
-    writer = Writer(layout, request.flow_spec, generation, batch, origin=GATE)
+    writer = Writer(layout, request.flow_spec, generation, batch, kind=GATE)
     newest = ledger_table.recent(layout, 1)
     row = BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
         generation=generation,
         batch=batch,
-        origin="gate",
+        kind="gate",
         run_id=request.run_id,
         lines=plan.rows,
         records=plan.rows,

@@ -42,11 +42,11 @@ class Writer:
     flow: FlowSpec
     generation: int
     batch: int
-    origin: str = "source"
+    kind: str = "source"
 
     def app(self, purpose: str) -> str:
         """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
-        return app_id(self.layout, self.generation, purpose, self.origin)
+        return app_id(self.layout, self.generation, purpose, self.kind)
 
     def is_done(self) -> bool:
         """Whether the target holds this batch already."""
@@ -276,7 +276,7 @@ def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
         *[F.col(quoted(name)) for name in names],
         F.lit(writer.generation).alias("generation"),
         F.lit(writer.batch).cast("long").alias("batch"),
-        F.lit(writer.origin).alias("origin"),
+        F.lit(writer.kind).alias("kind"),
         F.lit(changed_at).alias(CHANGED_AT),
     )
     write_batch(writer, deletes, path, "tombstones")
@@ -285,9 +285,9 @@ def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
 def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
     """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
 
-    `rows` need `generation`, `batch` and `origin`.
+    `rows` need `generation`, `batch` and `kind`.
     """
-    where = f"generation = {writer.generation} AND batch = {writer.batch} AND origin = '{writer.origin}'"
+    where = f"generation = {writer.generation} AND batch = {writer.batch} AND kind = '{writer.kind}'"
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
@@ -324,8 +324,6 @@ def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> He
     if held is None:
         return None
     mine = (
-        (F.col("generation") == writer.generation)
-        & (F.col("batch") == writer.batch)
-        & (F.col("origin") == writer.origin)
+        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     return replace(held, rows=held.rows.where(~mine))

@@ -31,7 +31,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     goal = writer.flow.target
     names = dict.fromkeys([*goal.keys, *goal.sequence_by])
     wanted = StructType([StructField(name, schema[name].dataType) for name in names])
-    rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == GATE)
+    rows = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
     kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
