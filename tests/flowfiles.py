@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -76,12 +76,12 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
     write_deltalake(layout.table, _rows(batch), mode="append", commit_properties=known)
     count_as_spark(layout.table)
     if recorded:
-        ledger_table.record(layout, [replace(row, table_version=delta.version(layout.table))])
+        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
 
 
 def count_as_spark(path: str) -> None:
     """Name the rows of a table's newest commit as Spark names them; deltalake names them otherwise."""
-    log = Path(path, "_delta_log", f"{delta.version(path):020}.json")
+    log = Path(path, "_delta_log", f"{TableLog(path).version:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
         metrics = action.get("commitInfo", {}).get("operationMetrics", {})
@@ -97,7 +97,7 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
         (home / kind).mkdir(parents=True, exist_ok=True)
     (home / "metadata").write_text('{"id":"x"}')
     for batch in range(offsets):
-        end = {"reservoirId": delta.table_id(asked.layout.intake), "reservoirVersion": batch + 2, "index": -1}
+        end = {"reservoirId": TableLog(asked.layout.intake).id, "reservoirVersion": batch + 2, "index": -1}
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")

@@ -10,8 +10,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 from draindown.flow import generations
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.runs.drain import drain
@@ -97,7 +97,7 @@ class Landing:
 
     @staticmethod
     def read(path: str, columns: str = "*") -> list[dict[str, Any]]:
-        return delta.query(path, f"select {columns} from t").to_pylist() if delta.exists(path) else []
+        return TableLog(path).query(f"select {columns} from t").to_pylist() if TableLog(path).exists else []
 
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once."""

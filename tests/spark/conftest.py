@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources.files import parked as files_parked
@@ -66,13 +66,13 @@ class Landing:
 
     def rows(self, sql: str = "select * from t") -> list[dict[str, Any]]:
         """A query over the target, `t`."""
-        return delta.query(self.layout.table, sql).to_pylist()
+        return TableLog(self.layout.table).query(sql).to_pylist()
 
     def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Quarantined rows by file name and position."""
-        if not delta.exists(self.layout.quarantine):
+        if not TableLog(self.layout.quarantine).exists:
             return {}
-        rows = delta.query(self.layout.quarantine, "select * from t").to_pylist()
+        rows = TableLog(self.layout.quarantine).query("select * from t").to_pylist()
         found = {(Path(row["file"]).name, row["position"]): row for row in rows}
         assert len(found) == len(rows), "a record is in quarantine twice"
         return found
@@ -95,7 +95,7 @@ class Landing:
             "deleted",
         )
         what = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in names)
-        sums: dict[str, int] = delta.query(self.layout.ledger, f"select {what} from t").to_pylist()[0]
+        sums: dict[str, int] = TableLog(self.layout.ledger).query(f"select {what} from t").to_pylist()[0]
         assert sums["lines"] == sums["records"] + sums["blank"]
         fates = ("applied", "superseded", "duplicate", "quarantined")
         assert sums["records"] == sum(sums[name] for name in fates), sums

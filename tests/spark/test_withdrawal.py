@@ -20,6 +20,7 @@ from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.gate import published, refusal
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset as reset_plan
 from draindown.recovery.opening import lease_of
@@ -388,10 +389,10 @@ def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: P
         ("expect_column_mean_to_be_between:a", "not-row-level"),
         ("what", "unknown-expectation"),
     ):
-        version = delta.version(flow.layout.table)
+        version = TableLog(flow.layout.table).version
         with pytest.raises(TerminalError) as caught:
             flow.withdraw(wrong)
-        assert (caught.value.code, delta.version(flow.layout.table)) == (code, version)
+        assert (caught.value.code, TableLog(flow.layout.table).version) == (code, version)
     with pytest.raises(TerminalError) as caught:
         flow.withdraw(name)
     assert (caught.value.code, "odd" in caught.value.found) == ("row-not-exact", True)

@@ -14,9 +14,9 @@ from deltalake import write_deltalake
 from draindown.base.progress import Reached
 from draindown.cli import main
 from draindown.flow import generations, quarantine
-from draindown.lake import delta
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.recovery import replay, swap
 from draindown.runs import store
@@ -151,7 +151,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
     kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
-    before = [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept]
+    before = [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept]
 
     def finish(layout: FlowLayout, *, by: str, reached: Reached) -> None:
         del by
@@ -162,7 +162,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
 
     with mock.patch.object(swap, "finish", finish):
         assert run(asked, *verb.split(), "--yes") == 75
-    assert [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept] == before
+    assert [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept] == before
 
 
 def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:

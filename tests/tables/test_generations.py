@@ -17,9 +17,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, resume, withdrawals
+from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta, transactions
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
@@ -132,7 +134,7 @@ def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage
         assert path in caught.value.found
         assert caught.value.next[0].startswith("draindown reset p --flow f ")
     assert reset(asked).damaged == (path,)
-    assert not delta.exists(path)
+    assert not TableLog(path).exists
     assert list(Path(asked.layout.aside(2)).rglob(newest.name))
     if name == "ledger":
         return  # these commits were made without the numbers that heal it
@@ -210,7 +212,7 @@ def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
     assert resume.resume(asked.layout) == 1
     commit(asked, 2, recorded=False)
     restore(asked, 4)  # the batch that it takes back is not in the ledger yet
-    assert resume.behind(asked.layout, 1)
+    assert resume.behind(asked.layout, Checkpoint(asked.layout.checkpoint(1)), 1)
 
 
 def test_reset_and_undo(tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(reset_plan, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
-    assert (generations.generation(asked.layout), delta.exists(path)) == (1, False)
+    assert (generations.generation(asked.layout), TableLog(path).exists) == (1, False)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
@@ -320,7 +322,7 @@ def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r"
 
 
 def _kept(asked: Request) -> set[str]:
-    found = delta.query(asked.layout.quarantine, "select quarantine_id as id from t").to_pylist()
+    found = TableLog(asked.layout.quarantine).query("select quarantine_id as id from t").to_pylist()
     return {row["id"] for row in found}
 
 
@@ -424,7 +426,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     commit(asked, 2, recorded=False)  # a crash came before the ledger
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((), "absent", False)
-    assert not delta.exists(asked.layout.table)
+    assert not TableLog(asked.layout.table).exists
     (aside,) = Path(asked.layout.aside(2)).glob("*/*")
     assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
@@ -440,7 +442,7 @@ def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_
         reset(asked, table_aside=True)
     assert (caught.value.code, "2 files that a run has read" in caught.value.found) == ("reset-input-gone", True)
     assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside --accept-missing --yes ")
-    assert delta.exists(asked.layout.table)
+    assert TableLog(asked.layout.table).exists
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
 

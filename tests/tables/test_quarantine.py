@@ -16,6 +16,7 @@ from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -86,10 +87,10 @@ def test_a_row_is_decided_once(layout: FlowLayout) -> None:
 
 
 def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
-    before = delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist()
+    before = TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
     quarantine.discard(layout, ["aa1"], by="me", note="old")
-    assert delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist() == before
-    (decision,) = delta.query(layout.resolutions, "select * from t").to_pylist()
+    assert TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist() == before
+    (decision,) = TableLog(layout.resolutions).query("select * from t").to_pylist()
     assert (decision["action"], decision["by"], decision["note"]) == ("discarded", "me", "old")
 
 

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.flow import orphan_tombstones
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -36,7 +37,7 @@ def remember(asked: Request, batch: int, *, kind: str = "source", generation: in
 def made(asked: Request, batch: int, kind: str) -> None:
     """A batch of another kind than the source's, in the target."""
     known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)])
-    write_deltalake(asked.layout.table, delta.query(asked.layout.table, "select * from t limit 0"), mode="append",
+    write_deltalake(asked.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"), mode="append",
                     commit_properties=known)  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def reset(asked: Request) -> None:
 
 def kept(asked: Request) -> set[str]:
     orphan_tombstones.forget(asked.layout, [REPLAY])
-    return {row["id"] for row in delta.query(asked.layout.tombstones, "select id from t").to_pylist()}
+    return {row["id"] for row in TableLog(asked.layout.tombstones).query("select id from t").to_pylist()}
 
 
 def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tm
     made(asked, 3, REPLAY)
     recorded(asked, 3)
     _restore_copy(asked)
-    assert delta.transaction_version(asked.layout.table, app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert TableLog(asked.layout.table).last(app_id(asked.layout, 1, "rows", REPLAY)) is None
     assert kept(asked) == {f"1 {REPLAY} 3"}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.audit.model import Residue
+from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import BatchRow, from_commit
 from draindown.spec.models import FlowSpec
@@ -70,7 +71,7 @@ def kind_of(row: Mapping[str, Any]) -> str:
     return kind if kind in ("source", "replay", "gate") else "quarantine"
 
 
-def is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
+def is_commit_of(commit: Commit | None, batch: BatchRow) -> bool:
     """Whether an entry of the target's history is the commit of that batch."""
     written = from_commit(commit) if commit else None
     return written is not None and written.place == batch.place

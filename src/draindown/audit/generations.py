@@ -9,8 +9,9 @@ from draindown.audit.context import Desk, is_commit_of, kind_of, of_source
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import integrity
-from draindown.lake import delta
+from draindown.lake.commits import Commit
 from draindown.lake.documents import read_json
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
 
 
@@ -42,7 +43,7 @@ def generations_of(desk: Desk) -> None:
 def _lost(desk: Desk, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
-    commits = {row["version"]: row for row in delta.history(desk.layout.table, delta.version(desk.layout.table) + 1)}
+    commits = {commit.version: commit for commit in TableLog(desk.layout.table).commits()}
     restored = _restores(commits)
     brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
@@ -66,14 +67,14 @@ def _lost(desk: Desk, live: int) -> set[Place]:
 def made_up_for(desk: Desk) -> set[int]:
     """Versions of RESTOREs after which a new generation read everything again."""
     begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
-    history = delta.history(desk.layout.table, delta.version(desk.layout.table) + 1) if begun else []
-    return {at for at in _restores({row["version"]: row for row in history}) if any(at < version for version in begun)}
+    history = TableLog(desk.layout.table).commits() if begun else []
+    restored = _restores({commit.version: commit for commit in history})
+    return {at for at in restored if any(at < version for version in begun)}
 
 
-def _restores(commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """Version of each RESTORE, and the version it restored (0 where it was named by time)."""
-    found = {at: commit for at, commit in commits.items() if commit.get("operation") == "RESTORE"}
-    return {at: int((commit.get("operationParameters") or {}).get("version") or 0) for at, commit in found.items()}
+def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
+    """Version of each RESTORE, and the version that it brought back."""
+    return {at: commit.restored for at, commit in commits.items() if commit.restored is not None}
 
 
 def _let_through_before(desk: Desk) -> None:
@@ -95,11 +96,7 @@ def _let_through_before(desk: Desk) -> None:
 
 
 def _intake(desk: Desk) -> list[dict[str, Any]]:
-    return (
-        delta.query(desk.layout.intake, "select path, cut from t").to_pylist()
-        if delta.exists(desk.layout.intake)
-        else []
-    )
+    return TableLog(desk.layout.intake).rows("select path, cut from t")
 
 
 def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:

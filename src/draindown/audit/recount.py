@@ -29,8 +29,8 @@ from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.release_intent import pending
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, log_of
 from draindown.lease import holder as lease_holder
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
@@ -91,7 +91,7 @@ def _set_unfinished_apart(desk: Desk) -> None:
     number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
     if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
         desk.batches += committed
@@ -111,7 +111,7 @@ def _settle_replay(desk: Desk) -> None:
         if note.is_applied(desk.layout):
             desk.released |= dict.fromkeys(note.ids, "")
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
     if committed and not any((b.kind, b.batch, b.run_id) == this for b in desk.batches):
@@ -127,7 +127,7 @@ def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
 
 def _load(desk: Desk) -> None:
     paths = desk.layout
-    if not delta.exists(paths.table):
+    if not log_of(paths, paths.table).exists:
         raise TerminalError(
             "nothing-to-audit",
             tried=f"audit flow {paths.flow} of pipeline {paths.pipeline}",
@@ -148,7 +148,7 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _all(path: str) -> list[dict[str, Any]]:
-    return delta.query(path, "select * from t").to_pylist() if delta.exists(path) else []
+    return TableLog(path).rows("select * from t")
 
 
 def _quarantine(desk: Desk) -> None:
@@ -274,17 +274,17 @@ def _appended(desk: Desk, facts: Iterable[FileFacts], *, all_files: bool) -> Non
 
 
 def _rows_of(desk: Desk) -> int:
-    found = delta.query(desk.layout.table, "select count(*) as n from t").column("n")[0].as_py()
+    found = log_of(desk.layout, desk.layout.table).row_count
     desk.seen["rows in the table"] = int(found)
     return int(found)
 
 
 def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
     for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
-        if delta.exists(path):
-            chosen = ", ".join(delta.identifier(column) for column in keys.names)
+        if TableLog(path).exists:
+            chosen = ", ".join(identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(desk)
-            found: pa.Table = delta.query(path, f"select {chosen} from t{finished}")
+            found: pa.Table = TableLog(path).query(f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
     withheld = withheld_keys(desk, keys.names)
     if withheld:

@@ -10,7 +10,7 @@ from typing import Any
 from draindown.audit.context import Desk, where_of
 from draindown.audit.raw import json_fields
 from draindown.base.formatting import count
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
 _LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
@@ -23,7 +23,7 @@ def settle_withdrawals(desk: Desk) -> None:
     begun = {_name(row) for row in desk.withdrawn} - known
     if not begun:
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (desk.layout.pipeline, desk.layout.flow)]
     committed = [row for row in mine if row.kind == "gate" and (row.generation, row.batch) in begun]
     desk.batches += committed

@@ -18,6 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import literal, log_of
 
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
@@ -72,6 +73,11 @@ class Counts:
         """Flat and JSON-ready."""
         sums = {"refused": self.refused, "released": self.released, "discarded": self.discarded, "open": self.open}
         return sums | {"by_reason": dict(self.by_reason)}
+
+
+def places(layout: FlowLayout) -> list[dict[str, Any]]:
+    """Of every row that was ever refused: `quarantine_id`, `file`, and the `kind` of the batch that refused it."""
+    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
 
 
 def counts(layout: FlowLayout) -> Counts:
@@ -157,11 +163,7 @@ def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
     """Release the rows again that were reopened with this note, by the runs that released them before."""
     decided = _decisions(layout)
-    if not delta.exists(layout.resolutions):
-        return 0
-    rows = delta.query(
-        layout.resolutions, 'select quarantine_id, action, run_id, note from t order by "at"'
-    ).to_pylist()
+    rows = _history(layout)
     runs = {row["quarantine_id"]: row["run_id"] or "" for row in rows if row["action"] == "released"}
     ids = {row["quarantine_id"] for row in rows if row["action"] == "reopened" and row["note"] == note}
     again = [known for known in sorted(ids & runs.keys()) if known not in decided]
@@ -186,10 +188,7 @@ def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -
 
 def released(layout: FlowLayout) -> dict[str, str]:
     """Ids of the rows that are released now, each with the run that replayed it; "" where its file was read again."""
-    if not delta.exists(layout.resolutions):
-        return {}
-    rows = delta.query(layout.resolutions, 'select quarantine_id, action, run_id from t order by "at"').to_pylist()
-    newest = {row["quarantine_id"]: row for row in rows}
+    newest = {row["quarantine_id"]: row for row in _history(layout)}
     return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
 
 
@@ -202,37 +201,34 @@ def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, not
 
 def _after_all(layout: FlowLayout) -> datetime:
     """Now, but later than every earlier decision, whatever the clock does: the newest one of a row counts."""
-    if not delta.exists(layout.resolutions):
-        return now()
-    newest = delta.query(layout.resolutions, 'select max("at") as newest from t').to_pylist()[0]["newest"]
+    found = log_of(layout, layout.resolutions).rows('select max("at") as newest from t')
+    newest = next((row["newest"] for row in found), None)
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
 
 
 def _decisions(layout: FlowLayout) -> dict[str, str]:
-    if not delta.exists(layout.resolutions):
-        return {}
-    rows = delta.query(layout.resolutions, 'select quarantine_id, action from t order by "at"').to_pylist()
-    newest = {row["quarantine_id"]: row["action"] for row in rows}
+    newest = {row["quarantine_id"]: row["action"] for row in _history(layout)}
     return {known: action for known, action in newest.items() if action != "reopened"}
 
 
+def _history(layout: FlowLayout) -> list[dict[str, Any]]:
+    """All decisions about rows, oldest first."""
+    sql = 'select quarantine_id, action, run_id, note from t order by "at"'
+    return log_of(layout, layout.resolutions).rows(sql)
+
+
 def _rows(layout: FlowLayout, names: Iterable[str], which: Filter) -> list[dict[str, Any]]:
-    if not delta.exists(layout.quarantine):
-        return []
     tests = []
     if which.reason:
-        tests.append(f"reason = {delta.literal(which.reason)}")
+        tests.append(f"reason = {literal(which.reason)}")
     if which.run_id:
-        tests.append(f"run_id = {delta.literal(which.run_id)}")
+        tests.append(f"run_id = {literal(which.run_id)}")
     if which.ids:
-        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {delta.literal(i)})" for i in which.ids) + ")")
+        tests.append("(" + " or ".join(f"starts_with(quarantine_id, {literal(i)})" for i in which.ids) + ")")
     # rows of a withdrawal that a crash cut short never left the target
     tests += [f"not ({withdrawals.rows_of(name)})" for name in withdrawals.unfinished(layout)]
     chosen = f"select {', '.join(names)} from t" + (f" where {' and '.join(tests)}" if tests else "")
-    found: list[dict[str, Any]] = delta.query(
-        layout.quarantine, f"{chosen} order by refused_at, file, position, quarantine_id"
-    ).to_pylist()
-    return found
+    return log_of(layout, layout.quarantine).rows(f"{chosen} order by refused_at, file, position, quarantine_id")
 
 
 def _base64(value: bytes | None) -> str | None:

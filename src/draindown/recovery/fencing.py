@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 from draindown.flow import checkpoint
 from draindown.lake import delta
+from draindown.lake.commits import FENCE
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
-from draindown.ledger.rows import FENCE, GATE
+from draindown.ledger.rows import GATE
 from draindown.recovery import rebuild, replay
 
 
@@ -29,7 +31,7 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
         written = {"rows": place.table, "tombstones": place.tombstones, "quarantine": place.quarantine}
         for purpose, path in written.items():
             check()
-            if delta.damage(path) is None and delta.exists(path):
+            if TableLog(path).is_whole:
                 apps = [app_id(layout, number, purpose, kind) for number, kind in writers]
                 if not delta.fence(path, apps, note):
                     unfenced.append(path)

@@ -20,16 +20,15 @@ from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
 from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import Taken, shown, without
-from draindown.lake import delta
+from draindown.flow.generations import shown, without
 from draindown.lake.documents import absolute, kept, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, intake
-
-_COLUMNS = "path, size, mtime_ns, sha256, lines, blank, records, header, multiline, bom, first_seen, cut"
+from draindown.sources.files.catalog import Taken
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,13 @@ class Replay:
         return {name: getattr(self, name) for name in names} | whole
 
 
-def find(request: Request) -> Replay:
+def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     """The replay that `request.replay` asks for: pinned before, or as it would be pinned now. Changes nothing.
 
+    `layout`: that of the request, or a snapshot of it.
     Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
     """
-    asked, layout = request.replay, request.layout
+    asked, layout = request.replay, layout or request.layout
     if asked is None:
         raise ValueError("the request asks for no replay")
     _refuse_append(request)
@@ -232,7 +232,7 @@ def _replay(content: dict[str, Any]) -> Replay:
 
 
 def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
-    newest = delta.transaction_version(layout.table, app_id(layout, replay.generation, "rows", replay.kind))
+    newest = log_of(layout, layout.table).last(app_id(layout, replay.generation, "rows", replay.kind))
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 
@@ -242,10 +242,8 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
     home = Path(layout.replays)
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
     used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
-    if delta.exists(layout.ledger):
-        sql = f"select max(batch) as n from t where kind = 'replay' and generation = {int(generation)}"
-        used += [n for row in delta.query(layout.ledger, sql).to_pylist() if (n := row["n"]) is not None]
-    return max(used, default=-1) + 1
+    recorded = ledger_table.last_batch(layout, generation, "replay")
+    return max([*used, -1 if recorded is None else recorded]) + 1
 
 
 def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
@@ -253,19 +251,14 @@ def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -
     if not catalog.last_cut(layout):
         rows: list[dict[str, Any]] = []
     elif files:
-        rows = [row for row in _query(layout) if row["path"] in set(files)]
+        rows = [row for row in catalog.recorded(layout) if row["path"] in set(files)]
         _refuse_unknown(layout, files, rows)
     else:
-        rows = [row for row in _query(layout) if _within(row["first_seen"], asked)]
+        rows = [row for row in catalog.recorded(layout) if _within(row["first_seen"], asked)]
     before = Checkpoint(layout.checkpoint(generation)).consumed_before
     left_out = without(layout, generation)
     done = [row for row in rows if row["cut"] < before and row["path"] not in left_out]
     return done, sum(row["cut"] >= before for row in rows)
-
-
-def _query(layout: FlowLayout) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = delta.query(layout.intake, f"select {_COLUMNS} from t order by cut, path").to_pylist()
-    return rows
 
 
 def _within(first_seen: datetime, asked: Again) -> bool:

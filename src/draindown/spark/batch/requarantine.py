@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.targets.delta_target import Writer
 
@@ -49,7 +49,7 @@ def quarantine(
 
 def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | None:
     """Ids of the rows of these files that other batches refused."""
-    if not delta.exists(writer.layout.quarantine):
+    if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)

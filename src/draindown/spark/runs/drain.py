@@ -33,6 +33,7 @@ from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.files import batching, intake
 from draindown.sources.files.intake import Intake
+from draindown.sources.files.listing import SourceListing
 from draindown.spark import session
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.commit import stamp_after
@@ -129,11 +130,13 @@ def drain(
     progress: Progress = print,
     stop: Stop | None = None,
     reached: Reached = untold,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
     Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, and where the checkpoint, the input
     or the table is not what it was. What was done before an error is in the ledger.
+    `source`: what the run's plan saw of it, if this process made one.
     """
     _refuse_other_modes(request)
     with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
@@ -142,7 +145,8 @@ def drain(
             delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
         settle(request.layout, by=request.owner, reached=lease.guard())
         lease.check()
-        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=lease.guard(reached))
+        guarded = lease.guard(reached)
+        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=guarded, source=source)
     refuse_changed(request, done.findings)
     return done
 
@@ -161,7 +165,13 @@ def _refuse_other_modes(request: Request) -> None:
 
 
 def under_lease(
-    request: Request, spark: SparkSession, *, progress: Progress, stop: Stop, reached: Reached
+    request: Request,
+    spark: SparkSession,
+    *,
+    progress: Progress,
+    stop: Stop,
+    reached: Reached,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """What `drain` does, for whoever holds the flow's lease already and has settled what was left behind.
 
@@ -179,9 +189,10 @@ def under_lease(
         Skipping(layout, request.flow_spec),
         without=generations.without(layout, generation),
     )
-    with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
+    counting = _counting(progress, "files looked at")
+    with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now())
+    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
     part = DrainPart(
         generation=generation,
         before=before,
@@ -212,7 +223,7 @@ def _drained(
         and batching.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
     )
     left = inlet.take(bound, 1 if much else None)
-    before = plan.backlog(request, started, inlet.hand_over())
+    before = plan.backlog(request, started, inlet.seen())
     state.progress(f"{formatting.count(before.files, 'file')} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
     bounded = _stream(spark, layout, state) if before.files else None

@@ -26,7 +26,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -129,7 +129,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
 
 def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
     writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
-    last = delta.transaction_version(request.layout.table, writer.app("rows"))
+    last = log_of(request.layout, request.layout.table).last(writer.app("rows"))
     writer = Writer(
         request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
@@ -155,7 +155,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
 def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Withdrawn rows with the target's columns, all but their old stamp. Raises TerminalError `rows-not-restorable`."""
     path = request.layout.table
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema
     # a column that no JSON holds came after the rows were taken out: it is NULL in them

@@ -25,7 +25,7 @@ from draindown.flow import resume, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
@@ -278,7 +278,7 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
 
 def _refuse_moved(request: Request, plan: Plan) -> None:
     """Nobody of draindown writes under the lease; whoever else did may have changed the rows that were judged."""
-    newest = delta.version(request.layout.table)
+    newest = log_of(request.layout, request.layout.table).version
     if newest != plan.version:
         raise TransientError(
             "table-moved",

@@ -18,7 +18,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.transactions import app_id
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import WriterId, app_id
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
@@ -44,7 +45,7 @@ class Writer:
     batch: int
     kind: str = "source"
 
-    def app(self, purpose: str) -> str:
+    def app(self, purpose: str) -> WriterId:
         """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
         return app_id(self.layout, self.generation, purpose, self.kind)
 
@@ -54,9 +55,7 @@ class Writer:
 
     def holds(self, path: str, purpose: str) -> bool:
         """Whether the table at `path` has this batch's write of `purpose`."""
-        if not delta.exists(path):
-            return False
-        version = delta.transaction_version(path, self.app(purpose))
+        version = TableLog(path).last(self.app(purpose))
         return version is not None and version >= self.batch
 
     def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:
@@ -70,7 +69,7 @@ class Held:
     """The rows of a table among which a batch looks for its keys.
 
     `files`: those in which such a row can be, of all files (`every`) of the version read; both as
-    `tables.version_and_files` returns them.
+    `TableLog.files` returns them.
     """
 
     rows: DataFrame
@@ -91,7 +90,7 @@ class Held:
 def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
     """The columns of the target and their types, in its order; none where there is no table yet."""
     path = writer.layout.table
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         return {}
     return {field.name: field.dataType.simpleString() for field in DeltaTable.forPath(spark, path).toDF().schema}
 
@@ -112,7 +111,7 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
     a table (docs/decisions/022).
     """
     path, flow = writer.layout.table, writer.flow
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         delta.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
@@ -149,7 +148,7 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
         for f in schema
         if f.name not in held and f.name.lower() in spelled
     ]
-    partitions = delta.partition_columns(path)
+    partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
     if differing:
@@ -249,10 +248,10 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
     """
     path, flow = writer.layout.live.table, writer.flow
     rows = spark.read.format("delta").load(writer.layout.table)
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         _create(spark, path, rows.schema, flow)
     statistics = _bounded(rows.schema, flow)
-    if delta.properties(path).get(_BOUNDED, "") != statistics:  # it may name columns that are about to go
+    if TableLog(path).properties.get(_BOUNDED, "") != statistics:  # it may name columns that are about to go
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{_BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)):
@@ -264,7 +263,7 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
     """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
     statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
-    if statistics and delta.properties(path).get(_BOUNDED) != statistics:
+    if statistics and TableLog(path).properties.get(_BOUNDED) != statistics:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{_BOUNDED}' = '{statistics}')")
 
 
@@ -301,12 +300,11 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
     They are those of the version that stands now, read by its number: after a write to a table Spark computes again
     whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
     """
-    if not delta.exists(path):
-        return None
-    version, files = delta.version_and_files(path, [*pruning.values, *pruning.ranges])
+    log = TableLog(path)
+    files = log.files([*pruning.values, *pruning.ranges]) if log.exists else []
     if not files:
         return None
-    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
     concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
