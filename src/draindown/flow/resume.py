@@ -6,7 +6,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import Snapshot, TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
@@ -21,6 +21,7 @@ def resume(layout: FlowLayout) -> int:
     `table-damaged`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
     `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
+    layout = Snapshot.of(layout)  # under the lease nobody else writes: what is read once is right to the end
     integrity.refuse(layout)
     generation = generations.generation(layout)
     checkpoint = Checkpoint(layout.checkpoint(generation))

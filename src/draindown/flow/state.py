@@ -7,8 +7,9 @@ what something that was read earlier tells of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from draindown.flow import generations, integrity, resume
 from draindown.flow.checkpoint import Checkpoint
@@ -25,9 +26,9 @@ class FlowState(Snapshot):
     """
 
     @classmethod
-    def of(cls, layout: FlowLayout) -> FlowState:
+    def of(cls, layout: FlowLayout) -> Self:
         """The state of a flow from now on. The checkpoint is listed at once, all else when it is asked for."""
-        state = cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
+        state = super().of(layout)
         if generations.generation_if_told(layout) is not None:
             state.live_checkpoint.look()
         return state

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -186,6 +186,13 @@ class Snapshot(FlowLayout):
     """
 
     logs: dict[str, TableLog] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, layout: FlowLayout) -> Self:
+        """The layout as a snapshot from now on; one that is a snapshot already stays the one that it is."""
+        if isinstance(layout, cls):
+            return layout
+        return cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
 
     def log(self, path: str) -> TableLog:
         """The log of the table at `path`, the same at each call."""

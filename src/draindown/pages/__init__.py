@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from draindown.flow import quarantine
+from draindown.flow.state import FlowState
 from draindown.gate.published import published
 from draindown.lake.layout import FlowLayout
 from draindown.runs import store
@@ -83,6 +84,7 @@ def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
 def _flow(spec: PipelineSpec, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
+        state = FlowState.of(layout)
         pointer = published(layout)
         return FlowView(
             pipeline=spec.pipeline,
@@ -90,7 +92,7 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             table=layout.table,
             waiting=_waiting(layout),
             published="nothing yet" if pointer is None else str(pointer.version),
-            open_rows=quarantine.counts(layout).by_reason or {},
+            open_rows=quarantine.counts(state).by_reason or {},
             runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
         )
     except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others

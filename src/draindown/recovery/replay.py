@@ -23,7 +23,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
 from draindown.lake.documents import absolute, kept, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Again, Request
@@ -149,9 +149,10 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     what `release_applied` does. Call it under the lease, before a run and before anybody decides about rows. `reached`
     is told looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
     """
-    integrity.refuse(layout)
-    withdrawals.clean(layout, reached=reached)
-    orphan_tombstones.forget(layout, [f"replay:{name}" for name in _names(layout)])
+    seen = Snapshot.of(layout)
+    integrity.refuse(seen)
+    withdrawals.clean(seen, reached=reached)
+    orphan_tombstones.forget(seen, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
     return release_applied(layout, by=by, reached=reached)
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import Snapshot
 from draindown.runs.request import Request
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
@@ -117,10 +118,11 @@ class Intake:
         """
         layout = request.layout
         catalog.create(layout)
-        self._layout, self._now, self._before = layout, now, catalog.last_cut(layout)
+        seen = Snapshot.of(layout)
+        self._layout, self._now, self._before = layout, now, catalog.last_cut(seen)
         source = source or SourceListing(request.flow_spec.source, Path(request.root))
         listing = source.hand_over(now)
-        found = sort_out(layout, listing)
+        found = sort_out(seen, listing)
         self.new: Sequence[SourceFile] = found.new
         """Files that no cut had when the intake began."""
         self._run = _Run(request, now, found.events, list(listing.findings))
