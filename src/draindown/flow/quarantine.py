@@ -19,6 +19,7 @@ from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
+from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
@@ -78,6 +79,16 @@ class Counts:
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
     """Of every row that was ever refused: `quarantine_id`, `file`, and the `kind` of the batch that refused it."""
     return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
+
+
+def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
+    """Add the rows that a staged generation refused and that were never refused before, in one commit, once."""
+    if not log_of(staged, staged.quarantine).exists:
+        return
+    fresh = "select t.* from t"
+    if log_of(layout, layout.quarantine).exists:
+        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
 
 
 def counts(layout: FlowLayout) -> Counts:

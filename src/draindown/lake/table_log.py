@@ -125,6 +125,10 @@ class TableLog:
         found: list[dict[str, Any]] = self.query(sql).to_pylist() if self.exists else []
         return found
 
+    def columns(self, names: Iterable[str]) -> pa.Schema:
+        """Some of the table's columns, as queries give them."""
+        return self.query(f"select {', '.join(map(identifier, names))} from t limit 0").schema
+
     @property
     def row_count(self) -> int:
         """How many rows the table holds."""

@@ -51,8 +51,7 @@ def swap(request: Request) -> Swap:
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
     remembers = log_of(staged.live, staged.live.tombstones).exists and not log_of(staged, staged.tombstones).exists
     if flow.is_keyed and remembers:
-        names = ", ".join(_quoted(name) for name in (*flow.target.keys, *flow.target.sequence_by))
-        kept = log_of(staged, staged.table).query(f"select {names} from t limit 0").schema
+        kept = log_of(staged, staged.table).columns((*flow.target.keys, *flow.target.sequence_by))
         delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
@@ -61,10 +60,6 @@ _OF_TOMBSTONES = (
     *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("kind", pa.string())),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
@@ -120,13 +115,7 @@ def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
     """Add the rows that were never refused before; those that were stay as they are."""
     staged = layout.beside(begun.generation)
     discards.forget_unfinished(layout, begun.previous)
-    if not log_of(staged, staged.quarantine).exists:
-        return
-    fresh = "select t.* from t"
-    if log_of(layout, layout.quarantine).exists:
-        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
-    app = (app_id(layout, begun.generation, "quarantine"), last)
-    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+    quarantine.take_over(layout, staged, app=(app_id(layout, begun.generation, "quarantine"), last))
 
 
 def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:

@@ -135,8 +135,7 @@ def drain(
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
     Raises TransientError `lease-held`, `lease-lost`; TerminalError `job-outdated`, and where the checkpoint, the input
-    or the table is not what it was. What was done before an error is in the ledger.
-    `source`: what the run's plan saw of it, if this process made one.
+    or the table is not what it was. What was done before an error is in the ledger. `source`: what the plan saw of it.
     """
     _refuse_other_modes(request)
     with lease_of(request.layout, request.spec.lease, owner=request.owner, run_id=request.run_id) as lease:
@@ -145,8 +144,8 @@ def drain(
             delta_target.keep_bounds(spark, request.layout.table, request.flow_spec)
         settle(request.layout, by=request.owner, reached=lease.guard())
         lease.check()
-        guarded = lease.guard(reached)
-        done = under_lease(request, spark, progress=progress, stop=stop or Stop(), reached=guarded, source=source)
+        stop, reached = stop or Stop(), lease.guard(reached)
+        done = under_lease(request, spark, progress=progress, stop=stop, reached=reached, source=source)
     refuse_changed(request, done.findings)
     return done
 
