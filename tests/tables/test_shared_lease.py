@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.lake import delta
+from draindown.lake.commits import FENCE
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
@@ -32,7 +33,6 @@ from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs, put_if_absent
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
@@ -467,7 +467,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
 
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
     delta.append(path, pa.table({"id": [1]}))
     mine = ledger_table.last_commit(path).version
     for _ in range(3):
@@ -477,7 +477,7 @@ def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) 
 
 
 def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
     delta.append(path, pa.table({"id": [1]}))
     told = CommitProperties(custom_metadata={"userMetadata": mark})
     write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
