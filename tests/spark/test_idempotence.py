@@ -78,7 +78,7 @@ def _misreported(metric: str, table: str) -> Corrupt:
 
         def commits(log: TableLog, limit: int | None = None) -> list[Commit]:
             found = right(log, limit)
-            if Path(log.path).parent.name == table:
+            if found and Path(log.path).parent.name == table:
                 done = found[0].metrics
                 found[0] = dataclasses.replace(found[0], metrics={**done, metric: str(int(done[metric]) - 1)})
             return found
