@@ -130,7 +130,7 @@ def _failure(failed: StepReport, drain: DrainPart | None) -> str:
 
 def _drained(drain: DrainPart) -> str:
     sums = drain.totals
-    if {batch.get("origin") for batch in drain.batches} == {"gate"}:
+    if {batch.get("kind") for batch in drain.batches} == {"gate"}:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
     verb = "replayed" if drain.replay else "drained"
     read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"

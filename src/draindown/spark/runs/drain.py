@@ -31,6 +31,7 @@ from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.files import batching, intake
 from draindown.sources.files.intake import Intake
+from draindown.sources.files.listing import SourceListing
 from draindown.spark import session
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.commit import stamp_after
@@ -134,17 +135,27 @@ def drain(
     stop: Stop | None = None,
     reached: Reached = untold,
     tuning: Tuning = TUNING,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
     Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
     and where the checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
+    `source`: what the run's plan saw of it.
     """
     _refuse_other_modes(request)
     analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        told, until = flow.guard(reached), stop or Stop()
-        done = under_lease(request, spark, flow.generation, progress=progress, stop=until, reached=told, tuning=tuning)
+        done = under_lease(
+            request,
+            spark,
+            flow.generation,
+            progress=progress,
+            stop=stop or Stop(),
+            reached=flow.guard(reached),
+            tuning=tuning,
+            source=source,
+        )
     refuse_changed(request, done.findings)
     return done
 
@@ -171,6 +182,7 @@ def under_lease(
     stop: Stop,
     reached: Reached,
     tuning: Tuning = TUNING,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """What `drain` does, for whoever has opened the flow and proven that the generation can go on.
 
@@ -188,9 +200,10 @@ def under_lease(
         tuning,
         without=generations.without(layout, generation),
     )
-    with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
+    counting = _counting(progress, "files looked at")
+    with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now())
+    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
     part, refused = drain_part.part(
         request,
         generation,
@@ -221,7 +234,7 @@ def _drained(
         and batching.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
     )
     left = inlet.take(bound, 1 if much else None)
-    before = plan.backlog(request, started, inlet.hand_over())
+    before = plan.backlog(request, started, inlet.seen())
     state.progress(f"{formatting.count(before.files, 'file')} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
     bounded = _stream(spark, layout, state) if before.files else None
