@@ -196,7 +196,7 @@ def test_no_start_takes_the_report_of_another(asked: Request) -> None:
     for outcome in ("done", "idle"):
         store.write(asked.layout, report.of(starts.afresh(asked), now(), outcome))  # type: ignore[arg-type]
     store.write(asked.layout, report.of(asked, now(), "failed"))
-    told = report.starts(asked.layout, "r")
+    told = store.starts(asked.layout, "r")
     assert [one.outcome for one in told] == ["done", "idle", "failed"]
     assert len({one.start for one in told}) == 3
     first = store.read(asked.layout, "r", "drain", asked.start)
