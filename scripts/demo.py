@@ -139,7 +139,7 @@ def _told(line: str) -> Iterator[str]:
 
 def show(request: Request) -> None:
     """The run card and a small result, read without Spark."""
-    from draindown.lake import delta
+    from draindown.lake.table_log import TableLog
     from draindown.runs.card import card
 
     layout = request.layout
@@ -148,9 +148,9 @@ def show(request: Request) -> None:
     say("Run card")
     print(card([step for step in steps if step is not None]))
     for title, path, sql in _questions(layout):
-        if delta.exists(path):
+        if TableLog(path).exists:
             say(title)
-            _print_rows(delta.query(path, sql).to_pylist())
+            _print_rows(TableLog(path).query(sql).to_pylist())
 
 
 def _questions(layout: Any) -> list[tuple[str, str, str]]:

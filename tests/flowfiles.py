@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -25,7 +25,7 @@ from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")]
+    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")]
     + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
     + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
     + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
@@ -56,14 +56,14 @@ def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each query over a Delta table gives from now on, in a list that grows."""
     read: list[int] = []
-    query = delta.query
+    query = TableLog.query
 
-    def counted(path: str, sql: str, **more: Any) -> pa.Table:
-        found = query(path, sql, **more)
+    def counted(log: TableLog, sql: str, *beside: Any) -> pa.Table:
+        found = query(log, sql, *beside)
         read.append(found.num_rows)
         return found
 
-    patch.setattr(delta, "query", counted)
+    patch.setattr(TableLog, "query", counted)
     return read
 
 
@@ -103,12 +103,12 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
     write_deltalake(layout.table, _rows(batch), mode="append", commit_properties=known)
     count_as_spark(layout.table)
     if recorded:
-        ledger_table.record(layout, [replace(row, table_version=delta.version(layout.table))])
+        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
 
 
 def count_as_spark(path: str) -> None:
     """Name the rows of a table's newest commit as Spark names them; deltalake names them otherwise."""
-    log = Path(path, "_delta_log", f"{delta.version(path):020}.json")
+    log = Path(path, "_delta_log", f"{TableLog(path).version:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
         metrics = action.get("commitInfo", {}).get("operationMetrics", {})
@@ -124,7 +124,7 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
         (home / kind).mkdir(parents=True, exist_ok=True)
     (home / "metadata").write_text('{"id":"x"}')
     for batch in range(offsets):
-        end = {"reservoirId": delta.table_id(asked.layout.intake), "reservoirVersion": batch + 2, "index": -1}
+        end = {"reservoirId": TableLog(asked.layout.intake).id, "reservoirVersion": batch + 2, "index": -1}
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
 from draindown.flow import generations
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources.files import parked as files_parked
@@ -140,13 +140,12 @@ class Landing:
 
     @staticmethod
     def read(path: str, columns: str = "*", where: str = "true") -> list[dict[str, Any]]:
-        query = f"select {columns} from t where {where}"
-        return delta.query(path, query).to_pylist() if delta.exists(path) else []
+        return TableLog(path).rows(f"select {columns} from t where {where}")
 
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once."""
         rows = self.ledger()
-        assert len({(row["generation"], row["origin"], row["batch"]) for row in rows}) == len(rows)
+        assert len({(row["generation"], row["kind"], row["batch"]) for row in rows}) == len(rows)
         for row in rows:
             fates = row["applied"] + row["superseded"] + row["duplicate"] + row["quarantined"] + row["late"]
             assert row["records"] == fates == row["lines"] - row["blank"], row

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TransientError
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lease.holder import holder
 from draindown.spark.runs.compaction import compact
 from draindown.spark.runs.drain import drain
@@ -27,7 +27,7 @@ from tests.landing import Landing
 def _hold(trial: Trial, landing: Landing, control: Control) -> None:
     """As `lakes.hold`; commits of OPTIMIZE and VACUUM keep nobody from counting."""
     lakes.hold(trial, landing, control)
-    missing = delta.files_missing(landing.layout.table, delta.version(landing.layout.table))
+    missing = TableLog(landing.layout.table, TableLog(landing.layout.table).version).missing_files()
     trial.promise("no file is missed", not missing)
 
 
@@ -49,7 +49,7 @@ def test_optimize_by_other_hands_beside_a_batch(tmp_path: Path, spark: SparkSess
             try:
                 spark.sql(f"REORG TABLE delta.`{landing.layout.table}` APPLY (PURGE)")
                 spark.sql(f"OPTIMIZE delta.`{landing.layout.table}`")
-                trial.fired = f"OPTIMIZE ended; table at version {delta.version(landing.layout.table)}"
+                trial.fired = f"OPTIMIZE ended; table at version {TableLog(landing.layout.table).version}"
             except Exception as error:  # noqa: BLE001 - it may lose against the MERGE
                 trial.fired = f"OPTIMIZE lost: {type(error).__name__}"
 
@@ -105,7 +105,7 @@ def test_compact_that_is_killed_changes_no_row(tmp_path: Path, spark: SparkSessi
         before, old = fingerprint(DeltaTable(landing.layout.table)), DeltaTable(landing.layout.table)
         trial = Trial("F12", f"after the {place} batch, {step}", f"SIGKILL inside OPTIMIZE or REORG, at its {step}")
         with Reader(landing.layout.table) as reader:
-            version = delta.version(landing.layout.table)
+            version = TableLog(landing.layout.table).version
             lakes.killed(trial, landing.home, (step, version), step="compact")
         trial.promise("no row changed", fingerprint(DeltaTable(landing.layout.table)) == before)
         trial.promise("a reader of the version before goes on", fingerprint(old) == before)
@@ -135,7 +135,7 @@ def test_vacuum_that_is_killed_is_missed_by_nobody(tmp_path: Path, spark: SparkS
         landing.drain(spark, max_batches=done)
         _vacuum_is_due(landing, spark)
         open_before, before = DeltaTable(landing.layout.table), fingerprint(DeltaTable(landing.layout.table))
-        files, version = _files(landing), delta.version(landing.layout.table)
+        files, version = _files(landing), TableLog(landing.layout.table).version
         trial = Trial("F13", f"after the {place} batch", "SIGKILL when VACUUM has begun; a reader beside it")
         with Reader(landing.layout.table) as reader:
             lakes.killed(trial, landing.home, ("logged", version), step="compact")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.reader import Reader
@@ -60,7 +60,7 @@ def _struck_again_and_again(home: Path, step: str) -> list[Trial]:
         lakes.killed(trial, home, (step, batch), beside=True)
         if step == "data":
             # version 0 only made the table
-            version = delta.version(Landing(home, **lakes.FLOW).layout.table)
+            version = TableLog(Landing(home, **lakes.FLOW).layout.table).version
             assert version == batch, "the commit came before the kill"
             trial.fired += f"; the table is still at version {version}"
     return trials
@@ -154,11 +154,11 @@ def test_replay_of_a_batch_that_is_done_changes_nothing(tmp_path: Path, spark: S
         for flow in (landing, beside):
             flow.drain(spark, max_batches=done)
             flow.forget_last_batch()
-        version = delta.version(landing.layout.table)
+        version = TableLog(landing.layout.table).version
         trial.fired = f"commits/{done - 1} is gone, the table has batch {done - 1}"
         trial.ran(0)
         trial.run(landing, spark, max_batches=1)
-        trial.promise("the repeated batch is a no-op", delta.version(landing.layout.table) == version)
+        trial.promise("the repeated batch is a no-op", TableLog(landing.layout.table).version == version)
         trial.run(landing, spark)
         beside.drain(spark)
         lakes.hold(trial, landing, control, beside=True)
@@ -174,7 +174,7 @@ def test_answer_that_is_lost_is_no_second_write(tmp_path: Path, spark: SparkSess
         trial = Trial("F9", f"{place} batch, exception", "an exception right after the commit; the JVM lives on")
 
         def lost(step: str, version: int = batch + 1, landing: Landing = landing, trial: Trial = trial) -> None:
-            if step == "merged" and delta.version(landing.layout.table) == version:
+            if step == "merged" and TableLog(landing.layout.table).version == version:
                 trial.fired = f"version {version} is there, its writer got an exception"
                 raise ConnectionResetError("the answer is lost")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from tests.faults import lakes
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
@@ -61,7 +61,7 @@ def _recreated(landing: Landing, spark: SparkSession) -> None:
 
 
 def _restored(landing: Landing, spark: SparkSession) -> None:
-    to = delta.version(landing.layout.table) - 1
+    to = TableLog(landing.layout.table).version - 1
     spark.sql(f"RESTORE TABLE delta.`{landing.layout.table}` TO VERSION AS OF {to}")
 
 
@@ -77,8 +77,8 @@ def test_another_table_is_refused_and_reset(
         landing.drain(spark, max_batches=done)
         trial = Trial("F18", f"after the {place} batch,{damage.__name__.replace('_', ' ')}", "rm -r, CREATE, RESTORE")
         damage(landing, spark)
-        there = delta.exists(landing.layout.table)
-        trial.fired = f"the table is at version {delta.version(landing.layout.table)}" if there else "it is gone"
+        there = TableLog(landing.layout.table).exists
+        trial.fired = f"the table is at version {TableLog(landing.layout.table).version}" if there else "it is gone"
         _recover(trial, landing, spark, control, reset=True)
         trial.promise("refused by name", trial.runs[0].error == "table-behind-checkpoint")
         trials.append(trial)

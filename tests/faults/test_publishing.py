@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from draindown.drill.process import gone
 from draindown.gate import published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.runs.report import Expectation
 from draindown.spark.checks import judge
 from tests.faults import lakes
@@ -56,12 +56,12 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(tmp_path: Path, 
         trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("it stays red", trial.runs[-1].code == 65 and _pointer(landing) == before)
         trial.run(landing, spark, "compact", force=True)
-        missing = delta.files_missing(landing.layout.table, before) if before else []
+        missing = TableLog(landing.layout.table, before).missing_files() if before else []
         trial.promise("the published version can be read", not missing)
         landing.deliver(json.dumps({"id": "odd", "seq": 51, "a": 5}), name="correction.json")
         trial.run(landing, spark)
         trial.run(landing, spark, "check", suite=_SUITE)
-        trial.promise("all is published", _pointer(landing) == delta.version(landing.layout.table))
+        trial.promise("all is published", _pointer(landing) == TableLog(landing.layout.table).version)
         trial.wrong += lakes.wrong(landing) + lakes.against_oracle(landing)
         trials.append(trial)
     conclude(*trials)
@@ -106,7 +106,7 @@ def _publish_and_hold(trial: Trial, landing: Landing, spark: SparkSession, contr
     trial.run(landing, spark, "check", suite=_SUITE)
     trial.run(landing, spark)
     trial.run(landing, spark, "check", suite=_SUITE)
-    trial.promise("then all is published", _pointer(landing) == delta.version(landing.layout.table))
+    trial.promise("then all is published", _pointer(landing) == TableLog(landing.layout.table).version)
     lakes.hold(trial, landing, control)
 
 
@@ -117,13 +117,13 @@ def test_gate_judges_one_version_while_the_next_run_writes(
 ) -> None:
     landing = lakes.lake(tmp_path / "lake")
     landing.drain(spark, max_batches=1)
-    judged = delta.version(landing.layout.table)
+    judged = TableLog(landing.layout.table).version
     trial = Trial("F32", "middle batch, beside", "the next drain writes while the gate judges")
     right = judge.judge
 
     def slowly(*given: Any) -> list[Expectation]:
         landing.drain(spark, max_batches=1)
-        trial.fired = f"version {judged} is judged, the table is at {delta.version(landing.layout.table)}"
+        trial.fired = f"version {judged} is judged, the table is at {TableLog(landing.layout.table).version}"
         return right(*given)
 
     with monkeypatch.context() as patch:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
 from draindown.gate import published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Step
 from draindown.spark.runs.compaction import vacuum
@@ -107,7 +107,7 @@ class Soak:
         return "commit file deleted"
 
     def _optimize(self) -> str:
-        if not delta.exists(self.keyed.layout.table):
+        if not TableLog(self.keyed.layout.table).exists:
             return "none"
         self.spark.sql(f"OPTIMIZE delta.`{self.keyed.layout.table}`")
         return "OPTIMIZE by hand"
@@ -157,7 +157,7 @@ class Soak:
             vacuum(self.spark, flow.layout.table, RETAIN_FLOOR)
             assert self.run(flow, "check") == Exit.DONE
             pointer = published.published(flow.layout)
-            assert pointer and pointer.version == delta.version(flow.layout.table), self.round
+            assert pointer and pointer.version == TableLog(flow.layout.table).version, self.round
             flow.totals()
         wrong = lakes.against_oracle(self.keyed, self.witness)
         if self.round % _AUDIT_EVERY == 0:
@@ -178,9 +178,9 @@ class Soak:
     def vacuumed(self) -> int:
         """Files that VACUUM removed from the table, by its log."""
         path = self.keyed.layout.table
-        commits = delta.history(path, delta.version(path) + 1)
-        ends = [commit for commit in commits if commit["operation"] == "VACUUM END"]
-        return sum(int(commit["operationMetrics"]["numDeletedFiles"]) for commit in ends)
+        commits = TableLog(path).commits()
+        ends = [commit for commit in commits if commit.operation == "VACUUM END"]
+        return sum(commit.metric("numDeletedFiles") for commit in ends)
 
 
 def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
@@ -196,7 +196,7 @@ def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
             "batch_seconds": [round(first, 2), round(last, 2)],
             "batches": len(soak.keyed.ledger()),
             "landed_files": soak.delivered,
-            "table_files": len(delta.file_sizes(soak.keyed.layout.table)),
+            "table_files": len(TableLog(soak.keyed.layout.table).files()),
             "vacuumed": soak.vacuumed(),
             "rows": len(soak.keyed.rows("id")),
             "fired": dict(soak.fired),

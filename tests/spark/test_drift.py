@@ -20,7 +20,7 @@ from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.findings import Finding
 from draindown.flow import discards, schema_drift
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.spark.runs.replay_input import replay as read_again
@@ -147,7 +147,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
     assert f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}" in report.error["next"][-1]
-    assert not delta.exists(here.layout.table) and not delta.exists(here.layout.quarantine)
+    assert not TableLog(here.layout.table).exists and not TableLog(here.layout.quarantine).exists
     assert not schema_drift.seen(here.layout)
     if way == "discard":
         discards.discard_files(here.layout, [str(bad), str(gone)], by="me", note="", at=now())
@@ -240,7 +240,7 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
     path = here.land("2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)]))
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
-    done = [commit["operation"] for commit in delta.history(here.layout.table, 2)]
+    done = [commit.operation for commit in TableLog(here.layout.table).commits(2)]
     assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
     assert {finding.subject for finding in told(report, "new-column")} == {"gate", "tail"}
     assert all(f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column"))
@@ -264,13 +264,13 @@ def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
     here.land("1", encoded("json", [bomb, row("k", 1, one="1")]))
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
-    assert len(delta.query(here.layout.table, "select * from t").schema.names) == len(COLUMNS) + 3
+    assert len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 3
     assert f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
-    before = delta.version(here.layout.table)
+    before = TableLog(here.layout.table).version
     here.land("2", encoded("json", spread))
     report, code = here.attempt()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
-    assert delta.version(here.layout.table) == before
+    assert TableLog(here.layout.table).version == before
 
 
 def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
@@ -294,7 +294,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))
     assert here.attempt()[1] == Exit.DONE
-    before = delta.version(here.layout.table)
+    before = TableLog(here.layout.table).version
     here.land("2", encoded("json", [row("k2", 1)]))
     for changed in ({"seq": "bigint not null"}, {"A": "string"}):
         columns = {
@@ -303,7 +303,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
         respecified(here, columns=columns)
         report, code = here.attempt()
         assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "table-mismatch")
-        assert delta.version(here.layout.table) == before
+        assert TableLog(here.layout.table).version == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
     assert here.attempt()[1] == Exit.DONE
     assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
@@ -57,11 +57,11 @@ def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: 
 
     with configured(spark, {_APP: "app", _VERSION: "4"}):
         assert merge(10) == 1
-        version = delta.version(path)
+        version = TableLog(path).version
         assert merge(20) == 0  # other rows, same transaction: nothing, not even a commit
         spark.range(30, 31).write.format("delta").mode("append").save(path)
-    assert delta.version(path) == version
-    assert delta.transaction_version(path, "app") == 4
+    assert TableLog(path).version == version
+    assert TableLog(path).last("app") == 4
     assert spark.read.format("delta").load(path).count() == 5
 
 
@@ -153,9 +153,9 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
         table = DeltaTable.forPath(spark, path).alias("t")
         source = spark.range(2, 5).alias("s")
         table.merge(source, "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll().execute()
-    commit = delta.history(path, 1)[0]
-    done = commit["operationMetrics"]
-    assert commit["userMetadata"] == note
+    commit = TableLog(path).commits(1)[0]
+    done = commit.metrics
+    assert commit.user_metadata == note
     assert (done["numTargetRowsInserted"], done["numTargetRowsDeleted"], done["numTargetRowsUpdated"]) == (
         "2",
         "1",

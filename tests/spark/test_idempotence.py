@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
+from draindown.lake.commits import Commit
+from draindown.lake.table_log import TableLog
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -72,16 +74,16 @@ def _misreported(metric: str, table: str) -> Corrupt:
     """A commit says it wrote one row less than it was given."""
 
     def corrupt(patch: pytest.MonkeyPatch) -> None:
-        right = delta.history
+        right = TableLog.commits
 
-        def history(path: str, limit: int) -> list[dict[str, Any]]:
-            commits = right(path, limit)
-            if Path(path).parent.name == table:
-                done = commits[0]["operationMetrics"]
-                commits[0]["operationMetrics"] = done | {metric: str(int(done[metric]) - 1)}
-            return commits
+        def commits(log: TableLog, limit: int | None = None) -> list[Commit]:
+            found = right(log, limit)
+            if found and Path(log.path).parent.name == table:
+                done = found[0].metrics
+                found[0] = dataclasses.replace(found[0], metrics={**done, metric: str(int(done[metric]) - 1)})
+            return found
 
-        patch.setattr(delta, "history", history)
+        patch.setattr(TableLog, "commits", commits)
 
     return corrupt
 
@@ -151,16 +153,16 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSessio
     _with_every_fate(landing, spark)
     for corrupt, code in _BEFORE.values():
         _attempt(landing, spark, corrupt, code)
-        assert delta.transaction_version(landing.layout.table, "draindown:p:f:1:source:rows") == 0
+        assert TableLog(landing.layout.table).last("draindown:p:f:1:source:rows") == 0
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
     assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
     assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
-    version = delta.version(landing.layout.table)
+    version = TableLog(landing.layout.table).version
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")
-    assert delta.version(landing.layout.table) == version
+    assert TableLog(landing.layout.table).version == version
     assert [row["run_id"] for row in landing.ledger()] == ["before", "r"]
 
 
@@ -198,18 +200,9 @@ def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     landing = Landing(tmp_path)
     good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, remembered=0)
     bad = dataclasses.replace(good, batch=1, inserted=14, updated=1)  # an update that inserted: a second row of its key
-    commits = [
-        {
-            "version": row.batch,
-            "timestamp": 1_000_000,
-            "operation": "WRITE",
-            "userMetadata": row.as_metadata(),
-            "operationMetrics": {"numOutputRows": "15"},
-        }
-        for row in (bad, good)
-    ]
+    commits = [Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"}) for row in (bad, good)]
     delta.create(landing.layout.table, ledger_table.SCHEMA)
-    monkeypatch.setattr(delta, "history", lambda path, limit: commits)
+    monkeypatch.setattr(TableLog, "commits", lambda log, limit=None: commits)
     for _ in range(2):
         with pytest.raises(TerminalError) as caught:
             ledger_table.heal(landing.layout)

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake import delta
 from draindown.lake.documents import read_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition
 from draindown.runs.report import StepReport
@@ -60,7 +60,7 @@ def write(
 
 
 def contents(path: str) -> list[dict[str, Any]]:
-    found = delta.query(path, "SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at")
+    found = TableLog(path).query("SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at")
     return list(found.to_pylist())
 
 
@@ -93,7 +93,7 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: S
     write(spark, path, "calm", files=3)
     write(spark, path, None, files=9)
     publish(asked.layout)
-    before, version = contents(path), delta.version(path)
+    before, version = contents(path), TableLog(path).version
     report = compacted(asked, spark)
     part = report.compact
     assert part is not None
@@ -108,19 +108,19 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: S
     assert contents(path) == before
     pointer = published.published(asked.layout)
     assert pointer is not None
-    assert pointer.version == delta.version(path)
+    assert pointer.version == TableLog(path).version
 
 
 def test_second_time_there_is_nothing_to_do(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
     write(spark, asked.layout.table, "a", files=8)
     assert compacted(asked, spark).outcome == "done"
-    version = delta.version(asked.layout.table)
+    version = TableLog(asked.layout.table).version
     report = compacted(asked, spark)
     assert report.outcome == "idle"
     assert report.compact is not None
     assert report.compact.evidence == "nothing to do"
-    assert delta.version(asked.layout.table) == version
+    assert TableLog(asked.layout.table).version == version
 
 
 def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSession, lake: str) -> None:
@@ -128,12 +128,12 @@ def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSess
     write(spark, asked.layout.table, "a", files=8, by=None)
     write(spark, asked.layout.quarantine, "a", files=8, by=None)
     write(spark, asked.layout.intake, "a", files=8, by=None)
-    before = delta.version(asked.layout.intake)
+    before = TableLog(asked.layout.intake).version
     report = compacted(asked, spark)
     assert report.compact is not None
     assert report.compact.partitions == ["table all", "quarantine all"]
     assert report.compact.files_after == 2
-    assert delta.version(asked.layout.intake) == before
+    assert TableLog(asked.layout.intake).version == before
 
 
 def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSession, lake: str) -> None:
@@ -149,7 +149,7 @@ def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSessio
     assert report.compact is not None
     assert report.compact.partitions == ["table day=many"]
     assert contents(path) == before
-    [still] = compaction.assess("table", path, 1 << 20, force=True).purge
+    [still] = compaction.assess("table", TableLog(path), 1 << 20, force=True).purge
     assert still.name == "day=few"
 
 
@@ -167,11 +167,11 @@ def test_vacuum_refuses_less_than_a_week(spark: SparkSession, lake: str, retain:
     path = request(lake).layout.table
     write(spark, path, "a", files=1)
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')")
-    version = delta.version(path)
+    version = TableLog(path).version
     with pytest.raises(TerminalError) as caught:
         vacuum(spark, path, retain)
     assert caught.value.code == "vacuum-below-floor"
-    assert delta.version(path) == version
+    assert TableLog(path).version == version
 
 
 def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: str) -> None:

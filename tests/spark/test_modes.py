@@ -65,7 +65,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
     assert (again.outcome, part.totals["files"], part.bound) == ("done", 1, "1 batch of it before")
     assert job("again", replay=ALWAYS)[0].outcome == "idle"
     assert landing.rows() == rows
-    assert [row["origin"] for row in landing.ledger()] == ["source"] * 2 + ["replay"] * 2
+    assert [row["kind"] for row in landing.ledger()] == ["source"] * 2 + ["replay"] * 2
 
     (refused,) = quarantine.identified(landing.layout, quarantine.Filter())
     chosen, part = job("rows", quarantine_ids=(refused,))

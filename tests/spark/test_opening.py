@@ -14,7 +14,7 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.flow import generations, quarantine
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
@@ -58,9 +58,9 @@ def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     dies = mock.patch.object(delta_target, "keep_bounds", side_effect=Injected("swapped"))
     with dies, pytest.raises(Injected):
         rebuild(new.request("rebuild"), spark, progress=lambda line: None)
-    assert BOUNDS not in delta.properties(new.layout.table)
+    assert BOUNDS not in TableLog(new.layout.table).properties
     opened(new, spark)
-    assert delta.properties(new.layout.table)[BOUNDS] == "id,region,seq,_changed_at"
+    assert TableLog(new.layout.table).properties[BOUNDS] == "id,region,seq,_changed_at"
     found = audit(new.spec, "f", root=new.home)
     assert found.clean, str(found)
 
@@ -73,12 +73,12 @@ def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: Spa
         landing.drain(spark)
     ids = tuple(row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter()))
     assert len(ids) == 2
-    before = delta.version(landing.layout.table)
+    before = TableLog(landing.layout.table).version
     DeltaTable(landing.layout.table).restore(before - 1)
     with pytest.raises(TerminalError) as caught:
         replay_rows(landing.request("rows", quarantine_ids=ids), spark)
     assert (caught.value.code, caught.value.next[0]) == ("table-behind-checkpoint", "draindown reset p --flow f")
-    assert delta.version(landing.layout.table) == before + 1
+    assert TableLog(landing.layout.table).version == before + 1
 
 
 def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path:
     landing.drain(spark)
     layout = landing.layout
     ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake)
-    assert {path: delta.properties(path).get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
+    assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
-from draindown.lake.delta import history, version_and_files
+from draindown.lake.table_log import TableLog
 from draindown.spark.batch import counting, process
 from draindown.spark.runs.drain import drain
 from draindown.spark.session import INTERPRETED, configured
@@ -147,11 +147,11 @@ def _plans(spark: SparkSession) -> dict[int, str]:
 
 def _marks(table: str) -> list[int]:
     """How many files each of the newest two commits, the newest first, marked rows in."""
-    return [int(commit["operationMetrics"]["numTargetDeletionVectorsAdded"]) for commit in history(table, 2)]
+    return [commit.metric("numTargetDeletionVectorsAdded") for commit in TableLog(table).commits(2)]
 
 
 def _files(table: str) -> list[dict[str, Any]]:
-    return version_and_files(table, ["region"])[1]
+    return TableLog(table).files(["region"])
 
 
 def test_little_files_are_written_anew_and_rows_are_marked_in_others(tmp_path: Path, spark: SparkSession) -> None:

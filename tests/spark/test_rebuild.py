@@ -21,7 +21,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.gate import published as gate_published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
@@ -183,9 +183,9 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     assert seen[-1] in (before, after)
 
     table = DeltaTable(changed.layout.table)
-    assert (delta.table_id(changed.layout.table), table.metadata().partition_columns) == (published.table_id, ["zone"])
+    assert (TableLog(changed.layout.table).id, table.metadata().partition_columns) == (published.table_id, ["zone"])
     assert content(changed.layout.table, published.version) == before
-    assert delta.properties(changed.layout.table)["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
+    assert TableLog(changed.layout.table).properties["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
     assert Counter(row["id"] for row in changed.tombstones()) == Counter(row["id"] for row in control.tombstones())
     states = refusals(changed)
     assert states.keys() == refused_before.keys() | refusals(control).keys()
@@ -211,7 +211,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
         rewrite(spark, one_table, 64 * 1024**2)
-    assert delta.files_missing(changed.layout.table, published.version) == []
+    assert TableLog(changed.layout.table, published.version).missing_files() == []
     assert content(changed.layout.table) == content(control.layout.table)
     healthy(changed)
 
@@ -265,9 +265,9 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     assert new.drain(spark).outcome == "done"  # a run finishes it, and goes on in the new generation
     control.drain(spark)
     assert content(new.layout.table) == content(control.layout.table)
-    assert delta.partition_columns(new.layout.table) == []
+    assert TableLog(new.layout.table).partition_columns == []
     assert {place: state for place, state in refusals(new).items() if state != "released"} == refusals(control)
-    assert [(row["generation"], row["origin"]) for row in new.ledger()] == [
+    assert [(row["generation"], row["kind"]) for row in new.ledger()] == [
         *[(1, "source"), (1, "source"), (1, "quarantine")],
         *[(2, "source"), (2, "source"), (2, "source")],
     ]

@@ -12,7 +12,7 @@ from draindown.base.exits import Exit
 from draindown.flow import quarantine
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.pages import flows
 from draindown.planning import plan
@@ -99,7 +99,7 @@ def test_where_nothing_is_left_to_publish_the_pointer_follows_once_rows_are_disc
     _, checked, code = run(landing, spark, "again")
     assert checked is not None and (code, checked.outcome) == (Exit.DONE, "idle"), "no row changed: nobody is told"
     pointer = gate_published.published(landing.layout)
-    assert pointer is not None and pointer.version == delta.version(landing.layout.table)
+    assert pointer is not None and pointer.version == TableLog(landing.layout.table).version
     assert pointer.run_id == "first"
 
 

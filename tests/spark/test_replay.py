@@ -114,7 +114,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     assert (once_more.drain.totals["files"], once_more.drain.totals["applied"]) == (1, 0)
     assert (content(landing), refusals(landing)) == (before, refused)
     assert landing.rows() == rows  # to the stamp: what is there already is not written again
-    replayed = [row for row in landing.ledger() if row["origin"] == "replay"]
+    replayed = [row for row in landing.ledger() if row["kind"] == "replay"]
     assert [row["batch"] for row in replayed] == [0, 1, 2, 3]
     landing.totals()
     healthy(landing)

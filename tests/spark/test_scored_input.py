@@ -18,7 +18,7 @@ import pytest
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
 from draindown.cli import main
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from tests.scores import Trial, conclude
 from tests.spark.inputs import LAKES, Delivery
 
@@ -59,7 +59,7 @@ class Story:
 
     def look(self) -> Seen:
         refused = {place: (row["reason"], row["field"]) for place, row in self.here.refused().items()}
-        return Seen(self.here.rows() if delta.exists(self.here.layout.table) else [], refused, self.here.parked())
+        return Seen(self.here.rows() if TableLog(self.here.layout.table).exists else [], refused, self.here.parked())
 
 
 def tell(name: str, here: Any) -> Story:
@@ -150,8 +150,8 @@ def _proof(story: Story, found: list[Delivery]) -> str:
     """How many files of the case draindown saw with exactly these bytes, or named."""
     layout, seen = story.here.layout, set()
     for path in (layout.intake, layout.parked):
-        if delta.exists(path):
-            seen |= {row["sha256"] for row in delta.query(path, "select sha256 from t").to_pylist()}
+        if TableLog(path).exists:
+            seen |= {row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()}
     met = [d for d in found if hashlib.sha256(d.content).hexdigest() in seen or _told(story, d)]
     return f"{len(met)} of {len(found)} files by hash or name" if len(met) == len(found) else ""
 

@@ -18,11 +18,10 @@ from draindown.base.exits import Exit
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.gate.published import Published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.lease import locks
 from draindown.lease.shared import RELEASED, Epochs
-from draindown.ledger import rows as ledger_rows
 from draindown.recovery.opening import lease_of
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
@@ -93,7 +92,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     landing.drain(spark)
     assert landing.epochs.pulse(1) == RELEASED
     pointer = Published(
-        version=delta.version(layout.table), table_id=delta.table_id(layout.table), changed_at=now(), at=now(),
+        version=TableLog(layout.table).version, table_id=TableLog(layout.table).id, changed_at=now(), at=now(),
         run_id="r", rows=1,
     )  # fmt: skip
     published.publish(layout, pointer)
@@ -109,9 +108,9 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     assert landing.values() == [("x", 1)]
 
     for path in (layout.table, layout.tombstones, layout.quarantine):
-        assert ledger_rows.is_fence(delta.history(path, 1)[0]), path
-    assert delta.transaction_version(layout.table, app) == 0
-    assert delta.version(layout.table) == pointer.version + 1
+        assert TableLog(path).commits(1)[0].is_fence, path
+    assert TableLog(layout.table).last(app) == 0
+    assert TableLog(layout.table).version == pointer.version + 1
     state = published.unpublished(layout)
     assert state is not None
     assert not state.pending, "a fence is nothing to judge"
@@ -122,12 +121,12 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
 
     landing.deliver('{"id": "x", "seq": 2, "a": 2}', '{"id": "z", "seq": 1, "a": 3}', '{"id": "y", "seq": 0, "a": 9}')
     landing.drain(spark)
-    assert delta.transaction_version(layout.table, app) == 1
+    assert TableLog(layout.table).last(app) == 1
     assert landing.values() == [("x", 2), ("z", 3)]
-    version = delta.version(layout.table)
+    version = TableLog(layout.table).version
     landing.forget_last_batch()
     landing.drain(spark)
-    assert delta.version(layout.table) == version
+    assert TableLog(layout.table).version == version
     assert landing.totals()["applied"] == 4
     landing.agrees()
 
@@ -152,13 +151,13 @@ def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tm
         assert report.error
         assert report.error["code"] == "lease-lost"
         assert landing.epochs.is_open(before + 2)
-        held = delta.exists(landing.layout.table) and landing.values()
+        held = TableLog(landing.layout.table).exists and landing.values()
         assert held == {"quarantined": False, "remembered": [], "merged": [("x", 1)]}[step]
     assert landing.ledger() == []
     landing.drain(spark)
     assert landing.values() == [("x", 2)]
     assert [row["batch"] for row in landing.ledger()] == [0, 1]
-    fences = [ledger_rows.is_fence(commit) for commit in delta.history(landing.layout.table, 20)]
+    fences = [commit.is_fence for commit in TableLog(landing.layout.table).commits(20)]
     assert fences.count(True) == 2
     assert DeltaTable.forPath(spark, landing.layout.table).toDF().count() == 1
     landing.agrees()

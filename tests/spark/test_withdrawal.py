@@ -20,6 +20,7 @@ from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.gate import published, refusal
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset as reset_plan
 from draindown.recovery.opening import lease_of
@@ -158,10 +159,10 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     flow.feed(row("good", 5, a=1), *first)
     assert f"draindown gate quarantine p {NAME} --flow f" in flow.refuse().next
     assert flow.withdraw() == dict.fromkeys(keys, 5)
-    [batch] = [one for one in flow.ledger() if one["origin"] == "gate"]
+    [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (9, 9, 9, 0)
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
-    assert {(one["field"], one["origin"], one["file"], one["position"]) for one in kept} == {
+    assert {(one["field"], one["kind"], one["file"], one["position"]) for one in kept} == {
         ("a", "gate", flow.layout.table, 1)
     }
     assert "min_value=0" in kept[0]["detail"]
@@ -277,11 +278,11 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, 
     with pytest.raises(Injected):
         flow.withdraw(fault="merged")
     flow.kept_out |= {"bad": 1, "worse": 1}
-    assert [one["origin"] for one in flow.ledger()] == ["source", "source"]
+    assert [one["kind"] for one in flow.ledger()] == ["source", "source"]
     assert quarantine.counts(flow.layout).open == 2
     flow.right(whole=False)
     flow.feed(row("bad", 1), row("worse", 1))
-    assert [one["origin"] for one in flow.ledger()] == ["source", "source", "gate", "source"]
+    assert [one["kind"] for one in flow.ledger()] == ["source", "source", "gate", "source"]
     flow.right()
 
 
@@ -388,10 +389,10 @@ def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: P
         ("expect_column_mean_to_be_between:a", "not-row-level"),
         ("what", "unknown-expectation"),
     ):
-        version = delta.version(flow.layout.table)
+        version = TableLog(flow.layout.table).version
         with pytest.raises(TerminalError) as caught:
             flow.withdraw(wrong)
-        assert (caught.value.code, delta.version(flow.layout.table)) == (code, version)
+        assert (caught.value.code, TableLog(flow.layout.table).version) == (code, version)
     with pytest.raises(TerminalError) as caught:
         flow.withdraw(name)
     assert (caught.value.code, "odd" in caught.value.found) == ("row-not-exact", True)

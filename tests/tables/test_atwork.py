@@ -15,7 +15,7 @@ from draindown.base import clock
 from draindown.cli import main
 from draindown.flow import at_work
 from draindown.lake.documents import write_json
-from draindown.lease.lease import Lease
+from draindown.recovery.opening import lease_of
 from draindown.runs import report, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
@@ -42,8 +42,8 @@ def look(asked: Request) -> unfinished.Unfinished:
 def died(asked: Request) -> int:
     """A driver of the step that says it is at work and is killed; returns its process id."""
     script = (
-        "import sys, time\nfrom draindown import atwork\nfrom draindown.runs.request import Request\n"
-        "with atwork.at_work(Request.decode(sys.argv[1])):\n print('at work', flush=True)\n time.sleep(600)\n"
+        "import sys, time\nfrom draindown.flow import at_work\nfrom draindown.runs.request import Request\n"
+        "with at_work.at_work(Request.decode(sys.argv[1])):\n print('at work', flush=True)\n time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, asked.encode()], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "at work\n"
@@ -106,7 +106,7 @@ def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_p
     asked = drained(tmp_path)
     note = {"pid": 1, "host": "elsewhere", "at": AT.isoformat()}
     write_json(asked.layout.at_work(asked.run_id, "drain"), note)
-    with Lease(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
+    with lease_of(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
         assert look(asked).state == "at work"
     assert look(asked).state == "died"
 

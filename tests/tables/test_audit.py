@@ -97,7 +97,7 @@ class World:
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
         place = {"quarantine_id": f"q{at}-{position}", "file": self.path(at), "position": position}
         what = {"raw": raw, "raw_bytes": None, "raw_length": len(raw), "reason": "malformed", "field": None}
-        run = {"generation": 1, "batch": at, "origin": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
+        run = {"generation": 1, "batch": at, "kind": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
         return place | what | run | {"detail": None} | more
 
     def audit(self) -> Audit:
@@ -371,7 +371,7 @@ def test_a_released_row_counts_as_input(world: World) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(world.root, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    again = BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1)
+    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1)
     world.committed.append(again)
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     assert world.audit().residues == []
@@ -381,12 +381,12 @@ def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
     assert "lost-key" in world.kinds()
 
 
 def test_a_row_that_a_replay_refused_again_stays_open(world: World) -> None:
-    refused = BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, quarantined=1)
+    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, quarantined=1)
     world.committed.append(replace(refused, reasons={"malformed": 1}))
     assert world.audit().residues == []
 
@@ -414,7 +414,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused = [world.row(0, 4, '{"id": "c", "n": 4}')]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", origin="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
     world.projected = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed[:2])]
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     pending = {"app": "x", "batch": 0, "run_id": "r2", "ids": ["q0-4"]}

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction
 
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.table import record
@@ -80,7 +80,7 @@ def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
 
 def publish(asked: Request) -> None:
     path = asked.layout.table
-    facts = {"version": delta.version(path), "table_id": delta.table_id(path), "rows": 1, "changed_at": NOW}
+    facts = {"version": TableLog(path).version, "table_id": TableLog(path).id, "rows": 1, "changed_at": NOW}
     published.publish(asked.layout, published.Published(**facts, at=NOW, run_id="run-0"))
 
 

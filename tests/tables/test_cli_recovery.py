@@ -18,6 +18,7 @@ from draindown.flow import generations, quarantine
 from draindown.lake import delta
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.recovery import replay, swap
 from draindown.runs import store
@@ -94,7 +95,7 @@ def _refused(asked: Request) -> None:
     """Two refused rows, of which a replay applied the first and died before it could say so."""
     rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
     place = {"file": ["x"] * 2, "position": [1, 2], "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
-    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "origin": ["source"] * 2}
+    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
     times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2}
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
@@ -102,7 +103,7 @@ def _refused(asked: Request) -> None:
 
 
 def _many_refused(asked: Request, number: int) -> None:
-    row = dict.fromkeys(("file", "raw", "detail", "run_id"), "x") | {"reason": "type", "origin": "source"}
+    row = dict.fromkeys(("file", "raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
     row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
     rows = [row | {"quarantine_id": f"q{n:04}", "position": n} for n in range(number)]
     delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
@@ -185,7 +186,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
     kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
-    before = [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept]
+    before = [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept]
 
     def finish(layout: FlowLayout, *, by: str, reached: Reached) -> None:
         del by
@@ -196,7 +197,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
 
     with mock.patch.object(swap, "finish", finish):
         assert run(asked, *verb.split(), "--yes") == 75
-    assert [Path(path).read_text() if Path(path).is_file() else delta.exists(path) for path in kept] == before
+    assert [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept] == before
 
 
 def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from draindown.doctor.model import Health
 from draindown.gate import published as pointer
 from draindown.lake import delta
 from draindown.lake.documents import write_json
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
@@ -42,7 +43,7 @@ def codes(health: Health, level: str | None = None) -> set[str]:
 
 def publish(asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None) -> None:
     path = asked.layout.table
-    facts = {"version": version, "table_id": table_id or delta.table_id(path), "rows": 1, "changed_at": AT}
+    facts = {"version": version, "table_id": table_id or TableLog(path).id, "rows": 1, "changed_at": AT}
     pointer.publish(asked.layout, pointer.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
 
 
@@ -67,13 +68,13 @@ def _refused_without_quarantine(asked: Request) -> None:
 
 
 def _ledger_twice(asked: Request) -> None:
-    rows = delta.query(asked.layout.ledger, "select * from t where batch = 1")
+    rows = TableLog(asked.layout.ledger).query("select * from t where batch = 1")
     write_deltalake(asked.layout.ledger, rows, mode="append")
 
 
 def _new_intake(asked: Request) -> None:
     home = Path(asked.layout.checkpoint(1)) / "offsets/1"
-    home.write_text(home.read_text().replace(delta.table_id(asked.layout.intake), "another"))
+    home.write_text(home.read_text().replace(TableLog(asked.layout.intake).id, "another"))
 
 
 def _unrecorded(asked: Request) -> None:
@@ -84,7 +85,7 @@ def _gap(asked: Request) -> None:
     DeltaTable(asked.layout.ledger).delete("batch = 0")
     for version in range(3, 103):
         delta.append(asked.layout.table, pa.table({"id": ["x"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]}))
-        assert delta.version(asked.layout.table) == version
+        assert TableLog(asked.layout.table).version == version
 
 
 WRONG: dict[str, tuple[Damage, str]] = {
@@ -188,7 +189,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     asked = drained(tmp_path)
     if published is not None:
         publish(asked, published)
-    refused(asked, delta.version(asked.layout.table))
+    refused(asked, TableLog(asked.layout.table).version)
     health = examine(asked.layout)
     told = next(symptom for symptom in health.symptoms if symptom.code == "unpublished")
     assert (health.exit, told.level) == (0, "note")
@@ -199,7 +200,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
 
 def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    refused(asked, delta.version(asked.layout.table) - 1)
+    refused(asked, TableLog(asked.layout.table).version - 1)
     told = next(symptom for symptom in examine(asked.layout).symptoms if symptom.code == "unpublished")
     assert "is not judged yet, and version" in told.found and "amount_known" in told.found
 

@@ -17,9 +17,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, resume, withdrawals
+from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta, transactions
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
@@ -133,7 +135,7 @@ def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage
         assert path in caught.value.found
         assert caught.value.next[0].startswith("draindown reset p --flow f ")
     assert reset(asked).damaged == (path,)
-    assert not delta.exists(path)
+    assert not TableLog(path).exists
     assert list(Path(asked.layout.aside(2)).rglob(newest.name))
     if name == "ledger":
         return  # these commits were made without the numbers that heal it
@@ -211,7 +213,7 @@ def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
     assert resume.resume(asked.layout) == 1
     commit(asked, 2, recorded=False)
     restore(asked, 4)  # the batch that it takes back is not in the ledger yet
-    assert resume.behind(asked.layout, 1)
+    assert resume.behind(asked.layout, Checkpoint(asked.layout.checkpoint(1)), 1)
 
 
 def test_reset_and_undo(tmp_path: Path) -> None:
@@ -259,7 +261,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
-    assert (generations.generation(asked.layout), delta.exists(path)) == (1, False)
+    assert (generations.generation(asked.layout), TableLog(path).exists) == (1, False)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
@@ -308,20 +310,20 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
 
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, origin="gate")
+    _refused(asked, 0, kind="gate")
     _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
     assert reset(asked).damaged == (asked.layout.ledger,)
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
 
 
-def _refused(asked: Request, batch: int, origin: str = "source", run_id: str = "r") -> None:
-    row = {"quarantine_id": f"{origin} {batch}", "generation": 1, "batch": batch, "origin": origin, "run_id": run_id}
-    app = (app_id(asked.layout, 1, "quarantine", origin), batch)
+def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r") -> None:
+    row = {"quarantine_id": f"{kind} {batch}", "generation": 1, "batch": batch, "kind": kind, "run_id": run_id}
+    app = (app_id(asked.layout, 1, "quarantine", kind), batch)
     delta.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
 def _kept(asked: Request) -> set[str]:
-    found = delta.query(asked.layout.quarantine, "select quarantine_id as id from t").to_pylist()
+    found = TableLog(asked.layout.quarantine).query("select quarantine_id as id from t").to_pylist()
     return {row["id"] for row in found}
 
 
@@ -329,7 +331,7 @@ def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_p
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
-    _refused(asked, 5, origin="gate")
+    _refused(asked, 5, kind="gate")
     reset(asked)
     assert _kept(asked) == {"source 0", "source 1", "gate 5"}
 
@@ -341,7 +343,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
-    _refused(asked, 1, origin="replay:x", run_id="never did one")
+    _refused(asked, 1, kind="replay:x", run_id="never did one")
     lost(asked.layout.table)
     discards.forget_unfinished(asked.layout, 1)
     assert _kept(asked) == {"source 0", "source 1"}
@@ -349,7 +351,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
 
 def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, origin="gate")
+    _refused(asked, 0, kind="gate")
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     for path in (asked.layout.table, asked.layout.ledger):
         _empty(max(Path(path, "_delta_log").glob("*.json")))
@@ -425,7 +427,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     commit(asked, 2, recorded=False)  # a crash came before the ledger
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((), "absent", False)
-    assert not delta.exists(asked.layout.table)
+    assert not TableLog(asked.layout.table).exists
     (aside,) = Path(asked.layout.aside(2)).glob("*/*")
     assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
@@ -441,7 +443,7 @@ def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_
         reset(asked, table_aside=True)
     assert (caught.value.code, "2 files that a run has read" in caught.value.found) == ("reset-input-gone", True)
     assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside --accept-missing --yes ")
-    assert delta.exists(asked.layout.table)
+    assert TableLog(asked.layout.table).exists
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
 
@@ -521,7 +523,7 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert part.replay == f"{found.id}: {found.asked}"
     replay_plan.pin(asked.layout, found)
     for batch, words in zip(found.parts, ("1 batch done before", "is done already"), strict=True):
-        known = Transaction(app_id(asked.layout, 1, "rows", found.origin), batch.batch)
+        known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch.batch)
         empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
         write_deltalake(
             asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources.batch_size import Bound, bound_for
 from draindown.sources.files import catalog, intake, parked
@@ -37,7 +38,7 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 
 def rows(asked: Request) -> list[dict[str, Any]]:
-    return list(delta.query(asked.layout.intake, "select * from t order by cut, path").to_pylist())
+    return list(TableLog(asked.layout.intake).query("select * from t order by cut, path").to_pylist())
 
 
 def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', mtime: int = 1_000_000_000) -> None:
@@ -100,7 +101,7 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     taken = take(asked, progress=lambda done, total: seen.append((done, total)))
     assert (taken.cuts, taken.files, taken.parked, taken.findings) == (2, 3, 0, ())
     assert [row["cut"] for row in rows(asked)] == [1, 1, 2]
-    assert delta.version(asked.layout.intake) == 2
+    assert TableLog(asked.layout.intake).version == 2
     first = rows(asked)[1]
     assert first["path"] == str(tmp_path / "in/b.json.gz")
     assert (first["lines"], first["blank"], first["raw_bytes"], first["records"]) == (2, 1, 9, None)
@@ -112,7 +113,7 @@ def test_every_commit_adds_one_file_so_that_a_stream_reads_it_as_one_batch(tmp_p
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, "a.json", "b.json")
     take(asked)
-    metrics = [commit["operationMetrics"] for commit in delta.history(asked.layout.intake, 2)]
+    metrics = [commit.metrics for commit in TableLog(asked.layout.intake).commits(2)]
     assert [found["num_added_files"] for found in metrics] == [1, 1]
 
 
@@ -123,14 +124,14 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     assert (take(asked).cuts, take(asked, 1).cuts) == (1, 0)
     again = take(asked, 2)
     assert (again.parked, again.findings) == (0, ())
-    assert delta.version(asked.layout.intake) == 1
-    assert delta.version(asked.layout.parked) == 1
+    assert TableLog(asked.layout.intake).version == 1
+    assert TableLog(asked.layout.parked).version == 1
 
 
 def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: Path) -> None:
     asked = request(tmp_path)
     assert take(asked).cuts == 0
-    assert delta.version(asked.layout.intake) == 0
+    assert TableLog(asked.layout.intake).version == 0
     assert Path(asked.layout.intake).stat().st_mode & 0o777 == 0o700
 
 
@@ -296,7 +297,7 @@ def test_a_large_backlog_is_taken_in_its_order(tmp_path: Path, monkeypatch: pyte
     for i in range(100):
         put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
     assert take(asked).cuts == 4
-    order = delta.query(asked.layout.intake, "select path from t order by cut, mtime_ns")["path"].to_pylist()
+    order = TableLog(asked.layout.intake).query("select path from t order by cut, mtime_ns")["path"].to_pylist()
     assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
 
 

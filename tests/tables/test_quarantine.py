@@ -17,6 +17,7 @@ from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, rows
 from tests.flowfiles import REFUSED, rows_read
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +32,7 @@ def refused(identity: str, **more: Any) -> dict[str, Any]:
         "raw_bytes": None,
         "raw_length": 1,
     }
-    why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "origin": "source"}
+    why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "kind": "source"}
     return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
 
 
@@ -87,10 +88,10 @@ def test_a_row_is_decided_once(layout: FlowLayout) -> None:
 
 
 def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
-    before = delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist()
+    before = TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
     quarantine.discard(layout, ["aa1"], by="me", note="old")
-    assert delta.query(layout.quarantine, "select * from t order by quarantine_id").to_pylist() == before
-    (decision,) = delta.query(layout.resolutions, "select * from t").to_pylist()
+    assert TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist() == before
+    (decision,) = TableLog(layout.resolutions).query("select * from t").to_pylist()
     assert (decision["action"], decision["by"], decision["note"]) == ("discarded", "me", "old")
 
 
@@ -151,7 +152,7 @@ def many(layout: FlowLayout) -> FlowLayout:
         (lambda layout: quarantine.let_through(layout, ["cc0008"], by="me", note="n"), 2),
         (lambda layout: quarantine.released(layout, ["cc0008"]), 1),
         (lambda layout: quarantine.release_again(layout, by="me", note="n"), 0),
-        (lambda layout: quarantine.released_from(layout, without_origin="gate"), 0),
+        (lambda layout: quarantine.released_from(layout, without_kind="gate"), 0),
     ],
 )
 def test_only_what_is_asked_for_leaves_the_tables(
@@ -191,8 +192,8 @@ def test_a_reset_that_is_undone_releases_by_the_runs_that_had(layout: FlowLayout
 
 
 def test_times_come_as_pyarrow_gives_them(layout: FlowLayout) -> None:
-    found = delta.query(layout.quarantine, "select *, cast(null as timestamp) as never from t")
-    assert delta.rows(found) == found.to_pylist()
+    found = TableLog(layout.quarantine).query("select *, cast(null as timestamp) as never from t")
+    assert rows(found) == found.to_pylist()
 
 
 @pytest.mark.parametrize("wanted", ["aa", "zz"])

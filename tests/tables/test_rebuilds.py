@@ -17,8 +17,8 @@ from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine, resume
 from draindown.gate import published
-from draindown.lake import delta
 from draindown.lake.documents import read_json
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
@@ -38,7 +38,7 @@ def begin(asked: Request, *, accept_missing: bool = False) -> rebuild.Rebuild:
 def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Request:
     """Do what a drain into the staged tables does; returns its request."""
     staged = asked.model_copy(update={"staged": begun.generation})
-    write_deltalake(staged.layout.table, delta.query(asked.layout.table, "select * from t limit 0"))
+    write_deltalake(staged.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"))
     for batch in range(batches):
         commit(staged, batch, generation=begun.generation)
     write_checkpoint(asked, begun.generation, offsets=batches, commits=batches)
@@ -48,14 +48,14 @@ def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Reques
 def swap(asked: Request, staged: Request, **other: Any) -> int:
     """Do what `target.swap` does; returns the version."""
     said = replace(recovery_swap.swap(staged), **other)
-    rows = delta.query(staged.layout.table, "select * from t")
+    rows = TableLog(staged.layout.table).query("select * from t")
     known_as = CommitProperties(
         custom_metadata={"userMetadata": said.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)],
     )
     write_deltalake(asked.layout.table, rows, mode="overwrite", commit_properties=known_as)
     count_as_spark(asked.layout.table)
-    return delta.version(asked.layout.table)
+    return TableLog(asked.layout.table).version
 
 
 def code_of(act: Any) -> str:
@@ -167,7 +167,7 @@ def dying_at(step: str) -> Any:
     return reached
 
 
-def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source", batch: int = 0) -> None:
+def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0) -> None:
     """Rows of the quarantine: id, file, generation."""
     columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id")}
     content = [
@@ -180,7 +180,7 @@ def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source",
             "first_seen": AT,
             "generation": generation,
             "batch": batch,
-            "origin": origin,
+            "kind": kind,
             "refused_at": AT,
             **dict.fromkeys(columns, "x"),
         }
@@ -188,7 +188,7 @@ def refused(asked: Request, *rows: tuple[str, str, int], origin: str = "source",
     ]
     kinds = [("quarantine_id", pa.string()), ("file", pa.string()), ("position", pa.int64()), *columns.items()]
     kinds += [("raw_bytes", pa.binary()), ("raw_length", pa.int64()), ("first_seen", pa.timestamp("us", "UTC"))]
-    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("origin", pa.string())]
+    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("kind", pa.string())]
     schema = pa.schema([*kinds, ("refused_at", pa.timestamp("us", "UTC"))])
     write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=schema), mode="append")
 
@@ -212,7 +212,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     refused(asked, ("open-again", "0.json", 1), ("open-passes", "0.json", 1), ("discarded-again", "1.json", 1))
     refused(asked, ("released-again", "0.json", 1), ("released-passes", "1.json", 1), ("gone", "9.json", 1))
     refused(asked, ("cut-short", "1.json", 1), batch=7)
-    refused(asked, ("withheld", "0.json", 1), origin="other")
+    refused(asked, ("withheld", "0.json", 1), kind="other")
     quarantine.discard(layout, ["discarded-again"], by="someone")
     quarantine.release(layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay")
     tombstones(layout.tombstones, "a", "b")
@@ -250,7 +250,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
         "new": "open 2",
     }
     assert set(quarantine.released(layout).values()) == {""}
-    assert delta.query(layout.tombstones, "select id from t").to_pylist() == [{"id": "c"}]
+    assert TableLog(layout.tombstones).query("select id from t").to_pylist() == [{"id": "c"}]
     rows = ledger_table.recent(layout, 10)
     assert [(row.generation, row.batch) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert {row.table_version for row in rows if row.generation == 2} == {said}
@@ -333,7 +333,7 @@ def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
     recovery_swap.finish(asked.layout, by="me")
-    found = delta.query(asked.layout.tombstones, "select * from t")
+    found = TableLog(asked.layout.tombstones).query("select * from t")
     assert (found.num_rows, found.schema.field("id").type) == (0, pa.string())
 
 
@@ -367,10 +367,11 @@ def test_the_command_prints_its_plan_and_needs_a_yes(tmp_path: Path, capsys: pyt
 
 
 def test_a_swap_knows_its_commit() -> None:
+    from draindown.lake.commits import Commit
     from draindown.ledger.rows import from_commit, swap_of
 
     said = Swap("p", "f", 2, 3, 4, "r")
-    made = {"version": 5, "timestamp": 0, "userMetadata": said.as_metadata()}
+    made = Commit(5, 0, user_metadata=said.as_metadata())
     assert (swap_of(made), from_commit(made)) == (said, None)
-    for other in (None, "", "{}", "[]", '{"draindown_rebuilt": {"x": 1}}'):
-        assert swap_of({"userMetadata": other}) is None
+    for other in ("", "{}", "no json", "[]", '{"draindown_rebuilt": {"x": 1}}'):
+        assert swap_of(Commit(5, 0, user_metadata=other)) is None

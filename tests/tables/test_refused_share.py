@@ -12,6 +12,7 @@ from draindown.base.clock import now
 from draindown.flow import quarantine, refused_share
 from draindown.gate import published
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger.table import of_run, source_after
 from draindown.runs import starts
@@ -46,7 +47,7 @@ def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded:
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
     place = {"quarantine_id": id, "file": path, "position": position, "batch": batch, "generation": 1}
-    why = {"raw": "[1,", "reason": "malformed", "detail": "not one JSON object", "origin": "source", "run_id": run}
+    why = {"raw": "[1,", "reason": "malformed", "detail": "not one JSON object", "kind": "source", "run_id": run}
     return place | why
 
 
@@ -159,13 +160,13 @@ def _refuse_all(asked: Request) -> None:
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],
     )
-    nothing = delta.query(asked.layout.table, "select * from t where false")
+    nothing = TableLog(asked.layout.table).query("select * from t where false")
     write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=known)
 
 
 def test_an_older_ledger_is_widened_and_read(asked: Request) -> None:
     drain(asked, 0, 0)
-    held = delta.query(asked.layout.ledger, "select * from t")
+    held = TableLog(asked.layout.ledger).query("select * from t")
     older = Path(asked.layout.ledger)
     older.rename(older.with_name("aside"))
     delta.append(asked.layout.ledger, held.drop_columns(["start"]))
@@ -195,7 +196,7 @@ def test_no_start_takes_the_report_of_another(asked: Request) -> None:
     for outcome in ("done", "idle"):
         store.write(asked.layout, report.of(starts.afresh(asked), now(), outcome))  # type: ignore[arg-type]
     store.write(asked.layout, report.of(asked, now(), "failed"))
-    told = report.starts(asked.layout, "r")
+    told = store.starts(asked.layout, "r")
     assert [one.outcome for one in told] == ["done", "idle", "failed"]
     assert len({one.start for one in told}) == 3
     first = store.read(asked.layout, "r", "drain", asked.start)

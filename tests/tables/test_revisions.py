@@ -21,18 +21,23 @@ ADD = """
 import sys
 from pathlib import Path
 from draindown.lake.revisions import Revisions
-document = Revisions(Path(sys.argv[1]), list, "")
+document = Revisions(Path(sys.argv[1]), lambda found: found["all"], "")
 for one in range(int(sys.argv[3])):
-    done = False
+    done, own = False, f"{sys.argv[2]}-{one}"
     while not done:
         number, found = document.newest()
-        done = document.put(number, [*(found or []), f"{sys.argv[2]}-{one}"])
+        # who is overtaken by many before it ends can't tell whether it was first
+        done = own in (found or []) or document.put(number, {"all": [*(found or []), own]})
 """
+
+
+def of(content: list[Any]) -> dict[str, Any]:
+    return {"all": content}
 
 
 @pytest.fixture
 def document(tmp_path: Path) -> Revisions[list[Any]]:
-    return Revisions(tmp_path / "document", list, "go on without")
+    return Revisions(tmp_path / "document", lambda found: list(found["all"]), "go on without")
 
 
 def test_nothing_is_there_before_the_first(document: Revisions[list[Any]]) -> None:
@@ -41,8 +46,8 @@ def test_nothing_is_there_before_the_first(document: Revisions[list[Any]]) -> No
 
 
 def test_of_two_that_read_the_same_revision_one_changes_it(document: Revisions[list[Any]]) -> None:
-    assert document.put(0, ["a"])
-    assert not document.put(0, ["b"])
+    assert document.put(0, of(["a"]))
+    assert not document.put(0, of(["b"]))
     assert document.newest() == (1, ["a"])
     assert stat.S_IMODE(document.home.stat().st_mode) == 0o700
     assert stat.S_IMODE((document.home / "0000000001.json").stat().st_mode) == 0o600
@@ -65,47 +70,63 @@ def test_changes_by_many_processes_are_all_there(document: Revisions[list[Any]])
 
 def test_who_wakes_when_its_number_is_free_again_changes_nothing(document: Revisions[list[Any]]) -> None:
     for number in range(KEPT + 3):
-        assert document.put(number, [number])
+        assert document.put(number, of([number]))
     assert not (document.home / "0000000002.json").exists()
-    assert not document.put(1, ["late"])
+    assert not document.put(1, of(["late"]))
     assert document.newest() == (KEPT + 3, [KEPT + 2])
+
+
+@pytest.mark.parametrize("newer", range(KEPT))
+def test_who_is_slow_to_end_learns_that_it_changed_what_others_changed_since(
+    document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch, newer: int
+) -> None:
+    right = os.link
+
+    def slow(draft: Path, name: str) -> None:
+        monkeypatch.setattr(os, "link", right)
+        right(draft, name)
+        for number in range(1, 1 + newer):
+            assert document.put(number, of([number]))
+
+    monkeypatch.setattr(os, "link", slow)
+    assert document.put(0, of(["mine"]))
+    assert document.newest()[0] == 1 + newer
 
 
 def test_who_was_stopped_with_a_draft_that_is_gone_tries_again(
     document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document.put(0, ["first"])
-    right = documents.written
+    document.put(0, of(["first"]))
+    right = os.link
 
-    def stopped(path: Path, content: bytes) -> Path:
-        draft = right(path, content)
-        monkeypatch.setattr(documents, "written", right)
+    def stopped(draft: Path, name: str) -> None:
+        monkeypatch.setattr(os, "link", right)
         for number in range(1, KEPT + 3):
-            assert document.put(number, [number])
+            assert document.put(number, of([number]))
         assert not draft.exists()
-        return draft
+        right(draft, name)
 
-    monkeypatch.setattr(documents, "written", stopped)
-    assert not document.put(1, ["late"])
+    monkeypatch.setattr(os, "link", stopped)
+    assert not document.put(1, of(["late"]))
     assert document.newest()[1] == [KEPT + 2]
 
 
 def test_a_listing_older_than_the_file_is_made_up_for(
     document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document.put(0, ["a"])
+    document.put(0, of(["a"]))
     old = ["0000000001.json"]
-    document.put(1, ["b"])
+    document.put(1, of(["b"]))
     monkeypatch.setattr(revisions.os, "listdir", lambda _: old)
     assert document.newest() == (2, ["b"])
-    assert document.put(2, ["c"])
+    assert document.put(2, of(["c"]))
 
 
 def test_a_reader_whose_revision_goes_meanwhile_reads_the_next(
     document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document.put(0, ["a"])
-    waiting: list[Callable[[], object]] = [lambda: [document.put(n, [n]) for n in range(1, KEPT + 2)]]
+    document.put(0, of(["a"]))
+    waiting: list[Callable[[], object]] = [lambda: [document.put(n, of([n])) for n in range(1, KEPT + 2)]]
     right = documents.kept
 
     def kept(path: str, *what: Any, **more: Any) -> Any:
@@ -129,7 +150,7 @@ def test_a_listing_that_names_what_is_gone_for_good_is_an_error(
 def test_killed_while_it_changes_leaves_a_whole_document(
     document: Revisions[list[Any]], when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document.put(0, ["a"])
+    document.put(0, of(["a"]))
     right = os.link
 
     def killed(*paths: Any) -> None:
@@ -139,15 +160,15 @@ def test_killed_while_it_changes_leaves_a_whole_document(
 
     monkeypatch.setattr(os, "link", killed)
     with pytest.raises(KeyboardInterrupt):
-        document.put(1, ["b"])
+        document.put(1, of(["b"]))
     monkeypatch.undo()
     number, found = document.newest()
     assert (number, found) == ((1, ["a"]) if when == "before the link" else (2, ["b"]))
-    assert document.put(number, ["c"])
+    assert document.put(number, of(["c"]))
 
 
 def test_what_is_torn_is_told_and_the_one_before_counts_without_it(document: Revisions[list[Any]]) -> None:
-    document.put(0, ["a"])
+    document.put(0, of(["a"]))
     torn = document.home / "0000000002.json"
     torn.write_text("[1,")
     with pytest.raises(TerminalError) as caught:
@@ -156,7 +177,7 @@ def test_what_is_torn_is_told_and_the_one_before_counts_without_it(document: Rev
     subprocess.run(caught.value.next[-1], shell=True, check=True)
     assert document.newest() == (1, ["a"])
     for number in range(1, KEPT + 4):
-        assert document.put(number, [number])
+        assert document.put(number, of([number]))
     assert Path(f"{torn}.damaged").exists()
 
 
@@ -168,7 +189,7 @@ def test_threads_of_one_process_lose_nothing_either(document: Revisions[list[Any
         done = False
         while not done:
             number, found = document.newest()
-            done = document.put(number, [*(found or []), name])
+            done = document.put(number, of([*(found or []), name]))
 
     threads = [threading.Thread(target=add, args=(name,)) for name in range(4)]
     for thread in threads:

@@ -23,15 +23,16 @@ from deltalake.exceptions import CommitFailedError
 from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.lake import delta
+from draindown.lake.commits import FENCE
 from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs
-from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
@@ -151,7 +152,7 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     delta.append(table, pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
-        version = delta.version(table)
+        version = TableLog(table).version
         old.signal(signal.SIGKILL)
         old.process.wait()
         assert holder(layout(tmp_path), patient=False)
@@ -160,16 +161,16 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
             assert found is not None
             assert (found.owner, found.epoch) == ("me", 2)
             held.check()
-    assert [ledger_rows.is_fence(commit) for commit in delta.history(table, 2)] == [True, False]
-    assert delta.version(table) == version + 1
-    assert delta.query(table, "select * from t").to_pylist() == [{"id": 1}]
-    assert delta.transaction_version(table, app) == 4
-    assert delta.transaction_version(table, app_id(layout(tmp_path), 1, "rows", "gate")) is None
+    assert [commit.is_fence for commit in TableLog(table).commits(2)] == [True, False]
+    assert TableLog(table).version == version + 1
+    assert TableLog(table).query("select * from t").to_pylist() == [{"id": 1}]
+    assert TableLog(table).last(app) == 4
+    assert TableLog(table).last(app_id(layout(tmp_path), 1, "rows", "gate")) is None
     assert DeltaTable(table).transaction_version(app_id(layout(tmp_path), 1, "rows", "gate")) == -1
     assert delta.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
     assert not delta.append(table, pa.table({"id": [2]}), app=(app, 5))
     with shared(tmp_path):  # after one that was left in order there is nothing to fence
-        assert delta.version(table) == version + 2
+        assert TableLog(table).version == version + 2
 
 
 def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path) -> None:
@@ -386,15 +387,15 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
     Path(where.table, "_delta_log", f"{2:020}.json").write_text(json.dumps(protocol) + "\n")
     died(tmp_path)
     with shared(tmp_path):
-        assert delta.version(where.table) == 2
-        assert ledger_rows.is_fence(delta.history(where.quarantine, 1)[0])
+        assert TableLog(where.table).version == 2
+        assert TableLog(where.quarantine).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == [where.table]
     notes = [symptom for symptom in examine(where).symptoms if symptom.code == "table-without-fence"]
     assert [where.table in note.found for note in notes] == [True]
     Path(where.table, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)
     with shared(tmp_path):
-        assert ledger_rows.is_fence(delta.history(where.table, 1)[0])
+        assert TableLog(where.table).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == []
 
 
@@ -412,7 +413,7 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
     with mock.patch.object(DeltaTable, "create_write_transaction", overtaken):
         assert delta.fence(path, ["x"], "{}")
     assert tries == [1, 2]
-    assert delta.transaction_version(path, "x") == 2
+    assert TableLog(path).last("x") == 2
     fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
     with mock.patch.object(DeltaTable, "create_write_transaction", fails), pytest.raises(CommitFailedError):
         delta.fence(path, ["x"], "{}")
@@ -426,7 +427,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
     right = delta.fence
     for fenced in (0, 1):  # followed before the first table, and before the second
         died(tmp_path)
-        before, newest = [delta.version(path) for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
+        before, newest = [TableLog(path).version for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
 
         def frozen(*given: Any, newest: int = newest) -> bool:
             done = right(*given)
@@ -443,28 +444,28 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
         with place, pytest.raises(TransientError) as caught, shared(tmp_path):
             pass
         assert caught.value.code == "lease-lost"
-        assert [delta.version(path) for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
+        assert [TableLog(path).version for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
         epochs(tmp_path).tell(newest + 2, RELEASED)
 
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
     delta.append(path, pa.table({"id": [1]}))
-    mine = ledger_table.last_commit(path)["version"]
+    mine = ledger_table.last_commit(path).version
     for _ in range(3):
         assert delta.fence(path, ["x"], mark)
-    assert delta.version(path) == mine + 3
-    assert ledger_table.last_commit(path)["version"] == mine
+    assert TableLog(path).version == mine + 3
+    assert ledger_table.last_commit(path).version == mine
 
 
 def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
-    path, mark = str(tmp_path / "t"), json.dumps({ledger_rows.FENCE: {}})
+    path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
     delta.append(path, pa.table({"id": [1]}))
     told = CommitProperties(custom_metadata={"userMetadata": mark})
     write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
     DeltaTable(path).delete("id = 1", commit_properties=told)
     delta.fence(path, ["x"], mark)
-    assert [ledger_rows.is_fence(commit) for commit in delta.history(path, 3)] == [True, False, False]
+    assert [commit.is_fence for commit in TableLog(path).commits(3)] == [True, False, False]
 
 
 def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:
@@ -477,9 +478,9 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.table)
-    origins = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
-    held = [(n, o) for n in (1, 2) for o in origins if known.transaction_version(app_id(where, n, "rows", o)) == -1]
-    assert held == [(n, o) for n in (1, 2) for o in origins if o != f"replay:r{3 - n}"]
+    kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
+    held = [(n, o) for n in (1, 2) for o in kinds if known.transaction_version(app_id(where, n, "rows", o)) == -1]
+    assert held == [(n, o) for n in (1, 2) for o in kinds if o != f"replay:r{3 - n}"]
 
 
 def test_a_first_heartbeat_that_fails_says_why_and_leaves_no_lock(tmp_path: Path) -> None:

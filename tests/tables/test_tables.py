@@ -16,6 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 
 TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
 
@@ -26,16 +27,16 @@ def path(tmp_path: Path) -> str:
 
 
 def test_what_is_not_there_is_not_a_table(path: str) -> None:
-    assert not delta.exists(path)
-    assert delta.transaction_version(path, "app") is None
+    assert not TableLog(path).exists
+    assert TableLog(path).last("app") is None
     Path(path).mkdir(parents=True)
-    assert not delta.exists(path)
+    assert not TableLog(path).exists
 
 
 def test_append_makes_the_table_and_reads_back(path: str) -> None:
     assert delta.append(path, TABLE)
-    assert (delta.exists(path), delta.version(path)) == (True, 1)
-    found = delta.query(path, "select * from t order by id")
+    assert (TableLog(path).exists, TableLog(path).version) == (True, 1)
+    found = TableLog(path).query("select * from t order by id")
     assert found.to_pylist() == TABLE.to_pylist()
     assert found.schema.field("name").type == pa.string()
 
@@ -46,21 +47,21 @@ def test_an_apps_version_is_appended_once(path: str) -> None:
     assert not delta.append(path, TABLE, app=("f:1", 2))
     assert delta.append(path, TABLE, app=("f:2", 3))
     assert delta.append(path, TABLE, app=("f:1", 4))
-    assert delta.transaction_version(path, "f:1") == 4
-    assert delta.query(path, "select count(*) as n from t").to_pylist() == [{"n": 6}]
+    assert TableLog(path).last("f:1") == 4
+    assert TableLog(path).query("select count(*) as n from t").to_pylist() == [{"n": 6}]
 
 
 def test_history_comes_newest_first(path: str) -> None:
     delta.append(path, TABLE)
-    assert [commit["version"] for commit in delta.history(path, 5)] == [1, 0]
-    assert len(delta.history(path, 1)) == 1
-    assert delta.history(path, 1)[0]["operation"] == "WRITE"
+    assert [commit.version for commit in TableLog(path).commits(5)] == [1, 0]
+    assert len(TableLog(path).commits(1)) == 1
+    assert TableLog(path).commits(1)[0].operation == "WRITE"
 
 
 def test_a_table_made_again_has_another_id(path: str, tmp_path: Path) -> None:
     delta.append(path, TABLE)
     delta.append(f"{path}2", TABLE)
-    assert delta.table_id(path) != delta.table_id(f"{path}2")
+    assert TableLog(path).id != TableLog(f"{path}2").id
 
 
 def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
@@ -71,7 +72,7 @@ def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
         os.umask(before)
     assert Path(path).stat().st_mode & 0o777 == 0o700
     delta.create(path, TABLE.schema)
-    assert delta.version(path) == 0
+    assert TableLog(path).version == 0
 
 
 def test_old_versions_stay_in_the_log(path: str) -> None:
@@ -80,7 +81,7 @@ def test_old_versions_stay_in_the_log(path: str) -> None:
     logs = {file.name for file in Path(path, "_delta_log").glob("*.json")}
     assert f"{1:020}.json" in logs
     assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
-    assert delta.version(path) == 104
+    assert TableLog(path).version == 104
 
 
 def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
@@ -94,17 +95,17 @@ def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
 def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "a b ü")
     delta.append(path, TABLE)
-    assert delta.query(path, "select id from t where name = 'a'").to_pylist() == [{"id": 1}]
+    assert TableLog(path).query("select id from t where name = 'a'").to_pylist() == [{"id": 1}]
 
 
 @pytest.mark.parametrize("name", ["my lake", "josé", "a#b?c"])
 def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     write_deltalake(path, pa.table({"p": ["a b%", "ü"], "n": [1, 2]}), partition_by=["p"])
-    assert delta.files_missing(path, 0) == []
+    assert TableLog(path, 0).missing_files() == []
     gone = next(Path(path).rglob("*.parquet"))
     gone.unlink()
-    assert delta.files_missing(path, 0) == [str(gone)]
+    assert TableLog(path, 0).missing_files() == [str(gone)]
 
 
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
@@ -112,9 +113,9 @@ def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     delta.append(path, pa.table({"n": [1]}))
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    Path(path, "_delta_log", f"{delta.version(path) + 1:020}.json").write_text(json.dumps(protocol) + "\n")
+    Path(path, "_delta_log", f"{TableLog(path).version + 1:020}.json").write_text(json.dumps(protocol) + "\n")
     with pytest.raises(Exception, match="TypeWidening"):
-        delta.query(path, "select * from t")
+        TableLog(path).query("select * from t")
 
 
 def test_reading_and_deciding_imports_no_heavy_library() -> None:
@@ -138,7 +139,7 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     assert (foreign / "data.parquet").exists()
     delta.append(str(tmp_path / "table"), pa.table({"n": [1]}))
     delta.clear_unmade(str(tmp_path / "table"))
-    assert delta.version(str(tmp_path / "table")) == 1
+    assert TableLog(str(tmp_path / "table")).version == 1
 
 
 def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(path: str, tmp_path: Path) -> None:
@@ -164,17 +165,18 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
         with mock.patch.object(delta, "write_deltalake", slow):
             act()
         where = f"{path}-new" if name == "new" else path
-        assert sorted(row["id"] for row in delta.query(where, "select id from t").to_pylist()) == held[name]
+        assert sorted(row["id"] for row in TableLog(where).query("select id from t").to_pylist()) == held[name]
         assert stood
 
 
 def test_what_the_log_says_of_each_file(path: str) -> None:
     days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)]
     write_deltalake(path, pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}), partition_by=["day"])
-    version, found = delta.version_and_files(path, ["day", "b c", "gone"])
+    log = TableLog(path)
+    found = log.files(["day", "b c", "gone"])
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
 
-    assert version == 0
+    assert log.version == 0
     assert sorted(found, key=lambda file: str(file["partition.day"])) == [
         {"size_bytes": sizes[f"day={days[0]}"], "num_records": 1, "partition.day": days[0], "min.b c": 1, "max.b c": 1},
         {"size_bytes": sizes[f"day={days[1]}"], "num_records": 2, "partition.day": days[1], "min.b c": 2, "max.b c": 3},
@@ -187,7 +189,7 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
     (log,) = Path(path, "_delta_log").glob("*.json")
     log.write_text(log.read_text().replace("2026-01-01", day))
 
-    (file,) = delta.version_and_files(path, ["day", "n"])[1]
+    (file,) = TableLog(path).files(["day", "n"])
     assert {name: value for name, value in file.items() if name != "size_bytes"} == {
         "num_records": 1,
         "min.n": 1,

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.flow import orphan_tombstones
 from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -22,27 +23,27 @@ from tests.flowfiles import AT, checkpoint, commit, drained
 
 REPLAY = "replay:abc"
 _SCHEMA = pa.schema(
-    [("id", pa.string()), ("generation", pa.int32()), ("batch", pa.int64()), ("origin", pa.string())],
+    [("id", pa.string()), ("generation", pa.int32()), ("batch", pa.int64()), ("kind", pa.string())],
 )
 
 
-def remember(asked: Request, batch: int, *, origin: str = "source", generation: int = 1) -> None:
+def remember(asked: Request, batch: int, *, kind: str = "source", generation: int = 1) -> None:
     """What a batch that died before its MERGE leaves; its key says whose it is."""
-    row = {"id": f"{generation} {origin} {batch}", "generation": generation, "batch": batch, "origin": origin}
-    app = (app_id(asked.layout, generation, "tombstones", origin), batch)
+    row = {"id": f"{generation} {kind} {batch}", "generation": generation, "batch": batch, "kind": kind}
+    app = (app_id(asked.layout, generation, "tombstones", kind), batch)
     delta.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
 
 
-def made(asked: Request, batch: int, origin: str) -> None:
-    """A batch of another origin than the source's, in the target."""
-    known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", origin), batch)])
-    write_deltalake(asked.layout.table, delta.query(asked.layout.table, "select * from t limit 0"), mode="append",
+def made(asked: Request, batch: int, kind: str) -> None:
+    """A batch of another kind than the source's, in the target."""
+    known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)])
+    write_deltalake(asked.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"), mode="append",
                     commit_properties=known)  # fmt: skip
 
 
 def recorded(asked: Request, batch: int) -> None:
     """A batch of a replay in the ledger."""
-    row = BatchRow("p", "f", 1, batch, "r", origin="replay", cut=1)
+    row = BatchRow("p", "f", 1, batch, "r", kind="replay", cut=1)
     ledger_table.record(asked.layout, [replace(row, changed_at=AT, started_at=AT, finished_at=AT, table_version=9)])
 
 
@@ -52,7 +53,7 @@ def reset(asked: Request) -> None:
 
 def kept(asked: Request) -> set[str]:
     orphan_tombstones.forget(asked.layout, [REPLAY])
-    return {row["id"] for row in delta.query(asked.layout.tombstones, "select id from t").to_pylist()}
+    return {row["id"] for row in TableLog(asked.layout.tombstones).query("select id from t").to_pylist()}
 
 
 def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
@@ -83,13 +84,13 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
     assert kept(asked) == set()
 
 
-@pytest.mark.parametrize("origin", ["quarantine", REPLAY])
-def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, origin: str) -> None:
+@pytest.mark.parametrize("kind", ["quarantine", REPLAY])
+def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, kind: str) -> None:
     asked = drained(tmp_path)
     for batch in (3, 4):
-        remember(asked, batch, origin=origin)
-        made(asked, 3, origin)
-    assert kept(asked) == {f"1 {origin} 3"}
+        remember(asked, batch, kind=kind)
+        made(asked, 3, kind)
+    assert kept(asked) == {f"1 {kind} 3"}
 
 
 def _restore_copy(asked: Request) -> None:
@@ -98,11 +99,11 @@ def _restore_copy(asked: Request) -> None:
 
 def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    remember(asked, 3, origin=REPLAY)
+    remember(asked, 3, kind=REPLAY)
     made(asked, 3, REPLAY)
     recorded(asked, 3)
     _restore_copy(asked)
-    assert delta.transaction_version(asked.layout.table, app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert TableLog(asked.layout.table).last(app_id(asked.layout, 1, "rows", REPLAY)) is None
     assert kept(asked) == {f"1 {REPLAY} 3"}
 
 
@@ -116,7 +117,7 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tm
 )
 def test_a_table_that_may_be_put_back_keeps_its_tombstones(tmp_path: Path, lose: Callable[[Request], None]) -> None:
     asked = drained(tmp_path)
-    remember(asked, 4, origin=REPLAY)
+    remember(asked, 4, kind=REPLAY)
     lose(asked)
     assert kept(asked) == {f"1 {REPLAY} 4"}
 
@@ -125,7 +126,7 @@ def test_a_table_that_may_be_put_back_keeps_its_tombstones(tmp_path: Path, lose:
 def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(tmp_path: Path, told_by: str) -> None:
     asked = drained(tmp_path)
     remember(asked, 1)
-    remember(asked, 2, origin="quarantine")
+    remember(asked, 2, kind="quarantine")
     shutil.rmtree(asked.layout.table)
     reset(asked)
     shutil.rmtree(asked.layout.ledger if told_by == "checkpoint" else asked.layout.checkpoint(1))

@@ -315,5 +315,5 @@ def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -
 
 
 def test_a_withdrawal_is_no_refused_share() -> None:
-    taken_out = batch(origin="gate", quarantined=0)
+    taken_out = batch(kind="gate", quarantined=0)
     assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])

@@ -140,11 +140,10 @@ def overwrite(name: str, text: str) -> Callable[[Path], None]:
 def test_damage_is_named_before_spark_starts(
     tmp_path: Path, damage: Callable[[Path], None], code: str, word: str
 ) -> None:
-    checkpoint = make(tmp_path / "c", offsets=5, commits=4)
-    checkpoint.verify()
+    make(tmp_path / "c", offsets=5, commits=4).verify()
     damage(tmp_path / "c")
     with pytest.raises(TerminalError) as caught:
-        checkpoint.verify()
+        Checkpoint(str(tmp_path / "c")).verify()
     assert caught.value.code == code
     assert word in caught.value.found
     assert caught.value.next[0].startswith("draindown reset ")

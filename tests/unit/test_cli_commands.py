@@ -489,7 +489,7 @@ def test_audit_exits_with_findings(
 
 
 def _refuse(spec: PipelineSpec) -> None:
-    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "origin", "run_id")
+    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")
     numbers = ("position", "raw_length", "generation", "batch")
     row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
@@ -514,7 +514,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed(capsys, "report", "orders", "--drift") == (0, "every field is in the contract\n", "")
-    seen = {"generation": 1, "origin": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
+    seen = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
     known = next(iter(spec.flows["orders"].columns))
     fields = [
         schema_drift.Sighting("new-field", name, **seen, file="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]

@@ -199,7 +199,7 @@ def test_a_decision_has_three_parts_and_a_place_in_the_list(name: str) -> None:
     ("table", "columns"),
     [
         ("ledger", set(LEDGER.names)),
-        ("quarantine", set(QUARANTINE) | {"origin"}),
+        ("quarantine", set(QUARANTINE) | {"kind"}),
         ("parked", set(PARKED.names)),
         ("resolutions", set(RESOLUTIONS.names)),
     ],

@@ -20,6 +20,7 @@ from draindown.flow import generations, release_intent, schema_drift
 from draindown.gate import published, waivers
 from draindown.lake import delta, documents
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lease import holder
 from draindown.lease.shared import Epochs
 from draindown.planning import compaction
@@ -123,12 +124,12 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
 
 def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowLayout) -> None:
     delta.append(layout.ledger, pa.table({"id": [1]}))
-    assert delta.properties(layout.ledger)["draindown.format"] == "1"
+    assert TableLog(layout.ledger).properties["draindown.format"] == "1"
     DeltaTable(layout.ledger).alter.set_table_properties({"draindown.format": "2"}, raise_if_not_exists=False)
     for act in (
-        lambda: delta.version(layout.ledger),
-        lambda: delta.query(layout.ledger, "select 1 from t"),
-        lambda: delta.damage(layout.ledger),
+        lambda: TableLog(layout.ledger).version,
+        lambda: TableLog(layout.ledger).query("select 1 from t"),
+        lambda: TableLog(layout.ledger).damage,
         lambda: delta.append(layout.ledger, pa.table({"id": [2]})),
     ):
         with pytest.raises(TerminalError) as caught:

@@ -28,7 +28,8 @@ def flow(keyed: bool = True, **policy: str) -> FlowSpec:
 
 
 def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
-    known = {"generation": 1, "origin": "source", "batch": 0, "run_id": "r", "at": AT, "file": "/in/1", "position": 3}
+    seen_by = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": AT}
+    known = seen_by | {"file": "/in/1", "position": 3}
     return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
 
 

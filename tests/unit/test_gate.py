@@ -19,6 +19,7 @@ from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, waivers
 from draindown.gate import suite as gate_suite
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
 from draindown.runs.report import CheckPart, Expectation
@@ -348,14 +349,14 @@ def test_old_files_stay_while_the_published_version_needs_them(layout: FlowLayou
 def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:
     write(layout, batch=0)
     DeltaTable(layout.table).alter.set_table_properties({compaction.RETENTION: "interval 2592001 seconds"})
-    assert compaction.retention_of(layout.table) == 30 * 86400 + 1
+    assert compaction.retention_of(TableLog(layout.table)) == 30 * 86400 + 1
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
 def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowLayout) -> None:
     days = pa.array([-719_529, 2_932_897, None], pa.int32()).cast(pa.date32())
     write_deltalake(layout.table, pa.table({"day": days, "n": [1, 2, 3]}), partition_by=["day"])
-    found = compaction.partitions(DeltaTable(layout.table), 1024)
+    found = compaction.partitions(TableLog(layout.table), 1024)
     assert {one.values[0][1] for one in found} == {b"-719529", b"2932897", None}
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 

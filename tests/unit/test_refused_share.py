@@ -26,8 +26,8 @@ from tests.unit.test_card import checked, drained, step
 BOUNDS = QuarantineBounds()
 
 
-def batch(number: int, records: int, refused: int, run: str = "a", origin: Any = "source") -> BatchRow:
-    return BatchRow("p", "f", 1, number, run, origin=origin, records=records, quarantined=refused)
+def batch(number: int, records: int, refused: int, run: str = "a", kind: Any = "source") -> BatchRow:
+    return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_the_size_of_batches_decides_nothing() -> None:
     assert state(*halves) == state(*reversed(halves)) == state(batch(0, 1000, 400)) == "warned"
 
 
-@pytest.mark.parametrize("origin", ["replay", "quarantine", "gate"])
-def test_replays_and_withdrawals_do_not_count(origin: str) -> None:
-    rows = [batch(0, 100, 0), batch(0, 1000, 1000, "b", origin)]
+@pytest.mark.parametrize("kind", ["replay", "quarantine", "gate"])
+def test_replays_and_withdrawals_do_not_count(kind: str) -> None:
+    rows = [batch(0, 100, 0), batch(0, 1000, 1000, "b", kind)]
     assert state(*rows) == "" and refused_share(rows) == 0
     assert refused_share(rows[1:]) is None
 

@@ -80,7 +80,7 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
     at = now()
     error = dict.fromkeys(("code", "tried", "found", "changed"), text) | {"next": [text, text]}
     batch: dict[str, Any] = dict.fromkeys(("files", "records", "applied", "superseded", "duplicate", "quarantined"), 1)
-    batch |= {"generation": 1, "batch": 0, "seconds": 1.0, "origin": text, "reasons": {text: 3}, "max_sequence": text}
+    batch |= {"generation": 1, "batch": 0, "seconds": 1.0, "kind": text, "reasons": {text: 3}, "max_sequence": text}
     judged = [
         Expectation(
             name=text, success=False, waived=waived, scope="changed", unexpected=1, judged=9, detail=text

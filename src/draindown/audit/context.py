@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.audit.model import Residue
+from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import BatchRow, from_commit
 from draindown.spec.models import FlowSpec
@@ -47,12 +48,12 @@ class Desk:
 
 def of_source(desk: Desk) -> list[BatchRow]:
     """Batches that read the source through a checkpoint: no replays."""
-    return [batch for batch in desk.batches if batch.origin == "source"]
+    return [batch for batch in desk.batches if batch.kind == "source"]
 
 
 def where_of(batch: BatchRow) -> str:
     """A batch in words, for `Residue.where`."""
-    return f"generation {batch.generation}, {batch.origin} batch {batch.batch}"
+    return f"generation {batch.generation}, {batch.kind} batch {batch.batch}"
 
 
 def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
@@ -64,13 +65,13 @@ def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, objec
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def origin_of(row: Mapping[str, Any]) -> str:
+def kind_of(row: Mapping[str, Any]) -> str:
     """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or the `gate`."""
-    kind = (row.get("origin") or "source").partition(":")[0]
+    kind = (row.get("kind") or "source").partition(":")[0]
     return kind if kind in ("source", "replay", "gate") else "quarantine"
 
 
-def is_commit_of(commit: Mapping[str, Any] | None, batch: BatchRow) -> bool:
+def is_commit_of(commit: Commit | None, batch: BatchRow) -> bool:
     """Whether an entry of the target's history is the commit of that batch."""
     written = from_commit(commit) if commit else None
     return written is not None and written.place == batch.place

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown.audit.context import Desk, is_commit_of, of_source, origin_of
+from draindown.audit.context import Desk, is_commit_of, kind_of, of_source
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
-from draindown.lake import delta
+from draindown.lake.commits import Commit
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
 
 
@@ -17,7 +18,7 @@ def generations_of(desk: Desk) -> None:
     """Set apart batches of older generations that the table lost, and rows that were let through before."""
     live = generations.generation(desk.layout)
     desk.without = generations.left_out(desk.layout)
-    if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
+    if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
         return
     gone = _lost(desk, live)
     desk.lost = [batch for batch in desk.batches if batch.place in gone]
@@ -40,7 +41,7 @@ def generations_of(desk: Desk) -> None:
 def _lost(desk: Desk, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
-    commits = {row["version"]: row for row in delta.history(desk.layout.table, delta.version(desk.layout.table) + 1)}
+    commits = {commit.version: commit for commit in TableLog(desk.layout.table).commits()}
     restored = _restores(commits)
     brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
@@ -64,14 +65,14 @@ def _lost(desk: Desk, live: int) -> set[Place]:
 def made_up_for(desk: Desk) -> set[int]:
     """Versions of RESTOREs after which a new generation read everything again."""
     begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
-    history = delta.history(desk.layout.table, delta.version(desk.layout.table) + 1) if begun else []
-    return {at for at in _restores({row["version"]: row for row in history}) if any(at < version for version in begun)}
+    history = TableLog(desk.layout.table).commits() if begun else []
+    restored = _restores({commit.version: commit for commit in history})
+    return {at for at in restored if any(at < version for version in begun)}
 
 
-def _restores(commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """Version of each RESTORE, and the version it restored (0 where it was named by time)."""
-    found = {at: commit for at, commit in commits.items() if commit.get("operation") == "RESTORE"}
-    return {at: int((commit.get("operationParameters") or {}).get("version") or 0) for at, commit in found.items()}
+def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
+    """Version of each RESTORE, and the version that it brought back."""
+    return {at: commit.restored for at, commit in commits.items() if commit.restored is not None}
 
 
 def _let_through_before(desk: Desk) -> None:
@@ -85,19 +86,15 @@ def _let_through_before(desk: Desk) -> None:
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
         first = earliest.get(cut_of.get(row["file"], -1))
-        later = origin_of(row) == "replay" or (
-            origin_of(row) == "source" and first is not None and row["generation"] > first
+        later = kind_of(row) == "replay" or (
+            kind_of(row) == "source" and first is not None and row["generation"] > first
         )
         if later:
             desk.accepted_before.add(row["quarantine_id"])
 
 
 def _intake(desk: Desk) -> list[dict[str, Any]]:
-    return (
-        delta.query(desk.layout.intake, "select path, cut from t").to_pylist()
-        if delta.exists(desk.layout.intake)
-        else []
-    )
+    return TableLog(desk.layout.intake).rows("select path, cut from t")
 
 
 def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
@@ -105,12 +102,11 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
 
     Only a batch that reads input again leaves out what is there; at most as many as other batches refused of its cut.
     """
-    if missing <= 0 or (batch.generation == 1 and batch.origin == "source"):
+    if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
     files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], origin_of(row), row["batch"]) != batch.place
-        for row in desk.refused
+        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
     )
     return min(missing, others)
 

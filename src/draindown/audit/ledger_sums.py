@@ -9,7 +9,7 @@ from draindown.audit.context import Desk, differences, is_commit_of, of_source, 
 from draindown.audit.generations import made_up_for
 from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.base.formatting import count
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.ledger import rows as ledger_rows
 
 _WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
@@ -22,8 +22,8 @@ def ledger_sums(desk: Desk) -> None:
         desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
         desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
         desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
-    for (generation, origin, number), times in Counter(b.place for b in desk.batches).items():
-        desk.expect("ledger-double-batch", f"generation {generation}, {origin} batch {number}", 1, times)
+    for (generation, kind, number), times in Counter(b.place for b in desk.batches).items():
+        desk.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
     for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
         desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
 
@@ -46,7 +46,7 @@ def ledger_against_intake(desk: Desk) -> None:
 def ledger_against_commits(desk: Desk) -> None:
     """The ledger table is a projection of the target's commits: each row must be one of them, word for word."""
     table = desk.layout.table
-    commits = {row["version"]: row for row in delta.history(table, delta.version(table) + 1)}
+    commits = {commit.version: commit for commit in TableLog(table).commits()}
     oldest = min(commits, default=0)
     aged = [batch for batch in desk.batches if batch.table_version < oldest]
     if aged:
@@ -61,9 +61,9 @@ def ledger_against_commits(desk: Desk) -> None:
             continue
         written = ledger_rows.from_commit(commit)
         if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
-            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk) or ledger_rows.is_fence(commit)
-            if version and str(commit.get("operation")).startswith(_WRITES_ROWS) and not made_up:
-                desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit["operation"])
+            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk) or commit.is_fence
+            if version and commit.operation.startswith(_WRITES_ROWS) and not made_up:
+                desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit.operation)
             continue
         if version not in projected:
             desk.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from draindown.audit.context import Desk, differences, where_of
+from draindown.lake.commits import Commit
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Swap
 
 
-def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
+def rebuilt_against_log(desk: Desk, commits: Mapping[int, Commit]) -> dict[int, int]:
     """Hold the ledger's rows of rebuilt generations against the log they were made in, and that against the swap.
 
     Returns the generation that each version of the target brought which is a swap of this flow.
@@ -30,7 +30,7 @@ def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) ->
     return {version: swap.generation for version, swap in found.items()}
 
 
-def swaps(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, Swap]:
+def swaps(desk: Desk, commits: Mapping[int, Commit]) -> dict[int, Swap]:
     """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
     said = {version: ledger_rows.swap_of(commit) for version, commit in commits.items()}
     mine = (desk.layout.pipeline, desk.layout.flow)
@@ -50,11 +50,9 @@ def _against_ledger(desk: Desk, swap: Swap, version: int, made: Mapping[int, Bat
         desk.expect("ledger-without-commit", where_of(told[number]), "a commit of the rebuilt table", "none")
 
 
-def _against_swap(
-    desk: Desk, swap: Swap, version: int, made: Mapping[int, BatchRow], commit: Mapping[str, Any]
-) -> None:
+def _against_swap(desk: Desk, swap: Swap, version: int, made: Mapping[int, BatchRow], commit: Commit) -> None:
     where = f"generation {swap.generation}, version {version}"
-    brought = int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
+    brought = commit.rows_written
     desk.expect("rebuilt-batches", where, len(made), swap.batches, "batches of the rebuilt table against the swap")
     rows = sum(row.inserted - row.deleted for row in made.values())
     desk.expect("rebuilt-rows", where, rows, brought, "inserted - deleted against the rows that the swap brought")

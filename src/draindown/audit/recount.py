@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from draindown.audit.context import Desk, Progress, of_source, origin_of, where_of
+from draindown.audit.context import Desk, Progress, kind_of, of_source, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.keys import KeyRecount, unusable
@@ -29,8 +29,8 @@ from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.release_intent import pending
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, log_of
 from draindown.lease import holder as lease_holder
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
@@ -91,7 +91,7 @@ def _set_unfinished_apart(desk: Desk) -> None:
     number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
     if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
         desk.batches += committed
@@ -111,10 +111,10 @@ def _settle_replay(desk: Desk) -> None:
         if note.is_applied(desk.layout):
             desk.released |= dict.fromkeys(note.ids, "")
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     this = ("quarantine", note.batch, note.run_id)
-    committed = [row for row in rows if row and (row.origin, row.batch, row.run_id) == this]
-    if committed and not any((b.origin, b.batch, b.run_id) == this for b in desk.batches):
+    committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
+    if committed and not any((b.kind, b.batch, b.run_id) == this for b in desk.batches):
         desk.batches += committed
         desk.unlooked.append(f"the ledger's row of replay {note.run_id}: a crash came before it")
     if committed:
@@ -122,12 +122,12 @@ def _settle_replay(desk: Desk) -> None:
 
 
 def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
-    return origin_of(row) == "source" and (row["generation"], row["batch"]) == batch
+    return kind_of(row) == "source" and (row["generation"], row["batch"]) == batch
 
 
 def _load(desk: Desk) -> None:
     paths = desk.layout
-    if not delta.exists(paths.table):
+    if not log_of(paths, paths.table).exists:
         raise TerminalError(
             "nothing-to-audit",
             tried=f"audit flow {paths.flow} of pipeline {paths.pipeline}",
@@ -136,8 +136,8 @@ def _load(desk: Desk) -> None:
         )
     desk.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
     kept = _all(paths.quarantine)
-    desk.refused = [row for row in kept if origin_of(row) != "gate"]
-    desk.withdrawn = [row for row in kept if origin_of(row) == "gate"]
+    desk.refused = [row for row in kept if kind_of(row) != "gate"]
+    desk.withdrawn = [row for row in kept if kind_of(row) == "gate"]
     desk.released = _released_now(_all(paths.resolutions))
 
 
@@ -148,11 +148,11 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _all(path: str) -> list[dict[str, Any]]:
-    return delta.query(path, "select * from t").to_pylist() if delta.exists(path) else []
+    return TableLog(path).rows("select * from t")
 
 
 def _quarantine(desk: Desk) -> None:
-    first = [row for row in desk.refused if origin_of(row) != "quarantine"]
+    first = [row for row in desk.refused if kind_of(row) != "quarantine"]
     for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
         desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
@@ -160,8 +160,8 @@ def _quarantine(desk: Desk) -> None:
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
     for row in desk.refused:
         why = ":".join(filter(None, (row["reason"], row["field"])))
-        reasons.setdefault((row["generation"], origin_of(row), row["batch"]), Counter())[why] += 1
-    for batch in [b for b in desk.batches + desk.lost if b.origin != "quarantine"]:
+        reasons.setdefault((row["generation"], kind_of(row), row["batch"]), Counter())[why] += 1
+    for batch in [b for b in desk.batches + desk.lost if b.kind != "quarantine"]:
         if batch.generation < desk.refused_since:
             continue
         kept = reasons.pop(batch.place, Counter())
@@ -171,8 +171,8 @@ def _quarantine(desk: Desk) -> None:
         if batch.quarantined == kept.total():
             desk.expect("quarantine-reasons", where_of(batch), told, held, "ledger against quarantine")
     _released(desk)
-    for (generation, origin, number), rows in reasons.items():
-        where = f"generation {generation}, {origin} batch {number}"
+    for (generation, kind, number), rows in reasons.items():
+        where = f"generation {generation}, {kind} batch {number}"
         desk.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
 
 
@@ -190,14 +190,14 @@ def _released(desk: Desk) -> None:
 def _replayed(batches: Iterable[BatchRow]) -> Counter[str]:
     passed: Counter[str] = Counter()
     for batch in batches:
-        if batch.origin == "quarantine":
+        if batch.kind == "quarantine":
             passed[batch.run_id] += batch.records - batch.quarantined
     return passed
 
 
 def _raw(desk: Desk, temporary: Path) -> None:
     """Everything that needs the raw files: counts, refused bytes, keys."""
-    first = (row for row in desk.refused if origin_of(row) != "quarantine")
+    first = (row for row in desk.refused if kind_of(row) != "quarantine")
     refusals = Refusals(first, set(desk.released) | desk.accepted_before)
     known = {row["path"] for row in desk.files}
     for path in refusals.files() - known:
@@ -267,24 +267,24 @@ def _appended(desk: Desk, facts: Iterable[FileFacts], *, all_files: bool) -> Non
     rows = _rows_of(desk)
     desk.expect("row-count", desk.layout.table, sum(b.inserted for b in desk.batches), rows, "inserted against rows")
     if all_files:
-        again = sum(b.inserted for b in desk.batches if b.origin == "quarantine")
+        again = sum(b.inserted for b in desk.batches if b.kind == "quarantine")
         read_again = sum(1 for run_id in desk.released.values() if not run_id)
         wanted = sum(fact.accepted for fact in facts) + again + read_again
         desk.expect("appended-rows", desk.layout.table, wanted, rows, "raw records that weren't refused against rows")
 
 
 def _rows_of(desk: Desk) -> int:
-    found = delta.query(desk.layout.table, "select count(*) as n from t").column("n")[0].as_py()
+    found = log_of(desk.layout, desk.layout.table).row_count
     desk.seen["rows in the table"] = int(found)
     return int(found)
 
 
 def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
     for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
-        if delta.exists(path):
-            chosen = ", ".join(delta.identifier(column) for column in keys.names)
+        if TableLog(path).exists:
+            chosen = ", ".join(identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(desk)
-            found: pa.Table = delta.query(path, f"select {chosen} from t{finished}")
+            found: pa.Table = TableLog(path).query(f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
     withheld = withheld_keys(desk, keys.names)
     if withheld:
@@ -300,4 +300,4 @@ def _finished(desk: Desk) -> str:
     if desk.unfinished is None:
         return ""
     generation, number = desk.unfinished
-    return f" where not (generation = {generation} and batch = {number} and origin = 'source')"
+    return f" where not (generation = {generation} and batch = {number} and kind = 'source')"

@@ -10,7 +10,7 @@ from typing import Any
 from draindown.audit.context import Desk, where_of
 from draindown.audit.raw import json_fields
 from draindown.base.formatting import count
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
 _LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
@@ -23,9 +23,9 @@ def settle_withdrawals(desk: Desk) -> None:
     begun = {_name(row) for row in desk.withdrawn} - known
     if not begun:
         return
-    rows = (ledger_rows.from_commit(commit) for commit in delta.history(desk.layout.table, _LOOK_BACK))
+    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (desk.layout.pipeline, desk.layout.flow)]
-    committed = [row for row in mine if row.origin == "gate" and (row.generation, row.batch) in begun]
+    committed = [row for row in mine if row.kind == "gate" and (row.generation, row.batch) in begun]
     desk.batches += committed
     for row in committed:
         desk.unlooked.append(f"the ledger's row of {where_of(row)}: a crash came before it; the next run adds it")
@@ -43,7 +43,7 @@ def withdrawals(desk: Desk) -> None:
     if desk.withdrawn:
         desk.seen["withdrawn rows"] = len(desk.withdrawn)
     for batch in [*desk.batches, *desk.lost]:
-        if batch.origin == "gate":
+        if batch.kind == "gate":
             found = held.pop((batch.generation, batch.batch), 0)
             desk.expect("withdrawn-count", where_of(batch), batch.deleted, found, "ledger against quarantine")
     for (generation, number), rows in held.items():
@@ -74,7 +74,7 @@ def withheld_keys(desk: Desk, names: Sequence[str]) -> list[list[str | None]]:
 
 
 def _known(desk: Desk) -> set[_Name]:
-    return {(batch.generation, batch.batch) for batch in desk.batches if batch.origin == "gate"}
+    return {(batch.generation, batch.batch) for batch in desk.batches if batch.kind == "gate"}
 
 
 def _name(row: Mapping[str, Any]) -> _Name:

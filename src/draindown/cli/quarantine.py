@@ -87,17 +87,19 @@ def list_(
         _list_files(spec, flows(spec, flow), Output(as_json))
         return
     from draindown.flow import quarantine as rows_of
+    from draindown.flow.state import FlowState
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
     # one more than asked for tells whether there are more
-    known = {name: rows_of.listed(spec.layout(name), which, limit + 1) for name in flows(spec, flow)}
+    states = {name: FlowState.of(spec.layout(name)) for name in flows(spec, flow)}
+    known = {name: rows_of.listed(state, which, limit + 1) for name, state in states.items()}
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
         header = ("flow", "state", *rows_of.COLUMNS)
         every = [{"flow": name, **row} for name, rows in found.items() for row in rows]
         typer.echo(as_csv(every, header), nl=False)
         return
-    sums = {name: rows_of.counts(spec.layout(name)) for name in found}
+    sums = {name: rows_of.counts(state) for name, state in states.items()}
     data = {name: {"counts": sums[name].as_dict(), "rows": rows} for name, rows in found.items()}
     text = "\n\n".join(
         _rows_text(spec.pipeline, name, sums[name], rows, len(known[name]) > limit) for name, rows in found.items()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.request import Request, Step
+    from draindown.sources.files.listing import SourceListing
     from draindown.spark.limits import Stop
     from draindown.spark.runs.withdrawal import Plan
     from draindown.spec.models import PipelineSpec
@@ -39,6 +40,8 @@ class _Run:
     run_id: str = field(default_factory=new_run_id)
     reports: list[StepReport] = field(default_factory=list)
     exit: Exit = Exit.DONE
+    sources: dict[str, SourceListing] = field(default_factory=dict)
+    """What the plans of the flows saw of their sources, for their drains."""
 
     def request(self, flow: str, step: Step) -> Request:
         """The request of one step of this run."""
@@ -109,13 +112,14 @@ def _seconds(deadline: str | None) -> float | None:
 
 def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
     """The flows that come before one that can't be planned, each with its plan. Raises what the first one's raises."""
-    from draindown.planning.plan import planned
+    from draindown.planning.plan import planned, source_of
 
     found: list[tuple[str, PlanPart]] = []
     for name in names:
         request, started = this.request(name, "plan"), now()
+        this.sources[name] = source_of(request)
         try:
-            report = planned(request, left_out)
+            report = planned(request, left_out, this.sources[name])
         except DraindownError as error:
             if not found:
                 raise
@@ -161,18 +165,19 @@ def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
 
     request = this.request(flow, step)
     this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
-    report, code = attempt(request, lambda stop: _work(request, spark, stop, this.out))
+    report, code = attempt(request, lambda stop: _work(this, request, spark, stop))
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
     return code == Exit.DONE
 
 
-def _work(request: Request, spark: _Spark, stop: Stop, out: Output) -> StepReport:
+def _work(this: _Run, request: Request, spark: _Spark, stop: Stop) -> StepReport:
     if request.step == "drain":
         from draindown.spark.runs.dispatch import run_drain
 
-        return run_drain(request, spark(request), progress=out.progress, stop=stop)
+        source = this.sources.get(request.flow)
+        return run_drain(request, spark(request), progress=this.out.progress, stop=stop, source=source)
     if request.step == "check":
         from draindown.spark.checks.check import check as judge
 

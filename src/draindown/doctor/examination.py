@@ -27,12 +27,13 @@ from draindown.doctor.tables import (
     look_at_target,
     look_at_tombstones,
 )
+from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
 
 
 def examine(layout: FlowLayout) -> Health:
     """Look at everything one flow keeps."""
-    desk = Desk(layout)
+    desk = Desk(FlowState.of(layout))
     for part, look in _LOOKS.items():
         _look(desk, part, look)
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)

@@ -7,8 +7,7 @@ from pathlib import Path
 from draindown.base.formatting import count
 from draindown.doctor.model import Desk
 from draindown.flow import generations, quarantine, release_intent, resume
-from draindown.flow.checkpoint import Checkpoint
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import rebuild, replay
@@ -46,12 +45,12 @@ def look_at_generation(desk: Desk) -> None:
 
 def look_at_checkpoint(desk: Desk) -> None:
     """Examine the checkpoint of the live generation against the target."""
-    found = Checkpoint(desk.layout.checkpoint(desk.generation))
+    found = desk.checkpoint
     if desk.at_work:
         return
     found.verify()
     desk.say("checkpoint", "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done")
-    newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
+    newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     generations.refuse_lost(desk.layout, desk.generation, newest)
     if found.in_flight is not None:
         desk.note(
@@ -79,7 +78,7 @@ def look_at_intake(desk: Desk) -> None:
         list_ = f"draindown quarantine list {desk.layout.pipeline} --files"
         desk.note("parked-files", "intake", f"{count(len(waiting), 'file')} can't be read or changed", list_)
     if not desk.at_work:
-        resume.refuse_other_intake(desk.layout, desk.generation)
+        resume.refuse_other_intake(desk.layout, desk.checkpoint)
 
 
 def look_at_replays(desk: Desk) -> None:

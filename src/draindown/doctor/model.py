@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from draindown.base.exits import Exit
 from draindown.base.formatting import columns, count, printable
+from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
+from draindown.ledger import table as ledger_table
+from draindown.ledger.table import Sums
 
 Level = Literal["wrong", "note"]
 """`wrong`: someone must act; `note`: worth knowing, and the next run is right all the same."""
@@ -72,6 +77,18 @@ class Desk:
     unlooked: list[str] = field(default_factory=list)
     generation: int = 1
     at_work: bool = False
+
+    @cached_property
+    def recorded(self) -> Sums:
+        """What the ledger counts of all generations."""
+        return ledger_table.sums(self.layout)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the live generation as it stood when the examination began."""
+        if isinstance(self.layout, FlowState) and self.layout.live_generation == self.generation:
+            return self.layout.live_checkpoint
+        return Checkpoint(self.layout.checkpoint(self.generation))
 
     def say(self, part: str, text: str) -> None:
         """What a part is like."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, integrity, quarantine, resume, withdrawals
 from draindown.gate import published as gate_published
-from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.commits import Commit
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE, from_commit, is_fence
+from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
 
 _HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
@@ -31,69 +29,66 @@ def look_at_logs(desk: Desk) -> None:
 
 def look_at_target(desk: Desk) -> None:
     """Examine the target: batches of the checkpoint that it lacks, commits by others."""
-    path = desk.layout.table
-    if not delta.exists(path):
+    path, table = desk.layout.table, log_of(desk.layout, desk.layout.table)
+    if not table.exists:
         desk.say("target", "not there yet")
         if not desk.at_work:
-            resume.refuse_behind(desk.layout, desk.generation)
+            resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)
         return
-    version = delta.version(path)
+    version = table.version
     desk.say("target", f"version {version}")
-    missing = delta.files_missing(path, version)
+    missing = table.missing_files()
     if missing:
         text = f"{count(len(missing), 'data file')} of version {version} gone, such as {missing[0]}"
         desk.wrong("table-files-gone", "target", text, f"restore {path} from a copy, as a whole")
     if desk.at_work:
         return
-    resume.refuse_behind(desk.layout, desk.generation)
-    foreign = _foreign(desk.layout, version)
+    resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)
+    foreign = _foreign(desk, version)
     if foreign:
-        shown = ", ".join(f"version {commit['version']} ({commit['operation']})" for commit in foreign[:3])
+        shown = ", ".join(f"version {commit.version} ({commit.operation})" for commit in foreign[:3])
         text = (
             f"{count(len(foreign), 'commit')} since the newest batch wrote rows and are no batch of this flow: {shown}"
         )
         desk.wrong("foreign-commits", "target", text, f"draindown audit {desk.layout.pipeline}")
 
 
-def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
-    last = _ledger_numbers(layout, None)["last_version"]
+def _foreign(desk: Desk, version: int) -> list[Commit]:
+    layout, last = desk.layout, desk.recorded.last_version
     ahead = version if last is None or last > version else version - last
     commits = ledger_table.commits(layout, min(ahead, _HEALED)) if ahead else []
     ours = (layout.pipeline, layout.flow)
-    rows = [(commit, from_commit(commit)) for commit in commits if not is_fence(commit)]
+    rows = [(commit, from_commit(commit)) for commit in commits if not commit.is_fence]
     return [
         commit
         for commit, row in rows
-        if (row is None or (row.pipeline, row.flow) != ours) and str(commit.get("operation")).startswith(_WRITES)
+        if (row is None or (row.pipeline, row.flow) != ours) and commit.operation.startswith(_WRITES)
     ]
 
 
 def look_at_ledger(desk: Desk) -> None:
     """Examine the ledger against the commits of the target."""
-    numbers = _ledger_numbers(desk.layout, desk.generation)
-    desk.say("ledger", f"{count(numbers['rows'], 'batch', 'batches')} of generation {desk.generation}")
-    newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
+    numbers = ledger_table.sums(desk.layout, desk.generation)
+    desk.say("ledger", f"{count(numbers.rows, 'batch', 'batches')} of generation {desk.generation}")
+    newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
     held, audit = 0 if newest is None else newest + 1, f"draindown audit {desk.layout.pipeline}"
-    if numbers["rows"] > numbers["batches"]:
-        text = f"{count(numbers['rows'] - numbers['batches'], 'row')} too many"
+    if numbers.rows > numbers.batches:
+        text = f"{count(numbers.rows - numbers.batches, 'row')} too many"
         desk.wrong("ledger-double-batch", "ledger", text, audit)
-    if numbers["newest"] is not None and numbers["newest"] >= held:
-        text = f"it ends at batch {numbers['newest']}, the table holds {count(held, 'batch', 'batches')}"
+    if numbers.newest is not None and numbers.newest >= held:
+        text = f"it ends at batch {numbers.newest}, the table holds {count(held, 'batch', 'batches')}"
         desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
-    elif numbers["batches"] < held:
-        _lacking(desk, held - numbers["batches"], audit)
+    elif numbers.batches < held:
+        _lacking(desk, held - numbers.batches, audit)
 
 
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
     commits = (from_commit(commit) for commit in ledger_table.commits(desk.layout, _HEALED))
-    mine = {row.batch for row in commits if row and row.origin == "source" and row.generation == desk.generation}
-    sql = f"select batch from t where generation = {desk.generation} and origin = 'source'"
-    have = (
-        {r["batch"] for r in delta.query(desk.layout.ledger, sql).to_pylist()} if _there(desk.layout.ledger) else set()
-    )
+    mine = {row.batch for row in commits if row and row.kind == "source" and row.generation == desk.generation}
+    have = {number for of, number in ledger_table.batches(desk.layout, "source") if of == desk.generation}
     if len(mine - have) >= lacking:
         text = f"{what}; the next run adds it"
         desk.note("ledger-lacks-batch", "ledger", text, f"draindown run {desk.layout.pipeline}")
@@ -101,32 +96,11 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
         desk.wrong("ledger-row-missing", "ledger", what, audit)
 
 
-def _there(path: str) -> bool:
-    return delta.exists(path)
-
-
-def _ledger_numbers(layout: FlowLayout, generation: int | None) -> dict[str, Any]:
-    """Of one generation's batches from the source, or of all batches of all generations (None)."""
-    nothing = {"rows": 0, "batches": 0, "newest": None, "last_version": None, "deletes": 0, "refused": 0}
-    if not delta.exists(layout.ledger):
-        return nothing
-    where = "" if generation is None else f" where generation = {generation} and origin = 'source'"
-    sql = (
-        "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
-        "max(table_version) as last_version, "
-        # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
-        f"sum(case when origin = '{GATE}' then 0 else deleted + remembered end) as deletes, "
-        f"sum(case when origin = '{GATE}' then records else quarantined end) as refused from t"
-    )
-    found: dict[str, Any] = delta.query(layout.ledger, sql + where).to_pylist()[0]
-    return found
-
-
 def look_at_tombstones(desk: Desk) -> None:
     """Examine the tombstones against the deletes that the ledger counts."""
-    there, deletes = delta.exists(desk.layout.tombstones), _ledger_numbers(desk.layout, None)["deletes"] or 0
-    desk.say("tombstones", f"version {delta.version(desk.layout.tombstones)}" if there else "none")
-    if deletes and not there:
+    tombstones, deletes = log_of(desk.layout, desk.layout.tombstones), desk.recorded.deletes
+    desk.say("tombstones", f"version {tombstones.version}" if tombstones.exists else "none")
+    if deletes and not tombstones.exists:
         text = f"the ledger counts {count(deletes, 'delete')}, their memory is gone: older rows could come back"
         desk.wrong("tombstones-missing", "tombstones", text, desk.command("reset"))
 
@@ -135,8 +109,8 @@ def look_at_quarantine(desk: Desk) -> None:
     """Examine the quarantine against the refused rows that the ledger counts."""
     sums = quarantine.counts(desk.layout)
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
-    refused = _ledger_numbers(desk.layout, None)["refused"] or 0
-    if refused and not delta.exists(desk.layout.quarantine):
+    refused = desk.recorded.refused
+    if refused and not log_of(desk.layout, desk.layout.quarantine).exists:
         text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
         desk.wrong(
             "quarantine-missing", "quarantine", text, f"restore {desk.layout.quarantine} from a copy, as a whole"
@@ -182,7 +156,7 @@ def look_at_published(desk: Desk) -> None:
 
 def _published_files(desk: Desk, version: int, run: str) -> None:
     try:
-        missing = delta.files_missing(desk.layout.table, version)
+        missing = log_of(desk.layout, desk.layout.table).at(version).missing_files()
         text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
     except Exception as error:  # noqa: BLE001 - deltalake raises what it likes for a version whose log is gone
         missing, text = ["the log"], f"published version {version} can't be read: {shortened(str(error))}"

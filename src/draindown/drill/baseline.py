@@ -16,7 +16,7 @@ from draindown.drill.compare import Control
 from draindown.drill.faults import There
 from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.runs import store
 
 Tell = Callable[[str], None]
@@ -150,7 +150,7 @@ def batches_done(project: Project) -> int:
 def _ledger(project: Project) -> tuple[Mapping[str, int], ...]:
     """What the batches of a copy changed and the version of the table that each made, oldest first."""
     path, names = project.layout.ledger, "table_version, inserted, updated, deleted"
-    rows = delta.query(path, f"select {names} from t order by 1").to_pylist() if delta.exists(path) else []
+    rows = TableLog(path).rows(f"select {names} from t order by 1")
     return tuple(rows)
 
 

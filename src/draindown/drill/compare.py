@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.formatting import count
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, log_of
 from draindown.spec.models import FlowSpec
 
 _STAMP = "_changed_at"
@@ -61,15 +61,15 @@ class Control:
 
     def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
         goal, mine = self._flow.target, self.layout
-        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "origin"))]
+        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
-        names = _INPUT if reset else ("generation", "origin", *_INPUT, *_FATES, "reasons")
+        names = _INPUT if reset else ("generation", "kind", *_INPUT, *_FATES, "reasons")
         newest = "select * from t where generation = (select max(generation) from t)"
-        theirs = delta.query(other.ledger, newest) if reset and delta.exists(other.ledger) else _all(other.ledger)
+        theirs = log_of(other, other.ledger).query(newest) if reset and _there(other.ledger) else _all(other.ledger)
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
 
 
@@ -85,7 +85,11 @@ def commits(path: str) -> Counter[Commit]:
 
 
 def _all(path: str) -> pa.Table | None:
-    return delta.query(path, "select * from t") if delta.exists(path) else None
+    return TableLog(path).query("select * from t") if _there(path) else None
+
+
+def _there(path: str) -> bool:
+    return TableLog(path).exists
 
 
 def _differing(
@@ -106,7 +110,7 @@ def _differing(
 
 
 def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
-    columns = ", ".join(f"{delta.identifier(name)}::varchar" for name in names)
+    columns = ", ".join(f"{identifier(name)}::varchar" for name in names)
     with duckdb.connect() as db:
         db.register("a", left)
         db.register("b", right)
@@ -116,13 +120,13 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
 
 def _states(path: str) -> Iterator[str]:
     """A fingerprint of the rows of each version, in whatever order they stand."""
-    for version in range(delta.version(path) + 1) if delta.exists(path) else ():
-        rows = delta.query(path, "select * from t", version=version)
+    for version in range(TableLog(path).version + 1) if TableLog(path).exists else ():
+        rows = TableLog(path, version).query("select * from t")
         yield _fingerprint(rows)
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    columns = ", ".join(f"{delta.identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
+    columns = ", ".join(f"{identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
     with duckdb.connect() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"

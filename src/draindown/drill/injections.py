@@ -19,7 +19,7 @@ from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 
 _SOON = 60.0
 """Seconds in which a process that was killed, or told to, ends."""
@@ -182,14 +182,14 @@ def _delete_commit(stage: Stage, fault: Fault) -> Blow:
     blow = Blow(project, f"batch {stage.batches} of {stage.batches}, done", recovery=(run_words(project),))
     home = Path(project.layout.checkpoint(generations.generation(project.layout)))
     last = Checkpoint(str(home)).last_commit
-    file, version = home / "commits" / str(last), delta.version(project.layout.table)
+    file, version = home / "commits" / str(last), log_of(project.layout, project.layout.table).version
     (file.parent / f".{last}.crc").unlink(missing_ok=True)
     file.unlink()
 
     def replayed() -> None:
         if file.exists():
             blow.fired = f"commits/{last} was removed, and is there again"
-        now = delta.version(project.layout.table)
+        now = log_of(project.layout, project.layout.table).version
         blow.expect(now == version, f"the batch ran again and the table went from version {version} to {now}")
 
     blow.last = replayed

@@ -6,7 +6,6 @@ The kernel lets go of the lock when the process ends, however it does; the note 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 
 from draindown.base.clock import now
 from draindown.base.formatting import printable
-from draindown.lake.documents import make_home, read_json
+from draindown.lake.documents import encode, make_home, read_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder as lease_holder
 from draindown.ledger import table as ledger_table
@@ -40,7 +39,7 @@ def at_work(request: Request) -> Iterator[None]:
         if handle is not None:
             with suppress(OSError):
                 os.ftruncate(handle, 0)
-                os.write(handle, json.dumps(note).encode())
+                os.write(handle, encode(note))
         yield
     finally:
         if handle is not None:

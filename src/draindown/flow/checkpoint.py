@@ -29,11 +29,17 @@ class Offset(NamedTuple):
 
 
 class Checkpoint:
-    """The checkpoint at `path`, read anew at each look. Nothing here writes."""
+    """The checkpoint at `path` as it stood at the first look. Nothing here writes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._store = store_of(path)
+        self._listed: dict[str, list[int]] = {}
+
+    def look(self) -> None:
+        """List its batches now; without it, they are listed when they are first asked for."""
+        for kind in ("offsets", "commits"):
+            self._batches(kind)
 
     @property
     def started(self) -> bool:
@@ -113,6 +119,11 @@ class Checkpoint:
             raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets/{done} is gone")
 
     def _batches(self, kind: str) -> list[int]:
+        if kind not in self._listed:
+            self._listed[kind] = self._list(kind)
+        return self._listed[kind]
+
+    def _list(self, kind: str) -> list[int]:
         names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.path}/{kind}/"))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 

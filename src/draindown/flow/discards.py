@@ -10,6 +10,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import cards
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import literal, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.sources.files import catalog, parked
@@ -55,7 +56,7 @@ def given_up(layout: FlowLayout) -> frozenset[str]:
 
 def not_read(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[str, catalog.KnownFile]:
     """Those of `paths` that lie in cuts which the generation is not done with, by path."""
-    newest = delta.transaction_version(layout.table, app_id(layout, generation, "rows"))
+    newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
     # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
     first = max(Checkpoint(layout.checkpoint(generation)).consumed_before, 0 if newest is None else newest + 2)
     return {path: file for path, file in catalog.find(layout, paths).items() if file.cut >= first}
@@ -63,31 +64,35 @@ def not_read(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[
 
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:
     """Drop what a batch of a generation that ends refused and that was cut short: no later run repeats it."""
-    if not delta.exists(layout.quarantine):
-        return
     mine = f"generation = {int(generation)}"
-    sql = f"select origin, array_agg(distinct run_id) as runs from t where {mine} group by origin"
-    for row in delta.query(layout.quarantine, sql).to_pylist():
-        origin = row["origin"]
-        if reads_files(origin):
-            done = last_batch(layout, generation, origin, row["runs"])
+    sql = f"select kind, array_agg(distinct run_id) as runs from t where {mine} group by kind"
+    for row in log_of(layout, layout.quarantine).rows(sql):
+        kind = row["kind"]
+        if reads_files(kind):
+            done = last_batch(layout, generation, kind, row["runs"])
             if done is None and integrity.put_aside_last(layout, layout.ledger) > generation:
                 continue  # nothing is left that could tell
-            cut_short = f"{mine} and origin = {delta.literal(origin)} and batch > {-1 if done is None else done}"
+            cut_short = f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
             delta.delete_any(layout.quarantine, cut_short)
 
 
-def reads_files(origin: str) -> bool:
-    """Whether rows of this origin were refused by a batch that read files: those are decided about anew."""
-    return origin == "source" or origin.startswith("replay:")
+def forget_generation(layout: FlowLayout, generation: int) -> None:
+    """Drop what a generation that ends refused and what deletes it remembered: it committed no batch."""
+    for path in (layout.quarantine, layout.tombstones):
+        delta.delete(path, f"generation = {int(generation)}")
 
 
-def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
+def reads_files(kind: str) -> bool:
+    """Whether rows of this kind were refused by a batch that read files: those are decided about anew."""
+    return kind == "source" or kind.startswith("replay:")
+
+
+def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
     """The newest batch that is done, by the table or the ledger: a table put back from a copy forgot some.
 
     Arguments as for `ledger_table.last_batch`.
     """
-    told = delta.transaction_version(layout.table, app_id(layout, generation, "rows", origin))
+    told = log_of(layout, layout.table).last(app_id(layout, generation, "rows", kind))
     return max(
-        (n for n in (told, ledger_table.last_batch(layout, generation, origin, runs)) if n is not None), default=None
+        (n for n in (told, ledger_table.last_batch(layout, generation, kind, runs)) if n is not None), default=None
     )

@@ -22,7 +22,7 @@ def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: An
     """
     rows = list(rows)
     own = [row for row in rows if row.start == request.start]
-    of_run = ledger_table.of_run(request.layout, request.run_id, times=False)
+    of_run = ledger_table.of_run(request.layout, request.run_id)
     state, findings = refused_share.told(request.flow_spec, request.layout, of_run)
     found = DrainPart(
         generation=generation,

@@ -17,12 +17,14 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
 from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
-from draindown.lake import delta
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.sources.files import catalog
+from draindown.sources.files.catalog import Taken
 
 
 def generation_if_told(layout: FlowLayout) -> int | None:
@@ -81,7 +83,6 @@ def _generation_error(layout: FlowLayout, found: str) -> TerminalError:
 
 
 _SHOWN = 5
-_INTAKE = "path, size, mtime_ns, sha256, cut"
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,6 @@ class Card:
     by: str
     without: tuple[str, ...] = ()
     rebuilt: bool = False
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A file as the intake recorded it."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    sha256: str
-    cut: int
 
 
 def card(layout: FlowLayout, generation: int) -> Card | None:
@@ -201,27 +191,16 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
 
 def newest_in_ledger(layout: FlowLayout) -> int:
     """The newest generation that the ledger has a batch of; 0 where it has none, or can't be read."""
-    if not readable(layout.ledger):
-        return 0
-    return int(delta.query(layout.ledger, "select max(generation) as n from t").to_pylist()[0]["n"] or 0)
+    return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
 
 
 def knows(layout: FlowLayout, generation: int) -> bool:
     """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
-    if not readable(layout.table):
-        return False
-    apps = (app_id(layout, generation, "rows", origin) for origin in ("source", "quarantine", GATE))
-    return any(delta.transaction_version(layout.table, app) is not None for app in apps)
+    table = log_of(layout, layout.table)
+    apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
+    return table.is_whole and any(table.last(app) is not None for app in apps)
 
 
 def taken_in(layout: FlowLayout) -> list[Taken]:
-    """Every file that the intake has, in the order of its cuts."""
-    if not readable(layout.intake) or not catalog.last_cut(layout):
-        return []
-    rows = delta.query(layout.intake, f"select {_INTAKE} from t order by cut, path").to_pylist()
-    return [Taken(**row) for row in rows]
-
-
-def readable(path: str) -> bool:
-    """Whether a table is there, whole."""
-    return delta.damage(path) is None and delta.exists(path)
+    """Every file that the intake has, in the order of its cuts; none where the intake is damaged."""
+    return catalog.taken_in(layout) if log_of(layout, layout.intake).is_whole else []

@@ -7,38 +7,41 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+
+SideTable = Literal["tombstones", "quarantine"]
 
 
 def damaged(layout: FlowLayout) -> dict[str, str]:
     """The flow's tables that can't be read whole: path, and in words what is wrong."""
-    found = {path: words for path in _tables(layout) if (words := delta.damage(path))}
+    found = {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}
     generation = generations.generation_if_told(layout)
-    if generation is not None and layout.ledger not in found and delta.exists(layout.ledger):
-        for path, purpose, counted in _side_tables(layout, generation):
-            words = None if path in found else _behind(layout, path, app_id(layout, generation, purpose), counted)
+    if generation is not None and layout.ledger not in found and log_of(layout, layout.ledger).exists:
+        for path, purpose in _side_tables(layout, generation):
+            words = None if path in found else _behind(layout, path, generation, purpose)
             found |= {path: f"{words} of generation {generation}"} if words else {}
     return found
 
 
-def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, str, str]]:
-    """Path, purpose, and where the ledger counts a batch's rows there. A later generation refuses most rows again."""
-    tombstones = (layout.tombstones, "tombstones", f"generation = {generation} and deleted + remembered > 0")
-    quarantine = (layout.quarantine, "quarantine", f"generation = {generation} and quarantined > 0")
-    return [tombstones] if generation > 1 else [tombstones, quarantine]
+def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTable]]:
+    """The side tables that the ledger tells of, by path. A later generation refuses most rows again."""
+    tombstones: tuple[str, SideTable] = (layout.tombstones, "tombstones")
+    return [tombstones] if generation > 1 else [tombstones, (layout.quarantine, "quarantine")]
 
 
-def _behind(layout: FlowLayout, path: str, app: str, counted: str) -> str | None:
+def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
     """Whether a side table lacks the newest batch that the ledger counts rows of; doctor says if it is gone."""
-    sql = f"select max(batch) as batch from t where origin = 'source' and {counted}"
-    last = delta.query(layout.ledger, sql).to_pylist()[0]["batch"]
-    newest = delta.transaction_version(path, app)
-    if last is None or not delta.exists(path) or (newest is not None and newest >= last):
+    last = ledger_table.last_with(layout, generation, "deletes" if purpose == "tombstones" else "refused")
+    table = log_of(layout, path)
+    newest = table.last(app_id(layout, generation, purpose))
+    if last is None or not table.exists or (newest is not None and newest >= last):
         return None
     return f"the ledger counts rows of batch {last}, it {'knows none' if newest is None else f'ends at batch {newest}'}"
 
@@ -83,10 +86,11 @@ def missed(layout: FlowLayout, generation: int) -> list[str]:
 
 def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
     """Whether a copy of the table that was put aside is in its place again: by its id, as far as that can be told."""
-    if delta.damage(path) or not delta.exists(path):
+    table = log_of(layout, path)
+    if not table.is_whole:
         return False
     with suppress(Exception):  # deltalake raises what it likes for a torn log; its oldest version may tell even so
-        return delta.table_id(path) == delta.table_id(str(_aside(layout, generation, path)), version=0)
+        return table.id == TableLog(str(_aside(layout, generation, path)), version=0).id
     return False
 
 
@@ -95,7 +99,7 @@ def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> l
 
     `target`: that one too, whether damaged or not.
     """
-    moved, whole = [], [layout.table] if target and delta.exists(layout.table) else []
+    moved, whole = [], [layout.table] if target and log_of(layout, layout.table).exists else []
     for path in dict.fromkeys([*damaged(layout), *whole]):
         aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)
@@ -115,5 +119,8 @@ def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
 
 
 def _tables(layout: FlowLayout) -> tuple[str, ...]:
-    everyone = (layout.table, layout.tombstones, layout.quarantine, layout.ledger)
+    """The flow's tables. A batch writes them from the last to the first: read in this order, none seems to lack what
+    another tells of it while a drain is at work.
+    """
+    everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
     return (*everyone, layout.intake, layout.parked, layout.resolutions)

@@ -18,12 +18,14 @@ from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import literal, log_of, rows
+from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
     *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
-    *("first_seen", "generation", "batch", "origin", "run_id", "refused_at"),
+    *("first_seen", "generation", "batch", "kind", "run_id", "refused_at"),
 )
 """Columns of the quarantine table."""
 _OLDEST_FIRST = "order by refused_at, file, position, quarantine_id"
@@ -81,9 +83,24 @@ class Counts:
         return sums | {"by_reason": dict(self.by_reason)}
 
 
+def places(layout: FlowLayout) -> list[dict[str, Any]]:
+    """Of every row that was ever refused: `quarantine_id`, `file`, and the `kind` of the batch that refused it."""
+    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
+
+
+def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
+    """Add the rows that a staged generation refused and that were never refused before, in one commit, once."""
+    if not log_of(staged, staged.quarantine).exists:
+        return
+    fresh = "select t.* from t"
+    if log_of(layout, layout.quarantine).exists:
+        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+
+
 def counts(layout: FlowLayout) -> Counts:
     """Refused, released, discarded and open rows of the flow. The query sums: one row per reason and state is read."""
-    sums = delta.rows(_query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
+    sums = rows(_query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
     total = dict.fromkeys(("open", "released", "discarded"), 0)
     for row in sums:
         total[row["state"]] += row["rows"]
@@ -99,8 +116,8 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
     few = _these(_query(layout, "quarantine_id, file", which, first)) if limit is not None and limit <= _MANY else ""
-    rows = _query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
-    return [row | {"raw_bytes": _base64(row["raw_bytes"])} for row in delta.rows(rows)]
+    found = _query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
+    return [row | {"raw_bytes": _base64(row["raw_bytes"])} for row in rows(found)]
 
 
 def _these(chosen: pa.Table) -> str:
@@ -111,7 +128,7 @@ def _these(chosen: pa.Table) -> str:
     if not chosen.num_rows:
         return "false"
     files = sorted(chosen["file"].to_pylist())
-    between = f"file between {delta.literal(files[0])} and {delta.literal(files[-1])}"
+    between = f"file between {literal(files[0])} and {literal(files[-1])}"
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 
 
@@ -119,11 +136,11 @@ def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
     """How many open rows came from each of these files; files without any are left out."""
     if not files:
         return {}
-    among = f"file in ({', '.join(map(delta.literal, files))})" if len(files) <= _MANY else ""
+    among = f"file in ({', '.join(map(literal, files))})" if len(files) <= _MANY else ""
     found = _query(layout, "file, count(*) as rows", Filter(state="open"), "group by file", among)
     wanted = frozenset(files)
-    rows = zip(found["file"].to_pylist(), found["rows"].to_pylist(), strict=True)
-    return {file: number for file, number in rows if file in wanted}
+    counted = zip(found["file"].to_pylist(), found["rows"].to_pylist(), strict=True)
+    return {file: number for file, number in counted if file in wanted}
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
@@ -139,24 +156,24 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
     return [known for known, state in zip(ids, found["state"].to_pylist(), strict=True) if state == "open"]
 
 
-def released_from(layout: FlowLayout, *, without_origin: str) -> list[str]:
-    """Ids of the rows that are released now and did not come from `without_origin`."""
-    other = f"origin <> {delta.literal(without_origin)}"
+def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
+    """Ids of the rows that are released now and that a batch of another kind than `without_kind` refused."""
+    other = f"kind <> {literal(without_kind)}"
     found = _query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
     return list(found["quarantine_id"].to_pylist())
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, origin, `value`, the bytes.
+    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, kind, `value`, the bytes.
 
     `value` is None where quarantine doesn't have the whole record: it was too long, or could not be written down.
     """
     # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
     wanted = list(dict.fromkeys(ids))
-    names = "quarantine_id, file, position, first_seen, origin, raw, raw_bytes, raw_length"
+    names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length"
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
     found = (_query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
-    return [row | {"value": _record(row)} for rows in found for row in delta.rows(rows)]
+    return [row | {"value": _record(row)} for part in found for row in rows(part)]
 
 
 def _record(row: Mapping[str, Any]) -> bytes | None:
@@ -193,20 +210,17 @@ def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int
 
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
     """Release the rows again that were reopened with this note, by the runs that released them before."""
-    if not delta.exists(layout.resolutions):
-        return 0
-    reopened = f"action = 'reopened' and note = {delta.literal(note)}"
-    rows = delta.query(
-        layout.resolutions,
+    reopened = f"action = 'reopened' and note = {literal(note)}"
+    found = log_of(layout, layout.resolutions).rows(
         f"""select quarantine_id, last_value(run_id order by "at") filter (where action = 'released') as run_id from t
         group by quarantine_id
         having bool_or({reopened}) and bool_or(action = 'released') and last_value(action order by "at") = 'reopened'
-        order by quarantine_id""",
-    ).to_pylist()
-    for run_id in sorted({row["run_id"] or "" for row in rows}):
-        ids = [row["quarantine_id"] for row in rows if (row["run_id"] or "") == run_id]
+        order by quarantine_id"""
+    )
+    for run_id in sorted({row["run_id"] or "" for row in found}):
+        ids = [row["quarantine_id"] for row in found if (row["run_id"] or "") == run_id]
         _decide(layout, ids, "released", by, "the reset was undone", run_id)
-    return len(rows)
+    return len(found)
 
 
 def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
@@ -240,9 +254,8 @@ def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, not
 
 def _after_all(layout: FlowLayout) -> datetime:
     """Now, but later than every earlier decision, whatever the clock does: the newest one of a row counts."""
-    if not delta.exists(layout.resolutions):
-        return now()
-    newest = delta.query(layout.resolutions, 'select max("at") as newest from t').to_pylist()[0]["newest"]
+    found = log_of(layout, layout.resolutions).rows('select max("at") as newest from t')
+    newest = next((row["newest"] for row in found), None)
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
 
 
@@ -252,15 +265,15 @@ def _decided(layout: FlowLayout, ids: Sequence[str]) -> set[str]:
 
 def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
     """Action and run of the newest decision about each of `ids`, or about every row that was ever decided about."""
-    if not delta.exists(layout.resolutions) or (ids is not None and not ids):
+    if ids is not None and not ids:
         return {}
     # A query takes no longer list than that: then the newest decision about every row is read and looked up here.
     few = ids is not None and len(ids) <= _MANY
-    rows = delta.query(layout.resolutions, _decisions("t", _one_of(ids or ()) if few else "")).to_pylist()
+    found = log_of(layout, layout.resolutions).rows(_decisions("t", _one_of(ids or ()) if few else ""))
     wanted = None if ids is None else frozenset(ids)
     return {
         row["quarantine_id"]: (row["action"], row["run_id"] or "")
-        for row in rows
+        for row in found
         if wanted is None or row["quarantine_id"] in wanted
     }
 
@@ -279,32 +292,33 @@ def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts:
     The rows have the columns of the quarantine and `state`. Selection, order, limit and sums are the query's: only its
     result leaves it, and only columns that `select` names are read.
     """
-    if not delta.exists(layout.quarantine):
+    refused, resolutions = log_of(layout, layout.quarantine), log_of(layout, layout.resolutions)
+    if not refused.exists:
         return pa.table({name: [] for name in (*COLUMNS, "state", "rows")})
-    decided = {"resolutions": layout.resolutions} if delta.exists(layout.resolutions) else {}
+    decided = {"resolutions": resolutions} if resolutions.exists else {}
     source = _WITH_STATE.format(decisions=_decisions("resolutions")) if decided else _ALL_OPEN
     tests = [test for test in (restricts, *_tests(layout, which)) if test]
     where = f" where {' and '.join(tests)}" if tests else ""
-    return delta.query(layout.quarantine, f"select {select} from ({source}){where} {rest}", beside=decided)
+    return refused.query(f"select {select} from ({source}){where} {rest}", decided)
 
 
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
     """SQL tests that are all true for the rows that `which` means."""
     if which.reason:
-        yield f"reason = {delta.literal(which.reason)}"
+        yield f"reason = {literal(which.reason)}"
     if which.run_id:
-        yield f"run_id = {delta.literal(which.run_id)}"
+        yield f"run_id = {literal(which.run_id)}"
     if which.ids:
-        yield "(" + " or ".join(f"starts_with(quarantine_id, {delta.literal(i)})" for i in which.ids) + ")"
+        yield "(" + " or ".join(f"starts_with(quarantine_id, {literal(i)})" for i in which.ids) + ")"
     if which.state:
-        yield f"state = {delta.literal(which.state)}"
+        yield f"state = {literal(which.state)}"
     # rows of a withdrawal that a crash cut short never left the target
     for name in withdrawals.unfinished(layout):
         yield f"not ({withdrawals.rows_of(name)})"
 
 
 def _one_of(ids: Iterable[str]) -> str:
-    return f"quarantine_id in ({', '.join(map(delta.literal, ids))})"
+    return f"quarantine_id in ({', '.join(map(literal, ids))})"
 
 
 def _base64(value: bytes | None) -> str | None:

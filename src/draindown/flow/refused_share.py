@@ -17,8 +17,8 @@ from draindown.base.formatting import count, percent
 from draindown.flow import quarantine
 from draindown.flow.hints import hint
 from draindown.gate.published import REFUSED_SHARE, Unpublished
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
@@ -66,7 +66,7 @@ def windows(rows: Sequence[BatchRow], still_open: Mapping[Place, int] | None = N
     `still_open`: by batch, how many of its refused rows nobody decided about; all of them, where it is None.
     """
     before = Window(0, 0, 0)
-    for run_id, group in groupby((row for row in rows if row.origin == "source"), key=lambda row: row.run_id):
+    for run_id, group in groupby((row for row in rows if row.kind == "source"), key=lambda row: row.run_id):
         own = _sum(list(group), run_id, still_open)
         before = Window(before.records + own.records, before.refused + own.refused, before.open + own.open)
         yield from (own, before)
@@ -93,7 +93,7 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
     found = list(windows(rows))
     if not found or not found[-1].records:
         return []
-    if worst(bounds, found)[0] and delta.exists(layout.resolutions):
+    if worst(bounds, found)[0] and log_of(layout, layout.resolutions).exists:
         found = list(windows(rows, open_rows(layout, rows)))
     return [_verdict(request, rows, found)]
 
@@ -115,7 +115,7 @@ def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
     if not cuts:
         return {}
     sql = f"select path, cut from t where cut in ({', '.join(str(int(cut)) for cut in cuts)})"
-    files = {row["path"]: row["cut"] for row in delta.query(layout.intake, sql).to_pylist()}
+    files = {row["path"]: row["cut"] for row in log_of(layout, layout.intake).query(sql).to_pylist()}
     found: dict[Place, int] = {}
     for path, number in quarantine.open_by_file(layout, list(files)).items():
         place = cuts[files[path]].place
@@ -166,15 +166,15 @@ def told(flow: FlowSpec, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
     """The first row that these source batches refused, by file and position; None where the quarantine has none."""
-    batches = {(row.generation, row.batch) for row in rows if row.origin == "source" and row.quarantined}
-    if not batches or not delta.exists(layout.quarantine):
+    batches = {(row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined}
+    if not batches:
         return None
     generation = max(number for number, _ in batches)
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
-    where = f"origin = 'source' and generation = {int(generation)} and batch in ({numbers})"
+    where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
-    found = delta.query(layout.quarantine, f"{sql} order by batch, file, position limit 1").to_pylist()
-    return dict(found[0]) if found else None
+    found = log_of(layout, layout.quarantine).rows(f"{sql} order by batch, file, position limit 1")
+    return found[0] if found else None
 
 
 def place_of(row: Mapping[str, Any]) -> str:

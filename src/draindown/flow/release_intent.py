@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from draindown.lake import delta, documents
+from draindown.lake import documents
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
+from draindown.lake.transactions import WriterId
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Pending:
 
     def is_applied(self, layout: FlowLayout) -> bool:
         """Whether the target holds the batch."""
-        newest = delta.transaction_version(layout.table, self.app)
+        newest = log_of(layout, layout.table).last(WriterId(self.app))
         return newest is not None and newest >= self.batch
 
 

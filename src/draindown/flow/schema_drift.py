@@ -48,7 +48,7 @@ class Sighting:
     kind: Kind
     name: str
     generation: int
-    origin: str
+    batch_kind: str
     batch: int
     run_id: str
     at: str
@@ -66,7 +66,7 @@ class Sighting:
     @property
     def place(self) -> Place:
         """The batch that saw it."""
-        return self.generation, self.origin, self.batch
+        return self.generation, self.batch_kind, self.batch
 
     @property
     def where(self) -> str:

@@ -6,26 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from deltalake import DeltaTable
 from pydantic import BaseModel, ConfigDict
 
-from draindown.base import formatting
-from draindown.lake import delta
+from draindown.lake.commits import Commit
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
+from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
-# These commits change no row, so a published version may be carried over them. Delta marks what they write as no
-# change of data; anything not listed counts as a change.
-_KEEPS_ROWS = frozenset(
-    (
-        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
-        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
-    )
-)
 REFUSED_SHARE = "refused_share"
 """Name of the verdict on how much of the input was refused; no expectation of a suite gets it."""
 UNJUDGED = "could not be judged: "
@@ -115,42 +105,42 @@ def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
     if later and _names_a_commit(layout, newest):
         return True
     # what was judged is another table, which was put aside meanwhile
-    return pointer.table_id != newest.table_id == delta.table_id(layout.table)
+    return pointer.table_id != newest.table_id == log_of(layout, layout.table).id
 
 
 def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
     """Whether the table still has the version that was published: one put back from a copy ends before it, or has
     another commit of that number.
     """
-    table = DeltaTable(layout.table)
-    after = table.version() - pointer.version
-    return after >= 0 and not _is_another(pointer, table.history(after + 1))
+    table = log_of(layout, layout.table)
+    after = table.version - pointer.version
+    return after >= 0 and not _is_another(pointer, table.commits(after + 1))
 
 
-def _is_another(pointer: Published, commits: Sequence[dict[str, Any]]) -> bool:
-    own = [commit.get("timestamp") for commit in commits if commit["version"] == pointer.version]
+def _is_another(pointer: Published, commits: Sequence[Commit]) -> bool:
+    own = [commit.timestamp for commit in commits if commit.version == pointer.version]
     return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
     """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
-    if not DeltaTable.is_deltatable(layout.table):
+    table = log_of(layout, layout.table)
+    if not table.exists:
         return None
-    table = DeltaTable(layout.table)
-    version, pointer = table.version(), published(layout)
+    version, pointer = table.version, published(layout)
     between = max(0, version - pointer.version) if pointer else 0
-    commits = table.history(between + 1)
-    found = Unpublished(version, str(table.metadata().id), next((c.get("timestamp") for c in commits), None))
+    commits = table.commits(between + 1)
+    found = Unpublished(version, table.id, next((commit.timestamp for commit in commits), None))
     if pointer is None or pointer.table_id != found.table_id or pointer.version > version:
         return found
     if _is_another(pointer, commits):
         return found
-    later = [commit for commit in commits if commit["version"] > pointer.version]
+    later = [commit for commit in commits if commit.version > pointer.version]
     return _since(found, pointer, later, complete=len(later) == between)
 
 
-def _since(found: Unpublished, pointer: Published, commits: Sequence[dict[str, Any]], *, complete: bool) -> Unpublished:
-    changes = [c for c in commits if c.get("operation") not in _KEEPS_ROWS and not ledger_rows.is_fence(c)]
+def _since(found: Unpublished, pointer: Published, commits: Sequence[Commit], *, complete: bool) -> Unpublished:
+    changes = [commit for commit in commits if commit.changed_rows]
     rows = [ledger_rows.from_commit(commit) for commit in changes]
     # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
     known = complete and None not in rows
@@ -185,9 +175,5 @@ def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
     state = unpublished(layout)
     if state is None or state.published is None or state.version == state.published.version:
         return None
-    commits = DeltaTable(layout.table).history(state.version - state.published.version)
-    return datetime.fromtimestamp(min(commit["timestamp"] for commit in commits) / 1000, UTC)
-
-
-def _rows(number: int) -> str:
-    return formatting.count(number, "row")
+    commits = log_of(layout, layout.table).commits(state.version - state.published.version)
+    return datetime.fromtimestamp(min(commit.timestamp for commit in commits) / 1000, UTC)

@@ -6,7 +6,7 @@ import shlex
 
 from draindown.base import formatting
 from draindown.base.errors import GateFailed
-from draindown.gate.published import REFUSED_SHARE, UNJUDGED, _rows
+from draindown.gate.published import REFUSED_SHARE, UNJUDGED
 from draindown.lake.layout import FlowLayout
 from draindown.runs.report import CheckPart, Expectation
 
@@ -30,9 +30,10 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     refused = [e for e in failed if e.name == REFUSED_SHARE]
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
+    waiting = formatting.count(part.changed_rows, "row")
     error = Refused(
         "gate-failed",
-        tried=f"publish version {part.version} of {layout.table_name}: {_rows(part.changed_rows)} not yet published",
+        tried=f"publish version {part.version} of {layout.table_name}: {waiting} not yet published",
         found="; ".join(shown),
         changed=f"nothing was published ({before}); results: {part.page or layout.all_validations}",
         next=[
@@ -48,6 +49,6 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
 
 
 def _sentence(e: Expectation) -> str:
-    counts = f"{e.unexpected:,} of {_rows(e.judged)}" if e.judged else ""
+    counts = f"{e.unexpected:,} of {formatting.count(e.judged, 'row')}" if e.judged else ""
     sample = f"such as {', '.join(map(str, e.sample[:3]))}" if e.sample else ""
     return f"{e.name}: " + ", ".join(part for part in (counts, sample, formatting.shortened(e.detail)) if part)

@@ -56,6 +56,9 @@ class Revisions(Generic[T]):
     def put(self, after: int, content: Any) -> bool:
         """Make `content` (plain JSON) the revision after the one numbered `after`; false where another was quicker.
 
+        False too where KEPT or more followed before this call could end: the change may be among them, so make only
+        such changes as may be made twice.
+
         Crash-safe: the revision is there whole, or not at all.
         """
         self.home.mkdir(mode=0o700, exist_ok=True)
@@ -65,8 +68,9 @@ class Revisions(Generic[T]):
                 return False
         except FileNotFoundError:  # the draft, with others of old revisions
             return False
-        # who was stopped before this may find a number free whose revision was removed since: newer ones count
-        if self._newest_number() > number:
+        # Who was stopped before this may find a number free whose revision was removed since: newer ones count. Fewer
+        # than KEPT newer ones removed nothing that they did not follow, this one included.
+        if self._newest_number() >= number + KEPT:
             return False
         self._remove_old(number)
         return True

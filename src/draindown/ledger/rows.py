@@ -14,19 +14,18 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from draindown.base.errors import TerminalError
+from draindown.lake.commits import Commit
 
 Place = tuple[int, str, int]
-"""A batch by generation, origin and number; no two of a flow have the same."""
-Origin = Literal["source", "quarantine", "replay", "gate"]
-GATE: Origin = "gate"
-"""Origin of a batch that takes rows out of the target for the quarantine."""
+"""A batch by generation, kind and number; no two of a flow have the same."""
+BatchKind = Literal["source", "quarantine", "replay", "gate"]
+GATE: BatchKind = "gate"
+"""Kind of a batch that takes rows out of the target for the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
-FENCE = "draindown_fence"
-"""Key in the `userMetadata` of a commit that keeps an earlier driver from committing, and changes no row."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class BatchRow:
     generation: int
     batch: int
     run_id: str
-    origin: Origin = "source"
+    kind: BatchKind = "source"
     cut: int = 0
     files: int = 0
     bytes: int = 0
@@ -71,8 +70,8 @@ class BatchRow:
 
     @property
     def place(self) -> Place:
-        """What names the batch: generation, origin, number."""
-        return self.generation, self.origin, self.batch
+        """What names the batch: generation, kind, number."""
+        return self.generation, self.kind, self.batch
 
     @property
     def applied(self) -> int:
@@ -134,25 +133,20 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     )
 
 
-def from_commit(commit: Mapping[str, Any]) -> BatchRow | None:
-    """The ledger row held by one commit of a target's history, or None if draindown didn't write it.
-
-    `commit` is an entry of the Delta history: `version`, `timestamp` (ms), `userMetadata`, `operation` and
-    `operationMetrics`.
-    """
-    try:
-        known = json.loads(commit.get("userMetadata") or "")[_KEY]
-    except (ValueError, KeyError, TypeError):
+def from_commit(commit: Commit) -> BatchRow | None:
+    """The ledger row held by one commit of a target, or None if draindown didn't write it."""
+    known = commit.note.get(_KEY)
+    if not isinstance(known, dict):
         return None
-    finished = datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
-    row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=int(commit["version"]))
+    finished = datetime.fromtimestamp(commit.timestamp / 1000, UTC)
+    row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=commit.version)
     if row.started_at is not None:
         row = replace(row, seconds=round((finished - row.started_at).total_seconds(), 3))
-    inserted, updated, deleted = _done_by(commit)
+    inserted, updated, deleted = commit.rows_changed
     return replace(row, inserted=inserted, updated=updated, deleted=deleted)
 
 
-def closed(commit: Mapping[str, Any]) -> BatchRow | None:
+def closed(commit: Commit) -> BatchRow | None:
     """What `from_commit` says, if it adds up and the commit did what its writer expected of it.
 
     Raises TerminalError `ledger-does-not-add-up`.
@@ -160,7 +154,7 @@ def closed(commit: Mapping[str, Any]) -> BatchRow | None:
     row = from_commit(commit)
     if row is None:
         return None
-    expected = json.loads(commit["userMetadata"])[_KEY]
+    expected = commit.note[_KEY]
     pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
     return conserve(row, fates_seen=pairs)
 
@@ -184,32 +178,12 @@ class Swap:
         return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
 
 
-def swap_of(commit: Mapping[str, Any]) -> Swap | None:
-    """What a commit of a target's history says of the rebuilt generation that it brought; None for every other."""
+def swap_of(commit: Commit) -> Swap | None:
+    """What a commit of a target says of the rebuilt generation that it brought; None for every other."""
     try:
-        return Swap(**json.loads(commit.get("userMetadata") or "")[_SWAP])
-    except (ValueError, KeyError, TypeError):
+        return Swap(**commit.note[_SWAP])
+    except (KeyError, TypeError):
         return None
-
-
-def is_fence(commit: Mapping[str, Any]) -> bool:
-    """Whether a commit of a table's history is a fence: a write that counted nothing, as every other one does."""
-    try:
-        marked = FENCE in json.loads(commit.get("userMetadata") or "")
-    except (ValueError, TypeError):
-        return False
-    return marked and commit.get("operation") == "WRITE" and not commit.get("operationMetrics")
-
-
-def _done_by(commit: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Rows inserted, updated and deleted, as Delta counted them."""
-    metrics = commit.get("operationMetrics") or {}
-    if commit.get("operation") != "MERGE":
-        return int(metrics.get("numOutputRows", 0)), 0, 0
-    inserted, updated, deleted = (
-        int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted")
-    )
-    return inserted, updated, deleted
 
 
 def newest_sequence(texts: Iterable[str]) -> str | None:
@@ -226,7 +200,7 @@ def refused_share(rows: Iterable[BatchRow]) -> float | None:
 
     Replays, released rows and withdrawals don't count: their records came before, or were refused by a person.
     """
-    source = [row for row in rows if row.origin == "source"]
+    source = [row for row in rows if row.kind == "source"]
     records = sum(row.records for row in source)
     return sum(row.quarantined for row in source) / records if records else None
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
+from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
-from draindown.ledger.rows import TIMES, BatchRow, Origin, closed, from_commit, is_fence, swap_of
+from draindown.lake.table_log import TableLog, literal, log_of
+from draindown.ledger.rows import GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
-    + [("run_id", pa.string()), ("origin", pa.string()), ("cut", pa.int64())]
+    + [("run_id", pa.string()), ("kind", pa.string()), ("cut", pa.int64())]
     + [(name, pa.int64()) for name in ("files", "bytes", "lines", "blank", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
@@ -33,8 +36,8 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows, each once however often it is called."""
     for row in rows:
         # two replays may end in another order than they began, so that each of their batches has an id of its own
-        apart = f":{row.batch}" if row.origin == "replay" else ""
-        app = f"ledger:{row.generation}:{row.origin}{apart}"
+        apart = f":{row.batch}" if row.kind == "replay" else ""
+        app = f"ledger:{row.generation}:{row.kind}{apart}"
         flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
         delta.append(layout.ledger, flat, app=(app, row.batch), widen=True)
 
@@ -50,33 +53,32 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
         delta.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True)
 
 
-def commits(layout: FlowLayout, limit: int) -> list[dict[str, Any]]:
+def commits(layout: FlowLayout, limit: int) -> list[Commit]:
     """The target's newest commits, newest first, at most `limit`.
 
     In the place of one that brought a rebuilt generation stand those of its batches, all of that version.
     """
-    found: list[dict[str, Any]] = []
-    for commit in delta.history(layout.table, limit):
+    found: list[Commit] = []
+    for commit in log_of(layout, layout.table).commits(limit):
         swap = swap_of(commit)
         mine = swap and (swap.pipeline, swap.flow) == (layout.pipeline, layout.flow)
-        found += made(layout, swap.generation, commit["version"]) if swap and mine else [commit]
+        found += made(layout, swap.generation, commit.version) if swap and mine else [commit]
     return found[:limit]
 
 
-def last_commit(path: str) -> dict[str, Any]:
+def last_commit(path: str) -> Commit:
     """A table's newest commit that is no fence: one by a driver that lost the lease and doesn't know yet is no harm."""
-    newest = delta.history(path, _FENCES)
-    return next((commit for commit in newest if not is_fence(commit)), newest[0])
+    newest = TableLog(path).commits(_FENCES)
+    return next((commit for commit in newest if not commit.is_fence), newest[0])
 
 
-def made(layout: FlowLayout, generation: int, version: int) -> list[dict[str, Any]]:
+def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:
     """Commits of the batches of a rebuilt generation, newest first, as commits of version `version` of the target.
 
     They stand in the log of the table they were made in, which is kept; empty where it is gone.
     """
-    path = layout.beside(generation).table
-    history = delta.history(path, delta.version(path) + 1) if delta.exists(path) else []
-    return [commit | {"version": version} for commit in history if from_commit(commit)]
+    history = log_of(layout, layout.beside(generation).table).commits()
+    return [replace(commit, version=version) for commit in history if from_commit(commit)]
 
 
 def heal(layout: FlowLayout) -> list[BatchRow]:
@@ -84,8 +86,6 @@ def heal(layout: FlowLayout) -> list[BatchRow]:
 
     Raises TerminalError `ledger-does-not-add-up`, as the batch did that made such a commit, until someone has looked.
     """
-    if not delta.exists(layout.table):
-        return []
     known = {row.place for row in recent(layout, _LOOK_BACK)}
     added = []
     for commit in reversed(commits(layout, _LOOK_BACK)):
@@ -100,12 +100,19 @@ def heal(layout: FlowLayout) -> list[BatchRow]:
 
 def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
     """The newest ledger rows by generation and table version, oldest first: a table made anew counts from 0 again."""
-    if not delta.exists(layout.ledger):
-        return []
-    found = delta.query(
-        layout.ledger, f"select * from t order by generation desc, table_version desc, batch desc limit {int(limit)}"
-    )
-    return [BatchRow.from_dict(row) for row in reversed(found.to_pylist())]
+    return [BatchRow.from_dict(row) for row in reversed(_rows(layout, f"select * from t {_NEWEST} limit {int(limit)}"))]
+
+
+_NEWEST = "order by generation desc, table_version desc, batch desc"
+
+
+def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
+    """What the newest batches cost, newest first: who ran them, which they are, bytes, seconds; all else is unset.
+
+    It is `recent` for an idle plan, which reads no other column.
+    """
+    names = "pipeline, flow, generation, batch, run_id, kind, bytes, seconds"
+    return [BatchRow.from_dict(row) for row in _rows(layout, f"select {names} from t {_NEWEST} limit {int(limit)}")]
 
 
 def newest_stamp(layout: FlowLayout) -> datetime | None:
@@ -114,12 +121,9 @@ def newest_stamp(layout: FlowLayout) -> datetime | None:
     return max((row.changed_at for row in newest if row.changed_at), default=None)
 
 
-def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> BatchRow:
+def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> BatchRow:
     """The ledger row of one batch. Raises TerminalError `ledger-row-missing`."""
-    where = f"generation = {int(generation)} and batch = {int(batch)} and origin = '{origin}'"
-    found: list[Mapping[str, Any]] = []
-    if delta.exists(layout.ledger):
-        found = delta.query(layout.ledger, f"select * from t where {where}").to_pylist()
+    found = _rows(layout, f"select * from t where {_batch(generation, kind, batch)}")
     if len(found) != 1:
         raise TerminalError(
             "ledger-row-missing",
@@ -130,64 +134,118 @@ def row_of(layout: FlowLayout, generation: int, batch: int, origin: Origin) -> B
     return BatchRow.from_dict(found[0])
 
 
-def last_batch(layout: FlowLayout, generation: int, origin: str, runs: Iterable[str] = ()) -> int | None:
-    """The newest batch of a generation and origin in the ledger; None if it has none.
+def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
+    """The newest batch of a generation and kind in the ledger; None if it has none.
 
     The ledger calls all replays of input `replay`: `runs` are the ids of those that did the one that is meant.
     """
-    if not delta.exists(layout.ledger):
-        return None
-    where = f"generation = {int(generation)} and origin = {delta.literal(origin.partition(':')[0])}"
-    if origin.startswith("replay:"):
-        where += f" and run_id in ({', '.join(map(delta.literal, ['', *runs]))})"
-    last = delta.query(layout.ledger, f"select max(batch) as last from t where {where}").to_pylist()[0]["last"]
-    return None if last is None else int(last)
+    where = f"generation = {int(generation)} and kind = {literal(kind.partition(':')[0])}"
+    if kind.startswith("replay:"):
+        where += f" and run_id in ({', '.join(map(literal, ['', *runs]))})"
+    return _one(layout, f"select max(batch) as n from t where {where}")
 
 
-def has(layout: FlowLayout, generation: int, origin: str, batch: int) -> bool:
+def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
     """Whether a batch is in the ledger. Replays of input, which it calls all `replay`, share their numbers."""
-    if not delta.exists(layout.ledger):
-        return False
-    kind = delta.literal(origin.partition(":")[0])
-    where = f"generation = {int(generation)} and origin = {kind} and batch = {int(batch)}"
-    return bool(delta.query(layout.ledger, f"select 1 from t where {where} limit 1").num_rows)
+    where = _batch(generation, kind.partition(":")[0], batch)
+    return bool(_rows(layout, f"select 1 as n from t where {where} limit 1"))
 
 
-def of_run(layout: FlowLayout, run_id: str, *, times: bool = True) -> list[BatchRow]:
-    """The ledger rows of one run, of all its starts, oldest first. Reading `times` costs the import of pandas."""
-    return _where(layout, f"run_id = {delta.literal(run_id)}", times=times)
+def batches(layout: FlowLayout, kind: BatchKind) -> set[tuple[int, int]]:
+    """Generation and number of every batch of a kind."""
+    found = _rows(layout, f"select distinct generation, batch from t where kind = {literal(kind)}")
+    return {(int(row["generation"]), int(row["batch"])) for row in found}
+
+
+def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
+    """The ledger rows of one run, of all its starts, oldest first."""
+    return _where(layout, f"run_id = {literal(run_id)}")
 
 
 def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
-    """Rows of source batches that committed later versions of the target than `version`, oldest first, without times.
+    """Rows of source batches that committed later versions of the target than `version`, oldest first.
 
     Batches that only the target's newest commits know, because a driver died before it could record them, are among
     them.
     """
-    known = _where(layout, f"origin = 'source' and table_version > {int(version)}", times=False)
+    known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
     places = {row.place for row in known}
-    found = [] if not delta.exists(layout.table) else map(from_commit, commits(layout, _LOOK_BACK))
+    found = map(from_commit, commits(layout, _LOOK_BACK))
     mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
-    late = [row for row in mine if row.origin == "source" and row.table_version > version and row.place not in places]
+    late = [row for row in mine if row.kind == "source" and row.table_version > version and row.place not in places]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
 
 
-def _where(layout: FlowLayout, condition: str, *, times: bool) -> list[BatchRow]:
-    if not delta.exists(layout.ledger):
-        return []
-    held = delta.column_types(layout.ledger)  # an older ledger lacks what later versions added
-    names = ", ".join(name for name in SCHEMA.names if name in held and (times or name not in TIMES))
-    order = "generation, table_version, batch"
-    found = delta.query(layout.ledger, f"select {names} from t where {condition} order by {order}")
-    return [BatchRow.from_dict(row) for row in found.to_pylist()]
+def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:
+    sql = f"select * from t where {condition} order by generation, table_version, batch"
+    return [BatchRow.from_dict(row) for row in _rows(layout, sql)]
 
 
 def files_read(layout: FlowLayout) -> int:
     """Files that the generation which read most of them has read."""
-    if not delta.exists(layout.ledger):
-        return 0
-    per_generation = "select sum(files) as n from t where origin = 'source' group by generation"
-    return int(delta.query(layout.ledger, f"select max(n) as n from ({per_generation})").to_pylist()[0]["n"] or 0)
+    per_generation = "select sum(files) as n from t where kind = 'source' group by generation"
+    return _one(layout, f"select max(n) as n from ({per_generation})") or 0
+
+
+def newest_generation(layout: FlowLayout) -> int:
+    """The newest generation that the ledger has a batch of; 0 where it has none."""
+    return _one(layout, "select max(generation) as n from t") or 0
+
+
+def last_version(layout: FlowLayout, generation: int) -> int:
+    """The table version of the newest batch of a generation; -1 where the ledger has none."""
+    found = _one(layout, f"select max(table_version) as n from t where generation = {int(generation)}")
+    return -1 if found is None else found
+
+
+def last_with(layout: FlowLayout, generation: int, what: Literal["deletes", "refused"]) -> int | None:
+    """The newest batch of the source, of a generation, that counts rows of one sort; None if none does."""
+    counted = {"deletes": "deleted + remembered", "refused": "quarantined"}[what]
+    where = f"generation = {int(generation)} and kind = 'source' and {counted} > 0"
+    return _one(layout, f"select max(batch) as n from t where {where}")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the ledger counts: rows of it, different batches, the newest of them, and its newest table version.
+
+    `deletes` leaves out what the gate withdrew, which `refused` counts; `net` is inserted minus deleted rows.
+    """
+
+    rows: int = 0
+    batches: int = 0
+    newest: int | None = None
+    last_version: int | None = None
+    deletes: int = 0
+    refused: int = 0
+    net: int = 0
+
+
+def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
+    """Sums over one generation's batches of the source, or over all batches of all generations (None)."""
+    where = "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
+    sql = (
+        "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
+        "max(table_version) as last_version, coalesce(sum(inserted) - sum(deleted), 0) as net, "
+        # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
+        f"coalesce(sum(case when kind = '{GATE}' then 0 else deleted + remembered end), 0) as deletes, "
+        f"coalesce(sum(case when kind = '{GATE}' then records else quarantined end), 0) as refused from t"
+    )
+    return next((Sums(**row) for row in _rows(layout, sql + where)), Sums())
+
+
+def _batch(generation: int, kind: str, batch: int) -> str:
+    return f"generation = {int(generation)} and kind = {literal(kind)} and batch = {int(batch)}"
+
+
+def _rows(layout: FlowLayout, sql: str) -> list[dict[str, Any]]:
+    return log_of(layout, layout.ledger).rows(sql)
+
+
+def _one(layout: FlowLayout, sql: str) -> int | None:
+    """The number `n` of a query's only row; None where it is NULL, or there is no ledger."""
+    found = next((row["n"] for row in _rows(layout, sql)), None)
+    return None if found is None else int(found)
 
 
 def _flat(row: BatchRow) -> dict[str, Any]:

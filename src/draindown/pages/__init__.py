@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from draindown.base.formatting import percent
 from draindown.flow import quarantine
 from draindown.flow.at_work import of_reports
+from draindown.flow.state import FlowState
 from draindown.gate.published import published
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
@@ -85,6 +86,7 @@ def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
 def _flow(spec: PipelineSpec, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
+        state = FlowState.of(layout)
         pointer = published(layout)
         return FlowView(
             pipeline=spec.pipeline,
@@ -92,9 +94,9 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             table=layout.table,
             waiting=_waiting(layout),
             published="nothing yet" if pointer is None else str(pointer.version),
-            open_rows=quarantine.counts(layout).by_reason or {},
+            open_rows=quarantine.counts(state).by_reason or {},
             runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
-            ledger=[_batch(row) for row in reversed(ledger_table.recent(layout, _LEDGER))],
+            ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others
         return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")

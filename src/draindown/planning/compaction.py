@@ -10,17 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from draindown.base import clock
 from draindown.base.clock import now
 from draindown.base.formatting import count
 from draindown.gate import published
-from draindown.lake import delta
-from draindown.lake.delta import added_files
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, log_of
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
@@ -112,8 +109,8 @@ class Work:
 
 def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -> Work:
     """What is worth doing now for the flow's tables. The intake is left alone: a stream reads its commits."""
-    present = [(label, path) for label, path in _tables(layout) if DeltaTable.is_deltatable(path)]
-    found = (assess(label, path, maintenance.target_file_size, force=force) for label, path in present)
+    present = [(label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists]
+    found = (assess(label, log, maintenance.target_file_size, force=force) for label, log in present)
     kept = kept_back(layout, maintenance.retain)
     due = tuple(_expired(layout, present, maintenance.retain))
     if kept:
@@ -142,22 +139,22 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
     ]
 
 
-def assess(label: str, path: str, target_file_size: int, *, force: bool = False) -> Table:
+def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
     """The partitions of one table that deserve a rewrite. A file below half of the target size is small."""
-    every = partitions(DeltaTable(path), target_file_size)
+    every = partitions(log, target_file_size)
     return Table(
         label,
-        path,
+        log.path,
         merge=tuple(p for p in every if p.wants_merge(force=force)),
         purge=tuple(p for p in every if p.wants_purge(force=force)),
     )
 
 
-def partitions(table: DeltaTable, target_file_size: int) -> list[Partition]:
+def partitions(log: TableLog, target_file_size: int) -> list[Partition]:
     """All partitions of a table with what their files look like."""
-    adds = added_files(table)
+    adds = log.added_files()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
-    deleted = _deleted_rows(table)
+    deleted = log.deleted_rows()
     groups: dict[tuple[tuple[str, Any], ...], Counter[str]] = {}
     values_of = {name.removeprefix("partition."): _values(adds[name]) for name in columns}
     for at, row in enumerate(adds.select(["path", "size_bytes", "num_records"]).to_pylist()):
@@ -189,35 +186,22 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 _COUNTS = ("files", "small", "bytes", "rows", "deleted")
 
 
-def _deleted_rows(table: DeltaTable) -> dict[str, int]:
-    """Deleted rows by file, from the deletion vectors; the log's own count is not handed out by deltalake."""
-    if "deletionVectors" not in (table.protocol().reader_features or ()):
-        return {}
-    root = table.table_uri.rstrip("/") + "/"
-    found: dict[str, int] = {}
-    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
-        for uri, kept in zip(batch.column("filepath"), batch.column("selection_vector"), strict=True):
-            path = uri.as_py().removeprefix(root)
-            found[path] = len(kept.values) - (pc.sum(kept.values).as_py() or 0)
-    return found
-
-
-def _expired(layout: FlowLayout, present: Iterable[tuple[str, str]], retain: int) -> Iterable[tuple[str, str]]:
+def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain: int) -> Iterable[tuple[str, str]]:
     last = vacuumed(layout)
-    for label, path in present:
+    for label, log in present:
         at = (last.get(label) or {}).get("at")
         recently = at is not None and now() - datetime.fromisoformat(at) < VACUUM_EVERY
         if recently:
             continue
         # as Delta does, by the longer of both; in whole hours, of which the table's own time may have none
-        hours = -(-max(RETAIN_FLOOR, retain, retention_of(path)) // 3600)
-        if DeltaTable(path).vacuum(hours, dry_run=True, enforce_retention_duration=False):
-            yield label, path
+        hours = -(-max(RETAIN_FLOOR, retain, retention_of(log)) // 3600)
+        if log.has_expired_files(hours):
+            yield label, log.path
 
 
-def retention_of(path: str) -> int:
+def retention_of(log: TableLog) -> int:
     """Seconds for which files that left the table stay, by its properties."""
-    return duration(delta.properties(path).get(RETENTION), RETAIN_FLOOR)
+    return duration(log.properties.get(RETENTION), RETAIN_FLOOR)
 
 
 def duration(interval: str | None, default: int) -> int:

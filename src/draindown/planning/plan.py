@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,15 +13,14 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import integrity
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import generation, refuse_lost
-from draindown.flow.resume import refuse_behind, refuse_other_intake
+from draindown.flow.generations import refuse_lost
+from draindown.flow.state import FlowState
 from draindown.gate import published
-from draindown.lake import delta, storage
+from draindown.lake import storage
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import from_commit
+from draindown.ledger.rows import BatchRow, from_commit
 from draindown.planning import compaction
 from draindown.recovery import replay
 from draindown.runs import report, store
@@ -31,7 +30,7 @@ from draindown.sources.batch_size import bound_now
 from draindown.sources.files import catalog, intake
 from draindown.sources.files.batching import batch_seconds, forecast
 from draindown.sources.files.intake import Sorted
-from draindown.sources.files.listing import Listing, SourceFile, list_source
+from draindown.sources.files.listing import Listing, SourceFile, SourceListing
 
 _START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
 _HISTORY = 20
@@ -75,37 +74,42 @@ class Look:
         )
 
 
-def look(request: Request, now: datetime, listing: Listing | None = None) -> Look:
-    """Hold the source, listed now unless a `listing` is given, against intake and checkpoint.
+def look(request: Request, now: datetime, source: SourceListing | None = None, state: FlowState | None = None) -> Look:
+    """Hold the source against intake and checkpoint: as they are now, or as `source` and `state` have seen them.
 
     Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
     `intake-behind-checkpoint`, `intake-replaced`.
     """
-    layout, number = request.layout, generation(request.layout)
-    checkpoint = Checkpoint(layout.checkpoint(number))
+    state, source = state or FlowState.of(request.layout), source or source_of(request)
+    checkpoint = state.live_checkpoint
     checkpoint.verify()
-    refuse_other_intake(layout, number)
-    listing = listing or list_source(request.flow_spec.source, Path(request.root), now)
-    waiting = catalog.waiting(layout, checkpoint.consumed_before)
-    return Look(listing, intake.sort_out(layout, listing), waiting, checkpoint)
+    state.refuse_other_intake()
+    listing = source.at(now)
+    waiting = catalog.waiting(state, checkpoint.consumed_before)
+    return Look(listing, intake.sort_out(state, listing), waiting, checkpoint)
 
 
-def backlog(request: Request, now: datetime, listing: Listing | None = None) -> Backlog:
+def source_of(request: Request) -> SourceListing:
+    """The flow's source, not yet listed."""
+    return SourceListing(request.flow_spec.source, Path(request.root))
+
+
+def backlog(request: Request, now: datetime, source: SourceListing | None = None) -> Backlog:
     """What is not yet processed: new at the source, or in a cut that no batch is done with. Arguments as for `look`,
     raises like it.
     """
-    return look(request, now, listing).backlog(now)
+    return look(request, now, source).backlog(now)
 
 
-def planned(request: Request, left_out: Collection[Step] = ()) -> StepReport:
+def planned(request: Request, left_out: Collection[Step] = (), source: SourceListing | None = None) -> StepReport:
     """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports, and
     TerminalError `lake-not-writable`, `disk-full`.
 
-    `left_out`: steps that nobody asked for, however necessary.
+    `left_out`: steps that nobody asked for, however necessary. `source`: for who drains it afterwards.
     """
     started = clock.now()
     try:
-        part, findings = plan(request, started) if request.replay is None else (plan_replay(request), [])
+        part, findings = plan(request, started, source) if request.replay is None else (plan_replay(request), [])
     except DraindownError as error:
         with suppress(OSError):  # what keeps a plan from being made may keep the report from being written
             store.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
@@ -122,17 +126,19 @@ def plan_replay(request: Request) -> PlanPart:
     """Say what a replay would read again and decide what the flow's other steps must do. Raises like `replays.find`,
     and TerminalError `replay-input-gone`.
     """
-    layout, wanted = request.layout, replay.find(request)
-    replay.refuse_gone(layout, wanted.left)
+    state = FlowState.of(request.layout)
+    wanted = replay.find(request, state)
+    replay.refuse_gone(state, wanted.left)
     files = [file for part in wanted.left for file in part.files]
     size = sum(int(file["size"]) for file in files)
     return _part(
         request,
+        state,
         "" if not files else f"{count(len(files), 'file')} to read again" + _apart(wanted),
         backlog=Backlog(files=len(files), bytes=size),
         replay=f"{wanted.id}: {wanted.asked}",
         batches=len(wanted.left),
-        seconds=_forecast_seconds(layout, _ledger(layout), size, len(wanted.left)) if files else None,
+        seconds=_forecast_seconds(state, _ledger(state), size, len(wanted.left)) if files else None,
         idle=wanted.nothing_left + _apart(wanted),
     )
 
@@ -142,40 +148,40 @@ def _apart(wanted: replay.Replay) -> str:
     return done + (f"; {count(wanted.waiting, 'file')} first seen then wait to be drained" if wanted.waiting else "")
 
 
-def plan(request: Request, now: datetime) -> tuple[PlanPart, list[Finding]]:
+def plan(request: Request, now: datetime, source: SourceListing | None = None) -> tuple[PlanPart, list[Finding]]:
     """Say what waits and decide what the flow's other steps must do, each with its reason.
 
     Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
     """
-    layout = request.layout
-    integrity.refuse(layout)
-    seen = look(request, now)
-    ledger = _ledger(layout)
-    number = generation(layout)
-    refuse_lost(layout, number, max((r["batch"] for r in ledger if _is_of(r, number)), default=None))
-    refuse_behind(layout, number)
-    waiting = seen.backlog(now)
-    source = request.flow_spec.source
-    expected = forecast(layout, source, seen.new, bound_now(layout, source))
+    state = FlowState.of(request.layout)
+    state.refuse_damage()
+    seen = look(request, now, source, state)
+    ledger = _ledger(state)
+    live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
+    refuse_lost(state, state.live_generation, max(live, default=None))
+    state.refuse_behind()
+    waiting, files = seen.backlog(now), request.flow_spec.source
+    expected = forecast(state, files, seen.new, bound_now(state, files))
     batches = seen.cuts.cuts + expected.cuts
     part = _part(
         request,
-        _why_drain(layout, seen, ledger),
+        state,
+        _why_drain(state, seen, ledger),
         backlog=waiting,
         batches=batches,
         unpacked=seen.cuts.raw_bytes + expected.bytes,
-        seconds=_forecast_seconds(layout, ledger, waiting.bytes, batches) if batches else None,
+        seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
     return part, seen.findings
 
 
-def _part(request: Request, drain: str, *, idle: str, **found: Any) -> PlanPart:
+def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
     """The decisions that follow from whether the drain has a reason. `idle`: why it has none."""
     reasons = {
         "drain": drain,
-        "check": "the drain will change rows" if drain else _why_check(request.layout),
-        "compact": _why_compact(request, bool(drain)),
+        "check": "the drain will change rows" if drain else _why_check(state),
+        "compact": _why_compact(request, state, bool(drain)),
     }
     return PlanPart(
         **found,
@@ -192,7 +198,7 @@ _IDLE = {
 }
 
 
-def _why_drain(layout: FlowLayout, seen: Look, ledger: list[Mapping[str, Any]]) -> str:
+def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
     reasons = []
     if seen.new:
         reasons.append(count(len(seen.new), "new file"))
@@ -204,23 +210,21 @@ def _why_drain(layout: FlowLayout, seen: Look, ledger: list[Mapping[str, Any]]) 
         reasons.append(f"{count(seen.cuts.files, 'file')} taken in for {batches} yet to be processed")
     if seen.checkpoint.in_flight is not None:
         reasons.append(f"batch {seen.checkpoint.in_flight} is in flight")
-    lacking = _unrecorded(layout, ledger)
+    lacking = _unrecorded(state, ledger)
     if lacking:
         reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")
     return "; ".join(reasons)
 
 
-def _unrecorded(layout: FlowLayout, ledger: list[Mapping[str, Any]]) -> int:
+def _unrecorded(layout: FlowState, ledger: Sequence[BatchRow]) -> int:
     """Batches among the table's newest commits that the ledger doesn't have."""
-    if not delta.exists(layout.table):
-        return 0
-    have = {(r["generation"], r["origin"], r["batch"]) for r in ledger}
+    have = {row.place for row in ledger}
     rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     return sum(row.place not in have for row in mine)
 
 
-def _why_check(layout: FlowLayout) -> str:
+def _why_check(layout: FlowState) -> str:
     state = published.unpublished(layout)
     if state is None or not state.pending:
         return ""
@@ -228,36 +232,26 @@ def _why_check(layout: FlowLayout) -> str:
     return f"version {state.version} is unpublished; published is {last}"
 
 
-def _why_compact(request: Request, drain: bool) -> str:
+def _why_compact(request: Request, state: FlowState, drain: bool) -> str:
     if request.force:
         return "asked for"
     if drain:
         return "evidence is weighed after the drain"
-    due = compaction.work(request.layout, request.flow_spec.maintenance)
+    due = compaction.work(state, request.flow_spec.maintenance)
     return str(due) if due else ""
 
 
-def _ledger(layout: FlowLayout) -> list[Mapping[str, Any]]:
-    """The newest ledger rows, without times: those would cost the import of pandas."""
-    if not delta.exists(layout.ledger):
-        return []
-    names = "run_id, generation, origin, batch, bytes, seconds"
-    sql = f"select {names} from t order by generation desc, table_version desc, batch desc limit {2 * _HISTORY}"
-    rows: list[Mapping[str, Any]] = delta.query(layout.ledger, sql).to_pylist()
-    return rows
+def _ledger(state: FlowState) -> list[BatchRow]:
+    return ledger_table.costs(state, 2 * _HISTORY)
 
 
-def _is_of(row: Mapping[str, Any], number: int) -> bool:
-    return bool(row["generation"] == number) and row["origin"] == "source"
-
-
-def _forecast_seconds(layout: FlowLayout, ledger: list[Mapping[str, Any]], size: int, batches: int) -> float | None:
+def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int) -> float | None:
     """What `batches` of together `size` bytes will take, their driver's start included; None where that is a guess."""
-    rows = [row for row in ledger if row["origin"] == "source" and row["bytes"]]
-    took = batch_seconds([(int(row["bytes"]), float(row["seconds"])) for row in rows], size / max(batches, 1))
+    rows = [row for row in ledger if row.kind == "source" and row.bytes]
+    took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
     if took is None:
         return None
-    return round(_start_seconds(layout, (row["run_id"] for row in rows)) + took * batches, 1)
+    return round(_start_seconds(layout, (row.run_id for row in rows)) + took * batches, 1)
 
 
 def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:

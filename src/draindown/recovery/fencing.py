@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 from draindown.flow import checkpoint
 from draindown.lake import delta
+from draindown.lake.commits import FENCE
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
-from draindown.ledger.rows import FENCE, GATE
+from draindown.ledger.rows import GATE
 from draindown.recovery import rebuild, replay
 
 
@@ -29,8 +31,8 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
         written = {"rows": place.table, "tombstones": place.tombstones, "quarantine": place.quarantine}
         for purpose, path in written.items():
             check()
-            if delta.damage(path) is None and delta.exists(path):
-                apps = [app_id(layout, number, purpose, origin) for number, origin in writers]
+            if TableLog(path).is_whole:
+                apps = [app_id(layout, number, purpose, kind) for number, kind in writers]
                 if not delta.fence(path, apps, note):
                     unfenced.append(path)
     return unfenced
@@ -49,9 +51,9 @@ def _places(layout: FlowLayout) -> Iterator[FlowLayout]:
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
-    """Generations and origins of batches. A replay is of one generation, unless its file does not say of which."""
+    """Generations and kinds of batches. A replay is of one generation, unless its file does not say of which."""
     begun = replay.begun(layout)
     for number in _generations(layout):
-        replayed = [origin for origin, generation in begun if generation in (number, None)]
-        for origin in ("source", "quarantine", GATE, *replayed):
-            yield number, origin
+        replayed = [kind for kind, generation in begun if generation in (number, None)]
+        for kind in ("source", "quarantine", GATE, *replayed):
+            yield number, kind

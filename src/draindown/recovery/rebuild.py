@@ -23,14 +23,16 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import checkpoint, discards, generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import Card, Taken, card
-from draindown.lake import delta, documents
+from draindown.flow.generations import Card, card
+from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Request
 from draindown.sources.files import intake
+from draindown.sources.files.catalog import Taken
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"expectations", "quarantine", "maintenance", "deadline", "max_batches"}
@@ -117,9 +119,8 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
     """Whether the live table is the rebuilt one already. One that can't be read is not."""
-    if delta.damage(layout.table):
-        return False
-    return delta.transaction_version(layout.table, app_id(layout, begun.generation, "rows")) is not None
+    table = log_of(layout, layout.table)
+    return table.damage is None and table.last(app_id(layout, begun.generation, "rows")) is not None
 
 
 def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
@@ -172,7 +173,7 @@ def plan(request: Request) -> RebuildPlan:
         bytes=sum(file.size for file in left),
         missing=tuple(file.path for file in left if intake.pinned([file])),
         forgotten=max(0, before - len(taken)) if state == "new" else 0,
-        table_bytes=delta.size(layout.table) if delta.exists(layout.table) else 0,
+        table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(_changes(request)) if state != "swapped" else (),
     )
@@ -181,7 +182,7 @@ def plan(request: Request) -> RebuildPlan:
 def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
     """What no batch of the begun generation has read, and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
-    newest = delta.transaction_version(staged.table, app_id(staged, number, "rows"))
+    newest = log_of(staged, staged.table).last(app_id(staged, number, "rows"))
     # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
     first = max(Checkpoint(staged.checkpoint(number)).consumed_before, 0 if newest is None else newest + 2)
     left_out = generations.without(staged, number)
@@ -230,10 +231,10 @@ def _contract(request: Request) -> str:
 
 
 def _changes(request: Request) -> list[str]:
-    path, flow = request.layout.table, request.flow_spec
-    if not delta.exists(path):
+    table, flow = TableLog(request.layout.table), request.flow_spec
+    if not table.exists:
         return ["the table is gone: it is made anew"]
-    partitions, held = delta.partition_columns(path), delta.column_types(path)
+    partitions, held = table.partition_columns, table.column_types
     found = []
     if partitions != flow.target.partition_by:
         found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")

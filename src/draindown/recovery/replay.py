@@ -20,16 +20,15 @@ from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
 from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import Taken, shown, without
-from draindown.lake import delta
+from draindown.flow.generations import shown, without
 from draindown.lake.documents import absolute, kept, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, intake
-
-_COLUMNS = "path, size, mtime_ns, sha256, lines, blank, records, header, multiline, bom, first_seen, cut"
+from draindown.sources.files.catalog import Taken
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Replay:
     waiting: int = 0
 
     @property
-    def origin(self) -> str:
+    def kind(self) -> str:
         """What its rows say of where they come from, and a part of its transaction ids."""
         return f"replay:{self.id}"
 
@@ -83,12 +82,13 @@ class Replay:
         return {name: getattr(self, name) for name in names} | whole
 
 
-def find(request: Request) -> Replay:
+def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     """The replay that `request.replay` asks for: pinned before, or as it would be pinned now. Changes nothing.
 
+    `layout`: that of the request, or a snapshot of it.
     Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
     """
-    asked, layout = request.replay, request.layout
+    asked, layout = request.replay, layout or request.layout
     if asked is None:
         raise ValueError("the request asks for no replay")
     _refuse_append(request)
@@ -113,7 +113,7 @@ def pin(layout: FlowLayout, replay: Replay) -> None:
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
-    """The origin of every replay that was ever begun, and its generation; None where its file can't be read."""
+    """The kind of every replay that was ever begun, and its generation; None where its file can't be read."""
     return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
 
 
@@ -149,9 +149,10 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     what `release_applied` does. Call it under the lease, before a run and before anybody decides about rows. `reached`
     is told looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
     """
-    integrity.refuse(layout)
-    withdrawals.clean(layout, reached=reached)
-    orphan_tombstones.forget(layout, [f"replay:{name}" for name in _names(layout)])
+    seen = Snapshot.of(layout)
+    integrity.refuse(seen)
+    withdrawals.clean(seen, reached=reached)
+    orphan_tombstones.forget(seen, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
     return release_applied(layout, by=by, reached=reached)
 
@@ -232,7 +233,7 @@ def _replay(content: dict[str, Any]) -> Replay:
 
 
 def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
-    newest = delta.transaction_version(layout.table, app_id(layout, replay.generation, "rows", replay.origin))
+    newest = log_of(layout, layout.table).last(app_id(layout, replay.generation, "rows", replay.kind))
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 
@@ -242,32 +243,21 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
     home = Path(layout.replays)
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
     used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
-    if delta.exists(layout.ledger):
-        sql = f"select max(batch) as n from t where origin = 'replay' and generation = {int(generation)}"
-        used += [n for row in delta.query(layout.ledger, sql).to_pylist() if (n := row["n"]) is not None]
-    return max(used, default=-1) + 1
+    recorded = ledger_table.last_batch(layout, generation, "replay")
+    return max([*used, -1 if recorded is None else recorded]) + 1
 
 
 def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
     """Rows of the intake that are meant and drained, and how many are meant and not drained yet."""
+    within = None if asked.since is None or asked.until is None else (asked.since, asked.until)
     rows: list[dict[str, Any]] = []
     if catalog.last_cut(layout):
-        sql = f"select {_COLUMNS} from t where {_meant(asked, files)} order by cut, path"
-        rows = delta.rows(delta.query(layout.intake, sql))
+        rows = catalog.recorded(layout, files, within)
         _refuse_unknown(layout, files, rows)
     before = Checkpoint(layout.checkpoint(generation)).consumed_before
     left_out = without(layout, generation)
     done = [row for row in rows if row["cut"] < before and row["path"] not in left_out]
     return done, sum(row["cut"] >= before for row in rows)
-
-
-def _meant(asked: Again, files: list[str]) -> str:
-    """SQL that is true for the files of the intake that are asked for."""
-    if files:
-        return f"path in ({', '.join(map(delta.literal, files))})"
-    if asked.since is None or asked.until is None:
-        return "false"
-    return f"first_seen >= {delta.moment(asked.since)} and first_seen < {delta.moment(asked.until)}"
 
 
 def _parts(rows: list[dict[str, Any]], first: int) -> Iterable[Part]:

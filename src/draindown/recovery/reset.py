@@ -14,8 +14,8 @@ from draindown.base.formatting import count
 from draindown.flow import checkpoint, discards, generations, integrity, quarantine
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.runs.request import Request
@@ -83,7 +83,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         bytes=sum(file.size for file in taken),
         missing=tuple(file.path for file in taken if intake.pinned([file])),
         forgotten=0
-        if rows or not generations.readable(layout.ledger)
+        if rows or not log_of(layout, layout.ledger).is_whole
         else max(0, ledger_table.files_read(layout) - len(known_files)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
@@ -103,11 +103,11 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         ledger_table.heal(layout)  # from commits that are aside then
     integrity.put_aside(layout, found.generation, target=found.table_aside)
-    if found.previous is not None and found.previous < found.generation and generations.readable(layout.table):
+    if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
     if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
         # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
-        ids = quarantine.released_from(layout, without_origin=GATE)
+        ids = quarantine.released_from(layout, without_kind=GATE)
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous
@@ -140,8 +140,7 @@ def undo(layout: FlowLayout, *, by: str) -> int:
     """
     live = generations.generation(layout)
     previous = undoable(layout)
-    for path in (layout.quarantine, layout.tombstones):  # of a batch that was begun and never committed
-        delta.delete(path, f"generation = {live}")
+    discards.forget_generation(layout, live)  # of a batch that was begun and never committed
     quarantine.release_again(layout, by=by, note=_reopened(live))
     generations.go_back_to(layout, previous)
     return previous
@@ -181,9 +180,8 @@ def _knows_any(layout: FlowLayout, last: int) -> bool:
 
 
 def _rows_of(layout: FlowLayout) -> int | None:
-    if not generations.readable(layout.table):
-        return None
-    return int(delta.query(layout.table, "select count(*) as n from t").to_pylist()[0]["n"])
+    table = log_of(layout, layout.table)
+    return table.row_count if table.is_whole else None
 
 
 def _would_double(layout: FlowLayout, rows: int) -> TerminalError:

@@ -13,6 +13,7 @@ from draindown.base.progress import Reached, untold
 from draindown.flow import discards, generations, quarantine
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -31,7 +32,7 @@ def swap(request: Request) -> Swap:
     """
     staged, flow = request.layout, request.flow_spec
     newest, cuts = (
-        delta.transaction_version(staged.table, app_id(staged, staged.staged, "rows")),
+        log_of(staged, staged.table).last(app_id(staged, staged.staged, "rows")),
         catalog.last_cut(staged),
     )
     if newest is None or newest + 1 != cuts:
@@ -39,29 +40,25 @@ def swap(request: Request) -> Swap:
             staged, staged.staged, f"its newest batch is {newest}, the intake has {count(cuts, 'cut')}"
         )
     ledger_table.heal(staged)
-    sums = delta.query(staged.ledger, "select count(*) as batches, sum(inserted) - sum(deleted) as rows from t")
-    batches, rows = (int(sums.to_pylist()[0][name] or 0) for name in ("batches", "rows"))
+    sums = ledger_table.sums(staged)
+    batches, rows = sums.rows, sums.net
     if batches != cuts:
         raise damaged_staging(staged, staged.staged, f"its ledger has {count(batches, 'row')} for {count(cuts, 'cut')}")
-    found = int(delta.query(staged.table, "select count(*) as n from t").to_pylist()[0]["n"])
+    found = log_of(staged, staged.table).row_count
     if found != rows:
         wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
-    if flow.is_keyed and delta.exists(staged.live.tombstones) and not delta.exists(staged.tombstones):
-        names = ", ".join(_quoted(name) for name in (*flow.target.keys, *flow.target.sequence_by))
-        kept = delta.query(staged.table, f"select {names} from t limit 0").schema
+    remembers = log_of(staged.live, staged.live.tombstones).exists and not log_of(staged, staged.tombstones).exists
+    if flow.is_keyed and remembers:
+        kept = log_of(staged, staged.table).columns((*flow.target.keys, *flow.target.sequence_by))
         delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
 
 _OF_TOMBSTONES = (
-    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("origin", pa.string())),
+    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("kind", pa.string())),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
@@ -76,10 +73,10 @@ def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild
         return None
     staged, number = layout.beside(begun.generation), begun.generation
     if generations.generation(layout) != number:
-        last = delta.transaction_version(layout.table, app_id(layout, number, "rows"))
+        last = log_of(layout, layout.table).last(app_id(layout, number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
-        if delta.exists(staged.tombstones):
+        if log_of(staged, staged.tombstones).exists:
             delta.replace(layout.tombstones, staged.tombstones, app=(app_id(layout, number, "tombstones"), last))
         reached("tombstones")
         _move_refused(layout, begun, last)
@@ -100,19 +97,20 @@ def lost_bounds(layout: FlowLayout) -> bool:
     The swap takes the old names away before it writes and gives new ones afterwards; only an engine can give them.
     """
     rebuilt = any(card.get("rebuilt") for card in generations.cards(layout).values())
-    return rebuilt and delta.exists(layout.table) and delta.BOUNDED not in delta.properties(layout.table)
+    table = log_of(layout, layout.table)
+    return rebuilt and table.exists and delta.BOUNDED not in table.properties
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:
     """The version that the swap made, once it is proven that it brought the rows it should."""
-    for commit in delta.history(layout.table, delta.version(layout.table) + 1):
+    for commit in log_of(layout, layout.table).commits():
         swap = ledger_rows.swap_of(commit)
         if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
-            wrote = int((commit.get("operationMetrics") or {}).get("numOutputRows", 0))
+            wrote = commit.rows_written
             if wrote != swap.rows:
                 wrong = [f"rows of the rebuilt table: {swap.rows} beside the live one, {wrote} in its place"]
                 raise ledger_rows.not_adding_up(ledger_table.recent(layout.beside(generation), 1)[0], wrong)
-            return int(commit["version"])
+            return commit.version
     raise TerminalError(
         "rebuild-damaged",
         tried=f"finish the rebuild of generation {generation} of flow {layout.flow}",
@@ -125,23 +123,17 @@ def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
     """Add the rows that were never refused before; those that were stay as they are."""
     staged = layout.beside(begun.generation)
     discards.forget_unfinished(layout, begun.previous)
-    if not delta.exists(staged.quarantine):
-        return
-    fresh = "select t.* from t"
-    if delta.exists(layout.quarantine):
-        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
-    app = (app_id(layout, begun.generation, "quarantine"), last)
-    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+    quarantine.take_over(layout, staged, app=(app_id(layout, begun.generation, "quarantine"), last))
 
 
 def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     """Release what was refused before and is let through now; reopen what was released and has no row any longer."""
-    if not delta.exists(layout.quarantine):
-        return
     staged = layout.beside(begun.generation)
-    again = _ids(staged.quarantine) if delta.exists(staged.quarantine) else set()
-    rows = delta.query(layout.quarantine, "select quarantine_id, file, origin from t").to_pylist()
-    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["origin"])}
+    again = {row["quarantine_id"] for row in quarantine.places(staged)}
+    rows = quarantine.places(layout)
+    if not rows:
+        return
+    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["kind"])}
     left_out = generations.without(staged, begun.generation)
     read = catalog.find(layout, set(before.values())).keys() - left_out
     passed = [one for one, file in before.items() if file in read and one not in again]
@@ -153,10 +145,6 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     quarantine.let_through(layout, [one for one in others if one in released], by=by, note=f"{note} let it through")
     gone = sorted(before.keys() - set(passed) & released)
     quarantine.reopen(layout, gone, by=by, note=f"{note} has no row of it")
-
-
-def _ids(path: str) -> set[str]:
-    return set(delta.query(path, "select distinct quarantine_id from t")["quarantine_id"].to_pylist())
 
 
 def _clear(staged: FlowLayout, begun: Rebuild) -> None:

@@ -8,22 +8,18 @@ a path, a command or a number is never cut, though it pass the width.
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from draindown.base.errors import next_steps
 from draindown.base.findings import Finding
 from draindown.base.formatting import age, columns, count, percent, printable, size
+from draindown.runs.card_lines import LABEL, ROOM, WIDTH, labelled, pieces
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
 from draindown.runs.request import STEPS, Step
 from draindown.runs.unfinished import Unfinished
 
-WIDTH = 100
-_LABEL = 9
-_ROOM = WIDTH - _LABEL - 1
 _LONGEST_TEXT = 4000
-_MORE = " ..."
 _MOST_FINDINGS = 2
 _MOST_EXPECTATIONS = 3
 _MOST_COMMANDS = 4
@@ -130,7 +126,7 @@ def _failure(failed: StepReport, drain: DrainPart | None) -> str:
 
 def _drained(drain: DrainPart) -> str:
     sums = drain.totals
-    if {batch.get("origin") for batch in drain.batches} == {"gate"}:
+    if {batch.get("kind") for batch in drain.batches} == {"gate"}:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
     verb = "replayed" if drain.replay else "drained"
     read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
@@ -139,12 +135,12 @@ def _drained(drain: DrainPart) -> str:
 
 
 def _block(steps: Sequence[StepReport], unfinished: Unfinished | None) -> list[str]:
-    lines = _pieces(verdict(steps, unfinished), indent="  ", width=WIDTH)
-    lines += _labelled("run", [printable(steps[0].run_id)])
+    lines = pieces(verdict(steps, unfinished), indent="  ", width=WIDTH)
+    lines += labelled("run", [printable(steps[0].run_id)])
     replay = next((asked for s in steps if (asked := _replayed(s))), "")
     if replay:
-        lines += _labelled("replay", [printable(replay)])
-        lines += [line for s in steps if s.plan and not s.plan.drain for line in _labelled("", [_why_not(s.plan)])]
+        lines += labelled("replay", [printable(replay)])
+        lines += [line for s in steps if s.plan and not s.plan.drain for line in labelled("", [_why_not(s.plan)])]
     lines += _run_lines(steps)
     for step in steps:
         if step.drain:
@@ -167,10 +163,10 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
     lines, sums = [], _earlier(steps)
     if sums:
         batches = count(sums.get("batches", 0), "batch", "batches")
-        lines += _labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums)}"])
+        lines += labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums)}"])
     for row in [row for s in steps if s.drain for row in s.drain.settled]:
         made = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}, and not told: {_moved(row)}"
-        lines += [] if row["run_id"] == steps[0].run_id else _labelled("earlier", [made])
+        lines += [] if row["run_id"] == steps[0].run_id else labelled("earlier", [made])
     return lines
 
 
@@ -194,10 +190,10 @@ def _why_not(plan: PlanPart) -> str:
 
 def _drain_lines(drain: DrainPart) -> list[str]:
     # a replay leaves the backlog alone and doesn't look at it
-    backlog = [] if drain.replay else _labelled("backlog", [_backlog(drain.before, drain.after)])
+    backlog = [] if drain.replay else labelled("backlog", [_backlog(drain.before, drain.after)])
     if not drain.batches:
         return backlog + (
-            _labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
+            labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
         )
     sums = drain.totals
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
@@ -206,9 +202,9 @@ def _drain_lines(drain: DrainPart) -> list[str]:
     if drain.parked_files:
         batches += f"; {count(drain.parked_files, 'file')} parked"
     return [
-        *_labelled("rows", _fate_lines(drain)),
-        *_labelled("", [_sum_line(sums)]),
-        *_labelled("batches", [batches]),
+        *labelled("rows", _fate_lines(drain)),
+        *labelled("", [_sum_line(sums)]),
+        *labelled("batches", [batches]),
         *backlog,
     ]
 
@@ -219,7 +215,7 @@ def _fate_lines(drain: DrainPart) -> list[str]:
     indent = len(numbers[0]) + 2
     lines = []
     for cells, (_, _, note) in zip(numbers, fates, strict=True):
-        notes = _pieces(note, width=_ROOM - indent) or [""]
+        notes = pieces(note, width=ROOM - indent) or [""]
         lines += [f"{cells}  {notes[0]}", *(" " * indent + more for more in notes[1:])]
     return lines
 
@@ -279,7 +275,7 @@ def _check_lines(check: CheckPart) -> list[str]:
     # a share of the input that held is told by the rows' own lines
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:
-        return _labelled("gate", [f"no expectations, so nothing was judged; {_published(check)}"])
+        return labelled("gate", [f"no expectations, so nothing was judged; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
     judged = f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
@@ -287,11 +283,11 @@ def _check_lines(check: CheckPart) -> list[str]:
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
     lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
     shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
-    lines += [line for e in shown for line in _pieces(_expectation(e), 3, indent="  ")]
+    lines += [line for e in shown for line in pieces(_expectation(e), 3, indent="  ")]
     more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
-    return _labelled("gate", lines)
+    return labelled("gate", lines)
 
 
 def _published(check: CheckPart) -> str:
@@ -311,12 +307,12 @@ def _expectation(judged: Expectation) -> str:
 def _compact_lines(part: CompactPart) -> list[str]:
     if not part.files_before and not part.vacuumed_files:
         idle = part.evidence in ("", "nothing to do")
-        return _labelled("compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"])
+        return labelled("compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"])
     where = f" in {count(len(part.partitions), 'partition')}" if part.partitions else ""
     files = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}"
     done = f"{files}, {size(part.bytes_rewritten)} rewritten"
     vacuum = f"; {count(part.vacuumed_files, 'old file')} removed" if part.vacuumed_files else ""
-    return _labelled("compact", [f"{done}{vacuum}  ({printable(part.evidence)})"])
+    return labelled("compact", [f"{done}{vacuum}  ({printable(part.evidence)})"])
 
 
 def _finding_lines(findings: Sequence[Finding]) -> list[str]:
@@ -324,44 +320,25 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     lines, most = [], 4 if len(unique) == 1 else 3
     for finding in unique[:_MOST_FINDINGS]:
         told = f"{finding.kind}  {printable(finding.subject)}  {printable(finding.detail)}"
-        lines += _labelled("finding", _pieces(told, most, indent="  "))
+        lines += labelled("finding", pieces(told, most, indent="  "))
         lines += _next_lines({"next": [finding.next] if finding.next else []})
     if len(unique) > _MOST_FINDINGS:
-        lines += _labelled("", [f"and {len(unique) - _MOST_FINDINGS} more: draindown report, or the JSON of this run"])
+        lines += labelled("", [f"and {len(unique) - _MOST_FINDINGS} more: draindown report, or the JSON of this run"])
     return lines
 
 
 def _error_lines(step: StepReport) -> list[str]:
     error = step.error or {}
-    lines = _labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
+    lines = labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
     for name, most in _MOST_LINES.items():
         if name == "found" and step.check and error.get("code") == "gate-failed":
             continue  # the gate's lines have it
         text = f"{name}: {printable(str(error.get(name) or 'unknown'), _LONGEST_TEXT)}"
-        lines += _labelled("", _pieces(text, most, indent="  "))
+        lines += labelled("", pieces(text, most, indent="  "))
     return lines + _next_lines(error)
 
 
 def _next_lines(error: Mapping[str, object]) -> list[str]:
     """What to type, each on a line of its own however long it is: it is there to be copied."""
     steps = list(next_steps(error))[:_MOST_COMMANDS]
-    return [f"{'':<{_LABEL}} {label}: {printable(command)}" for label, command in steps]
-
-
-def _pieces(text: str, most: int | None = None, *, indent: str = "", width: int = _ROOM) -> list[str]:
-    """`text` in lines of at most `width`, parted at blanks only; whole words are left out after the `most`th line."""
-    lines = _wrapped(text, width, indent)
-    if most is None or len(lines) <= most:
-        return lines
-    # not by textwrap's own max_lines, which takes a word that passes the width for one that does not fit
-    lines = _wrapped(text, width - len(_MORE), indent)[:most]
-    return [*lines[:-1], lines[-1] + _MORE]
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _labelled(label: str, lines: Sequence[str]) -> list[str]:
-    fitting = [piece for line in lines for piece in (_pieces(line, indent="  ") if len(line) > _ROOM else [line])]
-    return [f"{label if not i else '':<{_LABEL}} {line}" for i, line in enumerate(fitting)]
+    return [f"{'':<{LABEL}} {label}: {printable(command)}" for label, command in steps]

@@ -90,7 +90,7 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
 def with_sums(layout: FlowLayout, told: StepReport) -> StepReport:
     """The report with what the ledger has of its run by now; as it is where the ledger can't be read."""
     try:
-        found = sums(ledger_table.of_run(layout, told.run_id, times=False))
+        found = sums(ledger_table.of_run(layout, told.run_id))
     except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
         return told
     return told.model_copy(update={"run": found})
@@ -106,7 +106,7 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     """Every start of a run that left a report or a batch, in the order in which they began."""
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
-    for row in ledger_table.of_run(layout, told[0].run_id if told else run_id, times=False):
+    for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
         rows.setdefault(row.start, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
     known = {one.start for one in told if one.step == "drain"}

@@ -66,7 +66,7 @@ def _read(key: str) -> StepReport | None:
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
     # a step at work, or one that only looks, has a driver log there and no report
-    left = (name for name, _ in _newest_first(layout.reports) if name == safe_name(name))
+    left = (name for name, _ in _newest_first(layout.reports, ".json") if name == safe_name(name))
     return list(islice(left, limit))
 
 
@@ -90,16 +90,16 @@ def _remove(prefix: str) -> None:
         store.delete(entry.key)
 
 
-def _newest_first(home: str) -> list[tuple[str, datetime]]:
-    """Each run below `home`, and when the store says that its newest content was written."""
+def _newest_first(home: str, ending: str = "") -> list[tuple[str, datetime]]:
+    """Each run below `home` that has contents of this ending, and when the store says that the newest was written."""
     found: dict[str, datetime] = {}
-    for name, modified in _contents(home):
+    for name, modified in _contents(home, ending):
         found[name] = max(modified, found.get(name, modified))
     return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
 
 
-def _contents(home: str) -> Iterator[tuple[str, datetime]]:
+def _contents(home: str, ending: str) -> Iterator[tuple[str, datetime]]:
     for entry in store_of(home).list(f"{home}/"):
-        name, inside, _ = entry.key.removeprefix(f"{home}/").partition("/")
-        if inside:
+        name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
+        if inside and inside.endswith(ending):
             yield name, entry.modified

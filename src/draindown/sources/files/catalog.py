@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from draindown.base.errors import TransientError
 from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, literal, log_of, moment
 from draindown.sources.files.inspection import Verified
 
 SCHEMA = pa.schema(
@@ -57,6 +59,17 @@ class KnownFile:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """A file as the intake recorded it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    cut: int
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Cuts that no batch is done with. `first_seen` in seconds since 1970 of the oldest, None if there are none."""
 
@@ -69,7 +82,8 @@ class Waiting:
 
 def last_cut(layout: FlowLayout) -> int:
     """The newest cut; 0 before the first."""
-    return delta.version(layout.intake) if delta.exists(layout.intake) else 0
+    intake = log_of(layout, layout.intake)
+    return intake.version if intake.exists else 0
 
 
 def create(layout: FlowLayout) -> None:
@@ -103,7 +117,7 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
     """Those of `paths` that intake has. Costs memory for all known paths, but no Python object per path."""
     wanted = _strings(list(paths))
     found: dict[str, KnownFile] = {}
-    for part in _all_known(layout):
+    for part in _all_known(layout, log_of(layout, layout.intake)):
         hits = part.filter(pc.is_in(part["path"], value_set=wanted))
         found |= {row["path"]: KnownFile(**row) for row in hits.to_pylist()}
     return found
@@ -111,9 +125,31 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
 
 def sha256(layout: FlowLayout, file: KnownFile) -> str:
     """The hash of a file's bytes when it was taken in."""
-    where = f"cut = {file.cut} and path = {delta.literal(file.path)}"
-    rows = delta.query(layout.intake, f"select sha256 from t where {where}").to_pylist()
-    return str(rows[0]["sha256"])
+    where = f"cut = {file.cut} and path = {literal(file.path)}"
+    return str(log_of(layout, layout.intake).rows(f"select sha256 from t where {where}")[0]["sha256"])
+
+
+def taken_in(layout: FlowLayout) -> list[Taken]:
+    """Every file that the intake has, in the order of its cuts."""
+    sql = "select path, size, mtime_ns, sha256, cut from t order by cut, path"
+    return [Taken(**row) for row in log_of(layout, layout.intake).rows(sql)]
+
+
+def recorded(
+    layout: FlowLayout, paths: Sequence[str] = (), within: tuple[datetime, datetime] | None = None
+) -> list[dict[str, Any]]:
+    """All that the intake says of some files, `first_seen` included, in the order of its cuts: of those at `paths`.
+
+    Without paths, of those first seen `within` two times, at the first or later and before the second; else of none.
+    """
+    names = ", ".join(name for name in SCHEMA.names if name != "raw_bytes")
+    if paths:
+        meant = f"path in ({', '.join(map(literal, paths))})"
+    elif within is not None:
+        meant = f"first_seen >= {moment(within[0])} and first_seen < {moment(within[1])}"
+    else:
+        return []
+    return log_of(layout, layout.intake).rows(f"select {names} from t where {meant} order by cut, path")
 
 
 def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
@@ -125,14 +161,12 @@ def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
         "coalesce(sum(raw_bytes), 0) as raw_bytes, cast(min(to_unixtime(first_seen)) as double) as first_seen "
         f"from t where cut >= {int(first_cut)}"
     )
-    return Waiting(**delta.query(layout.intake, sql).to_pylist()[0])
+    return Waiting(**log_of(layout, layout.intake).rows(sql)[0])
 
 
 def headers(layout: FlowLayout) -> dict[str, str]:
     """The CSV header record of every file taken in, by path."""
-    if not delta.exists(layout.intake):
-        return {}
-    rows = delta.query(layout.intake, "select path, header from t where header is not null").to_pylist()
+    rows = log_of(layout, layout.intake).rows("select path, header from t where header is not null")
     return {row["path"]: row["header"] for row in rows}
 
 
@@ -145,7 +179,7 @@ def unpack_ratio(layout: FlowLayout, recent_cuts: int = 20) -> float | None:
         "select sum(raw_bytes) as raw_bytes, sum(size) as size from t "
         f"where cut > {newest - recent_cuts} and path like '%.gz' and size > 0"
     )
-    row = delta.query(layout.intake, sql).to_pylist()[0]
+    row = log_of(layout, layout.intake).rows(sql)[0]
     return row["raw_bytes"] / row["size"] if row["size"] else None
 
 
@@ -154,11 +188,12 @@ def remember(layout: FlowLayout) -> None:
 
     A cache only: where it is missing, torn or older, everything is read from the table. Call it under the lease.
     """
-    newest = last_cut(layout)
-    parts = _all_known(layout)
+    intake = log_of(layout, layout.intake)
+    newest = intake.version if intake.exists else 0
+    parts = _all_known(layout, intake)
     if not newest or (len(parts) == 1 and newest < _CACHE_FROM):
         return
-    whole = pa.concat_tables(parts).replace_schema_metadata({"cut": str(newest), "table": _id(layout)})
+    whole = pa.concat_tables(parts).replace_schema_metadata({"cut": str(newest), "table": intake.id})
     target = Path(_cache(layout))
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix="_", suffix=".tmp")
     try:
@@ -173,31 +208,27 @@ def remember(layout: FlowLayout) -> None:
 _CACHE_FROM = 8  # cuts; reading fewer small files costs less than keeping a copy
 
 
-def _all_known(layout: FlowLayout) -> list[pa.Table]:
-    newest = last_cut(layout)
+def _all_known(layout: FlowLayout, intake: TableLog) -> list[pa.Table]:
+    newest = intake.version if intake.exists else 0
     if not newest:
         return []
-    cached = _read_cache(layout, newest)
+    cached = _read_cache(layout, newest, intake.id)
     if cached is None:
-        return [delta.query(layout.intake, f"select {_KNOWN} from t")]
+        return [intake.query(f"select {_KNOWN} from t")]
     parts, upto = [cached], int(cached.schema.metadata[b"cut"])
     if upto < newest:
-        parts.append(delta.query(layout.intake, f"select {_KNOWN} from t where cut > {upto}"))
+        parts.append(intake.query(f"select {_KNOWN} from t where cut > {upto}"))
     return [part.replace_schema_metadata() for part in parts]
 
 
-def _read_cache(layout: FlowLayout, newest: int) -> pa.Table | None:
+def _read_cache(layout: FlowLayout, newest: int, table_id: str) -> pa.Table | None:
     try:
         with pa.memory_map(_cache(layout)) as file:
             table = pa.ipc.open_file(file).read_all()
         facts = table.schema.metadata
-        return table if facts[b"table"].decode() == _id(layout) and int(facts[b"cut"]) <= newest else None
+        return table if facts[b"table"].decode() == table_id and int(facts[b"cut"]) <= newest else None
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
         return None
-
-
-def _id(layout: FlowLayout) -> str:
-    return delta.table_id(layout.intake)
 
 
 def _cache(layout: FlowLayout) -> str:

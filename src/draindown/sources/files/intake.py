@@ -16,6 +16,7 @@ from typing import Protocol
 
 from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import Snapshot
 from draindown.runs.request import Request
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
@@ -23,7 +24,7 @@ from draindown.sources.files import parked as files_parked
 from draindown.sources.files.batching import cut
 from draindown.sources.files.catalog import KnownFile
 from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, verify
-from draindown.sources.files.listing import Listing, SourceFile, list_source, shown
+from draindown.sources.files.listing import Listing, SourceFile, SourceListing, shown
 from draindown.sources.files.parked import Event, State
 
 _AT_ONCE, _BYTES_AT_ONCE = 512, 1024**3
@@ -103,13 +104,25 @@ class Intake:
     Creates the intake table. Raises TerminalError `source-missing`.
     """
 
-    def __init__(self, request: Request, *, now: datetime, progress: Callable[[int, int], None] | None = None) -> None:
-        """Look at the source. `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge)."""
+    def __init__(
+        self,
+        request: Request,
+        *,
+        now: datetime,
+        source: SourceListing | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Look at the source, or take over what `source` has seen of it.
+
+        `now` becomes the files' `first_seen`; `progress` gets (files judged, files to judge).
+        """
         layout = request.layout
         catalog.create(layout)
-        self._layout, self._now, self._before = layout, now, catalog.last_cut(layout)
-        self._listing = listing = list_source(request.flow_spec.source, Path(request.root), now)
-        found = sort_out(layout, listing)
+        seen = Snapshot.of(layout)
+        self._layout, self._now, self._before = layout, now, catalog.last_cut(seen)
+        source = source or SourceListing(request.flow_spec.source, Path(request.root))
+        listing = source.hand_over(now)
+        found = sort_out(seen, listing)
         self.new: Sequence[SourceFile] = found.new
         """Files that no cut had when the intake began."""
         self._run = _Run(request, now, found.events, list(listing.findings))
@@ -119,10 +132,10 @@ class Intake:
         self._over = False
         self._cuts = self._files = 0
 
-    def hand_over(self) -> Listing:
-        """The source as this intake saw it; it keeps it no longer."""
-        listing, self._listing = self._listing, Listing([], [])
-        return listing
+    def seen(self) -> SourceListing:
+        """The source as this intake saw it, without the files that earlier ones were done with."""
+        source = self._run.request.flow_spec.source
+        return SourceListing(source, Path(self._run.request.root), Listing(list(self.new), []))
 
     def _readable(self, progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
         yield from self._run.readable(self.new, progress)

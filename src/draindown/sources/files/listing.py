@@ -47,6 +47,24 @@ class Listing:
     findings: list[Finding]
 
 
+class SourceListing:
+    """A source that is listed once, when someone first asks: what a plan saw is what the drain after it takes in."""
+
+    def __init__(self, source: FilesSource, root: Path, seen: Listing | None = None) -> None:
+        self._source, self._root, self._seen = source, root, seen
+
+    def at(self, now: datetime) -> Listing:
+        """What is at the source: listed now, unless it was before. Raises like `list_source`."""
+        if self._seen is None:
+            self._seen = list_source(self._source, self._root, now)
+        return self._seen
+
+    def hand_over(self, now: datetime) -> Listing:
+        """The same for the last who asks: it is kept no longer."""
+        seen, self._seen = self.at(now), None
+        return seen
+
+
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
     """List the source. Raises TerminalError `source-missing` where the glob's fixed directory isn't there."""
     choices = [_parts(root, text) for text in _expand(source.files)]

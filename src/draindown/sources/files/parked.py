@@ -17,6 +17,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import literal, log_of
 
 State = Literal["parked", "retried", "discarded", "touched"]
 _SCHEMA = pa.schema(
@@ -63,9 +64,7 @@ class Event:
 
 def latest(layout: FlowLayout) -> dict[str, Event]:
     """The newest event of every path, without heads; times are left out too."""
-    if not delta.exists(layout.parked):
-        return {}
-    rows = delta.query(layout.parked, f"select {_BRIEF} from t order by at").to_pylist()
+    rows = log_of(layout, layout.parked).rows(f"select {_BRIEF} from t order by at")
     return {row["path"]: Event(**row) for row in rows}
 
 
@@ -76,19 +75,16 @@ def open_files(layout: FlowLayout) -> list[Event]:
 
 def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
     """The history of one path, or of all, oldest first, without heads."""
-    if not delta.exists(layout.parked):
-        return []
-    where = "" if path is None else f" where path = {delta.literal(path)}"
-    found = delta.query(layout.parked, f"select {_BRIEF}, at from t{where} order by at")
-    return [Event(**row) for row in found.to_pylist()]
+    where = "" if path is None else f" where path = {literal(path)}"
+    return [
+        Event(**row) for row in log_of(layout, layout.parked).rows(f"select {_BRIEF}, at from t{where} order by at")
+    ]
 
 
 def head_of(layout: FlowLayout, path: str) -> bytes | None:
     """How the file began when it was last parked: up to 64 KiB."""
-    if not delta.exists(layout.parked):
-        return None
-    sql = f"select head from t where path = {delta.literal(path)} and head is not null order by at desc limit 1"
-    rows = delta.query(layout.parked, sql).to_pylist()
+    sql = f"select head from t where path = {literal(path)} and head is not null order by at desc limit 1"
+    rows = log_of(layout, layout.parked).rows(sql)
     return rows[0]["head"] if rows else None
 
 
@@ -104,9 +100,8 @@ def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
 
 
 def _newest(layout: FlowLayout) -> datetime:
-    found = delta.query(layout.parked, 'select max("at") as newest from t') if delta.exists(layout.parked) else None
-    newest = found["newest"][0].as_py() if found is not None else None
-    return newest or datetime.fromtimestamp(0, UTC)
+    found = log_of(layout, layout.parked).rows('select max("at") as newest from t')
+    return next((row["newest"] for row in found), None) or datetime.fromtimestamp(0, UTC)
 
 
 def retry(

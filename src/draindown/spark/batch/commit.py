@@ -13,7 +13,7 @@ from draindown.ledger.rows import BatchRow
 
 def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
     """Hold what a side table's newest commit says it wrote against what the batch counted."""
-    wrote = int((ledger_table.last_commit(path).get("operationMetrics") or {}).get("numOutputRows", 0))
+    wrote = ledger_table.last_commit(path).rows_written
     if wrote != expected:
         raise ledger_rows.not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
@@ -27,7 +27,7 @@ def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
     commit = ledger_table.last_commit(layout.table)
     found = ledger_rows.closed(commit)
     if found is None or found.place != row.place:
-        raise ledger_rows.not_adding_up(row, [f"version {commit['version']} of the table is not this batch's commit"])
+        raise ledger_rows.not_adding_up(row, [f"version {commit.version} of the table is not this batch's commit"])
     ledger_table.record(layout, [found])
     reached("recorded")
     return found

@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, Row
 
 from draindown.base.progress import Reached, untold
-from draindown.ledger.rows import Origin
+from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets.delta_target import Held, Writer
@@ -48,9 +48,9 @@ class Batch:
     tuning: Tuning = TUNING
 
     @property
-    def origin(self) -> Origin:
+    def kind(self) -> BatchKind:
         """Where the rows come from, as the ledger says it."""
-        kind = self.writer.origin.partition(":")[0]
+        kind = self.writer.kind.partition(":")[0]
         return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
 
 

@@ -94,7 +94,7 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
 
 def _done_before(batch: Batch) -> BatchRow:
     ledger_table.heal(batch.writer.layout)
-    return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.origin)
+    return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.kind)
 
 
 def _settings(batch: Batch) -> dict[str, str]:
@@ -138,7 +138,7 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
         flow=batch.writer.layout.flow,
         generation=batch.writer.generation,
         batch=batch.writer.batch,
-        origin=batch.origin,
+        kind=batch.kind,
         run_id=batch.run_id,
         start=batch.start,
         cut=batch.cut,
@@ -156,7 +156,7 @@ def _begin(batch: Batch, counted: Counted) -> BatchRow:
 
 
 def _quarantine(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
-    if batch.origin == "quarantine":  # refused again: its row in the quarantine stays open
+    if batch.kind == "quarantine":  # refused again: its row in the quarantine stays open
         batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
     elif requarantine.concerns(batch.writer):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)

@@ -55,8 +55,7 @@ class Skipping:
     def _changed(self, row: BatchRow) -> int:
         if not row.inserted + row.updated + row.deleted:
             return 0
-        metrics = ledger_table.last_commit(self.layout.table).get("operationMetrics") or {}
-        return sum(int(metrics.get(name, 0)) for name in _TOUCHED)
+        return sum(map(ledger_table.last_commit(self.layout.table).metric, _TOUCHED))
 
     def _advice(self) -> str:
         goal = self.flow.target

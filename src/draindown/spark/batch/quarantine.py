@@ -59,7 +59,7 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
 
     Columns of the table: quarantine_id (of a record from file and position alone), file, position, raw, raw_bytes (only
     where raw is not UTF-8 or not whole), raw_length (bytes), reason, field, detail, which `rows` has, and first_seen,
-    generation, batch, origin, run_id, refused_at.
+    generation, batch, kind, run_id, refused_at.
     """
     kept = rows.select(
         "quarantine_id",
@@ -74,7 +74,7 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
         F.lit(first_seen).alias("first_seen"),
         F.lit(writer.generation).alias("generation"),
         F.lit(writer.batch).cast("long").alias("batch"),
-        F.lit(writer.origin).alias("origin"),
+        F.lit(writer.kind).alias("kind"),
         F.lit(run_id).alias("run_id"),
         F.lit(datetime.now().astimezone()).alias("refused_at"),
     )

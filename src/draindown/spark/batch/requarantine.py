@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 
 from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.targets.delta_target import Writer
 
 
 def concerns(writer: Writer) -> bool:
     """Whether the writer's batches may read what was read before."""
-    return writer.origin.startswith("replay:") or (writer.origin == "source" and writer.generation > 1)
+    return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
 
 
 def quarantine(
@@ -49,12 +49,10 @@ def quarantine(
 
 def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | None:
     """Ids of the rows of these files that other batches refused."""
-    if not delta.exists(writer.layout.quarantine):
+    if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
-        (F.col("generation") == writer.generation)
-        & (F.col("batch") == writer.batch)
-        & (F.col("origin") == writer.origin)
+        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
     return rows.where(F.col("file").isin(list(files)) & ~mine).select("quarantine_id").distinct()

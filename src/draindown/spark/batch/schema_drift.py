@@ -91,7 +91,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     form = batch.writer.flow.source.format
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
-        at = one.id + places[one.file, one.block] if record and batch.origin != "quarantine" else None
+        at = one.id + places[one.file, one.block] if record and batch.kind != "quarantine" else None
         more = {"file": local_path(one.file), "position": at, "rows": one.rows, "type": likely(one.values, form)}
         with_it = tuple(gone.get(one.file, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
 
 def _of(batch: Batch) -> tuple[int, str, int, str, str]:
     at = batch.first_seen.astimezone(UTC).isoformat()
-    return batch.writer.generation, batch.origin, batch.writer.batch, batch.run_id, at
+    return batch.writer.generation, batch.kind, batch.writer.batch, batch.run_id, at
 
 
 def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
@@ -138,7 +138,7 @@ def _refused(
     flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline} --flow {layout.flow}"
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
-    if batch.origin == "source":
+    if batch.kind == "source":
         files = dict.fromkeys(local_path(one.file) for one in seen)
         paths = " ".join(f"--path {shlex.quote(file)}" for file in list(files)[:_SHOWN])
         discard = f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {paths} --yes"

@@ -9,14 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 from delta.tables import DeltaTable
-from deltalake import DeltaTable as Log
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition, Table
 from draindown.recovery.opening import Needs
@@ -169,7 +168,7 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
     longer of both. Raises TerminalError `vacuum-below-floor` for less than seven days, asked for or set in the table.
     """
     _refuse_below_floor(path, retain)
-    raised = compaction.retention_of(path) < retain
+    raised = compaction.retention_of(TableLog(path)) < retain
     if raised:
         _retain(spark, path, retain)
     try:
@@ -180,8 +179,7 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
         if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
             raise
         spark.sql(f"VACUUM {_table(path)}")
-    last = Log(path).history(1)[0]
-    return int((last.get("operationMetrics") or {}).get("numDeletedFiles", 0))
+    return TableLog(path).commits(1)[0].metric("numDeletedFiles")
 
 
 def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
@@ -191,7 +189,7 @@ def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int
 
 
 def _refuse_below_floor(path: str, retain: int) -> None:
-    set_to = compaction.retention_of(path)
+    set_to = compaction.retention_of(TableLog(path))
     if min(retain, set_to) >= RETAIN_FLOOR:
         return
     raise TerminalError(
@@ -208,7 +206,7 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
     # versions must not outlive their files' retention record, Delta insists
-    log = max(compaction.duration(delta.properties(path).get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    log = max(compaction.duration(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
     spark.sql(
         f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
         f"('{compaction.RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"

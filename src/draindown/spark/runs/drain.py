@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,8 +29,9 @@ from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size
-from draindown.sources.files import batching, intake
+from draindown.sources.files import batching
 from draindown.sources.files.intake import Intake
+from draindown.sources.files.listing import SourceListing
 from draindown.spark import session
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.commit import stamp_after
@@ -41,6 +42,7 @@ from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.changed_input import refuse_changed, refuse_other_bytes
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.sources.readers import InputFile
@@ -95,7 +97,7 @@ class _Drain:
         files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
         writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
         if not writer.is_done():  # whose files may rightly be gone
-            _refuse_other_bytes(self.request, files)
+            refuse_other_bytes(self.request, files)
         started = now()
         batch = Batch(
             writer=writer,
@@ -110,7 +112,7 @@ class _Drain:
             lines=() if files else _no_lines(references.sparkSession),
             transform=self.transform,
             reached=gauge.beside(self.reached),
-            was_read=lambda: _refuse_other_bytes(self.request, files),
+            was_read=lambda: refuse_other_bytes(self.request, files),
             compared=lambda held, pruning: self.skipping.look(number, held, pruning),
             tuning=self.tuning,
         )
@@ -134,17 +136,27 @@ def drain(
     stop: Stop | None = None,
     reached: Reached = untold,
     tuning: Tuning = TUNING,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
 
     Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
     and where the checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
+    `source`: what the run's plan saw of it.
     """
     _refuse_other_modes(request)
     analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        told, until = flow.guard(reached), stop or Stop()
-        done = under_lease(request, spark, flow.generation, progress=progress, stop=until, reached=told, tuning=tuning)
+        done = under_lease(
+            request,
+            spark,
+            flow.generation,
+            progress=progress,
+            stop=stop or Stop(),
+            reached=flow.guard(reached),
+            tuning=tuning,
+            source=source,
+        )
     refuse_changed(request, done.findings)
     return done
 
@@ -171,6 +183,7 @@ def under_lease(
     stop: Stop,
     reached: Reached,
     tuning: Tuning = TUNING,
+    source: SourceListing | None = None,
 ) -> StepReport:
     """What `drain` does, for whoever has opened the flow and proven that the generation can go on.
 
@@ -188,9 +201,10 @@ def under_lease(
         tuning,
         without=generations.without(layout, generation),
     )
-    with closing(Intake(request, now=started, progress=_counting(progress, "files looked at"))) as inlet:
+    counting = _counting(progress, "files looked at")
+    with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now())
+    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
     part, refused = drain_part.part(
         request,
         generation,
@@ -221,7 +235,7 @@ def _drained(
         and batching.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
     )
     left = inlet.take(bound, 1 if much else None)
-    before = plan.backlog(request, started, inlet.hand_over())
+    before = plan.backlog(request, started, inlet.seen())
     state.progress(f"{formatting.count(before.files, 'file')} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
     bounded = _stream(spark, layout, state) if before.files else None
@@ -290,46 +304,6 @@ def _python_errors(state: _Drain) -> Iterator[None]:
         if state.failure is not None:  # what Java says of it begins with its own words, and quotes a stack
             raise state.failure from (state.failure.__cause__ or state.failure.__context__)
         raise
-
-
-def _refuse_other_bytes(request: Request, files: list[InputFile]) -> None:
-    found = intake.pinned(files)
-    if found:
-        gone = " ".join(f"--path {shlex.quote(finding.subject)}" for finding in found[:5])
-        raise TerminalError(
-            "input-changed",
-            tried=f"read {formatting.count(len(files), 'file')} of flow {request.flow} as they were taken in",
-            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in found[:5]),
-            changed="nothing of this batch is in the table",
-            next=_without(request, gone),
-        )
-
-
-def _without(request: Request, gone: str) -> list[str]:
-    flow = f"{request.spec.pipeline} --flow {request.flow}"
-    if request.staged:
-        return [
-            f"put the file back as it was (size and content), then: draindown rebuild {flow} --yes",
-            f"draindown rebuild {flow} --accept-missing --yes   # its rows will be missing",
-        ]
-    return [
-        "put the file back as it was (size and content), then: draindown run " + request.spec.pipeline,
-        f"draindown quarantine discard {flow} --files {gone} --yes   # it is never read",
-    ]
-
-
-def refuse_changed(request: Request, findings: Sequence[Finding]) -> None:
-    """End red, once, after everything else was drained, if a file's bytes changed after they were read."""
-    changed = [finding for finding in findings if finding.kind == "changed"]
-    if changed:
-        raise TerminalError(
-            "input-changed",
-            tried=f"drain flow {request.flow}",
-            found="; ".join(f"{finding.subject}: {finding.detail}" for finding in changed[:5]),
-            changed="everything else was drained; the new bytes of these files were not read",
-            next=[finding.next for finding in changed[:1] if finding.next]
-            + [f"draindown quarantine list {request.spec.pipeline} --files"],
-        )
 
 
 def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:

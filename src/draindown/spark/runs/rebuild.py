@@ -21,7 +21,8 @@ from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.spark.contract import analysis
 from draindown.spark.limits import Stop
-from draindown.spark.runs.drain import Progress, refuse_changed, under_lease
+from draindown.spark.runs.changed_input import refuse_changed
+from draindown.spark.runs.drain import Progress, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Writer

@@ -1,6 +1,6 @@
 """Replay of files and of ranges of time: input that was drained, read again beside the live checkpoint.
 
-Each cut is a batch of its own in the ledger (origin replay), under a transaction id of its own replay: killed anywhere,
+Each cut is a batch of its own in the ledger (kind replay), under a transaction id of its own replay: killed anywhere,
 the same command goes on. The sequence guard keeps everything newer as it is.
 """
 
@@ -81,7 +81,7 @@ def _run(
     files = [InputFile(**row) for row in part.files]
     reached("begun")
     batch = Batch(
-        writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, origin=wanted.origin),
+        writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, kind=wanted.kind),
         run_id=request.run_id,
         start=request.start,
         first_seen=part.first_seen,

@@ -26,7 +26,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note
-from draindown.lake import delta
+from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.recovery.opening import Needs
@@ -58,9 +58,9 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         generation, rows = flow.generation, _chosen(request)
-        refused = [row for row in rows if row["origin"] != GATE]
+        refused = [row for row in rows if row["kind"] != GATE]
         _refuse_unread(request, generation, refused)
-        taken_out = [row for row in rows if row["origin"] == GATE]
+        taken_out = [row for row in rows if row["kind"] == GATE]
         restored = _restored(request, spark, taken_out) if taken_out else None
         done, reached = [], flow.guard()
         if refused:
@@ -119,10 +119,10 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
 
 
 def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
-    writer = Writer(request.layout, request.flow_spec, generation, 0, origin="quarantine")
-    last = delta.transaction_version(request.layout.table, writer.app("rows"))
+    writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
+    last = log_of(request.layout, request.layout.table).last(writer.app("rows"))
     writer = Writer(
-        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), origin="quarantine"
+        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
     dotted = request.flow_spec.transform
     ids = [row["quarantine_id"] for row in rows]
@@ -147,7 +147,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
 def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Withdrawn rows with the target's columns, all but their old stamp. Raises TerminalError `rows-not-restorable`."""
     path = request.layout.table
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema
     # a column that no JSON holds came after the rows were taken out: it is NULL in them

@@ -1,6 +1,6 @@
 """Withdrawal: rows that are not published yet and make an expectation fail leave the target for the quarantine.
 
-A batch of its own in the ledger (origin `gate`), beside the stream, under the same lease. The rows stand in the
+A batch of its own in the ledger (kind `gate`), beside the stream, under the same lease. The rows stand in the
 quarantine before they leave the target; a crash in between leaves rows there that count nowhere (see `withdrawn`).
 """
 
@@ -25,7 +25,7 @@ from draindown.flow import drain_part, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
-from draindown.lake import delta
+from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery.opening import Needs
@@ -172,14 +172,14 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)
-    writer = Writer(layout, request.flow_spec, generation, batch, origin=GATE)
+    writer = Writer(layout, request.flow_spec, generation, batch, kind=GATE)
     newest = ledger_table.recent(layout, 1)
     row = BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
         generation=generation,
         batch=batch,
-        origin="gate",
+        kind="gate",
         run_id=request.run_id,
         start=request.start,
         lines=plan.rows,
@@ -266,7 +266,7 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
 
 def _refuse_moved(request: Request, plan: Plan) -> None:
     """Nobody of draindown writes under the lease; whoever else did may have changed the rows that were judged."""
-    newest = delta.version(request.layout.table)
+    newest = log_of(request.layout, request.layout.table).version
     if newest != plan.version:
         raise TransientError(
             "table-moved",

@@ -18,7 +18,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from draindown.base.errors import TerminalError
 from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
-from draindown.lake.transactions import app_id
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import WriterId, app_id
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
@@ -41,11 +42,11 @@ class Writer:
     flow: FlowSpec
     generation: int
     batch: int
-    origin: str = "source"
+    kind: str = "source"
 
-    def app(self, purpose: str) -> str:
+    def app(self, purpose: str) -> WriterId:
         """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
-        return app_id(self.layout, self.generation, purpose, self.origin)
+        return app_id(self.layout, self.generation, purpose, self.kind)
 
     def is_done(self) -> bool:
         """Whether the target holds this batch already."""
@@ -53,9 +54,7 @@ class Writer:
 
     def holds(self, path: str, purpose: str) -> bool:
         """Whether the table at `path` has this batch's write of `purpose`."""
-        if not delta.exists(path):
-            return False
-        version = delta.transaction_version(path, self.app(purpose))
+        version = TableLog(path).last(self.app(purpose))
         return version is not None and version >= self.batch
 
     def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:
@@ -69,7 +68,7 @@ class Held:
     """The rows of a table among which a batch looks for its keys.
 
     `files`: those in which such a row can be, of all files (`every`) of the version read; both as
-    `tables.version_and_files` returns them.
+    `TableLog.files` returns them.
     """
 
     rows: DataFrame
@@ -90,7 +89,7 @@ class Held:
 def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
     """The columns of the target and their types, in its order; none where there is no table yet."""
     path = writer.layout.table
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         return {}
     return {field.name: field.dataType.simpleString() for field in DeltaTable.forPath(spark, path).toDF().schema}
 
@@ -111,7 +110,7 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
     a table (docs/decisions/022).
     """
     path, flow = writer.layout.table, writer.flow
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         delta.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
@@ -148,7 +147,7 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
         for f in schema
         if f.name not in held and f.name.lower() in spelled
     ]
-    partitions = delta.partition_columns(path)
+    partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
     if differing:
@@ -254,10 +253,10 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
     """
     path, flow = writer.layout.live.table, writer.flow
     rows = spark.read.format("delta").load(writer.layout.table)
-    if not delta.exists(path):
+    if not TableLog(path).exists:
         _create(spark, path, rows.schema, flow)
     statistics = _bounded(rows.schema, flow)
-    if delta.properties(path).get(delta.BOUNDED, "") != statistics:  # it may name columns that are about to go
+    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that are about to go
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)):
@@ -269,7 +268,7 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
     """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
     statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
-    if statistics and delta.properties(path).get(delta.BOUNDED) != statistics:
+    if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
@@ -281,7 +280,7 @@ def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
         *[F.col(quoted(name)) for name in names],
         F.lit(writer.generation).alias("generation"),
         F.lit(writer.batch).cast("long").alias("batch"),
-        F.lit(writer.origin).alias("origin"),
+        F.lit(writer.kind).alias("kind"),
         F.lit(changed_at).alias(CHANGED_AT),
     )
     write_batch(writer, deletes, path, "tombstones")
@@ -290,13 +289,13 @@ def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
 def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
     """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
 
-    `rows` need `generation`, `batch` and `origin`.
+    `rows` need `generation`, `batch` and `kind`.
     """
-    where = f"generation = {writer.generation} AND batch = {writer.batch} AND origin = '{writer.origin}'"
+    where = f"generation = {writer.generation} AND batch = {writer.batch} AND kind = '{writer.kind}'"
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
-    if not delta.exists(path):  # before the write, which gives a table that it makes no property but Delta's own
+    if not TableLog(path).exists:  # before the write, which gives a table that it makes no property but Delta's own
         _new_table(rows.sparkSession, path, rows.schema).execute()
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
@@ -308,12 +307,11 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
     They are those of the version that stands now, read by its number: after a write to a table Spark computes again
     whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
     """
-    if not delta.exists(path):
-        return None
-    version, files = delta.version_and_files(path, [*pruning.values, *pruning.ranges])
+    log = TableLog(path)
+    files = log.files([*pruning.values, *pruning.ranges]) if log.exists else []
     if not files:
         return None
-    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
     concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
@@ -331,8 +329,6 @@ def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> He
     if held is None:
         return None
     mine = (
-        (F.col("generation") == writer.generation)
-        & (F.col("batch") == writer.batch)
-        & (F.col("origin") == writer.origin)
+        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     return replace(held, rows=held.rows.where(~mine))

@@ -57,7 +57,7 @@ class Pruning:
     def files(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Those of the files, of a table with `schema`, in which a row concerned can be.
 
-        `files`: what `tables.version_and_files` returned. What that doesn't say leaves no file out, as in Delta's own
+        `files`: what `TableLog.files` returned. What that doesn't say leaves no file out, as in Delta's own
         skipping.
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}

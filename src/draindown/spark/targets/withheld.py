@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from draindown.flow import withdrawals
-from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.ledger.rows import GATE
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
@@ -31,7 +31,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     goal = writer.flow.target
     names = dict.fromkeys([*goal.keys, *goal.sequence_by])
     wanted = StructType([StructField(name, schema[name].dataType) for name in names])
-    rows = spark.read.format("delta").load(live.quarantine).where(F.col("origin") == GATE)
+    rows = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
     kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
@@ -41,7 +41,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
 
 def _released(spark: SparkSession, layout: FlowLayout) -> DataFrame:
     """Ids of rows whose newest decision is their release."""
-    if not delta.exists(layout.resolutions):
+    if not log_of(layout, layout.resolutions).exists:
         return relation(spark, {"quarantine_id": TEXT}, ())
     decided = spark.read.format("delta").load(layout.resolutions).groupBy("quarantine_id")
     newest = decided.agg(F.max_by("action", "at").alias("action"))
