@@ -176,7 +176,7 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: rename it at the source"
     named = shlex.quote(f"{one.name}: {one.type}")  # a sender's text: no shell may run it
     add = f"add {named} to columns of flow {layout.flow}"
-    if not flow.is_keyed:
+    if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"
     again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
     return f"{add}, run, then fill older rows: {again}"

@@ -48,7 +48,8 @@ def swap(request: Request) -> Swap:
     if found != rows:
         wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
-    if flow.is_keyed and delta.exists(staged.live.tombstones) and not delta.exists(staged.tombstones):
+    remembers = flow.target.kind.remembers_deletes
+    if remembers and delta.exists(staged.live.tombstones) and not delta.exists(staged.tombstones):
         names = ", ".join(_quoted(name) for name in (*flow.target.keys, *flow.target.sequence_by))
         kept = delta.query(staged.table, f"select {names} from t limit 0").schema
         delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))

@@ -114,11 +114,6 @@ class FlowSpec(Model):
     )
     max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
 
-    @property
-    def is_keyed(self) -> bool:
-        """Whether the target keeps the newest row per key; otherwise it appends."""
-        return bool(self.target.keys)
-
     def table_name(self, flow_name: str) -> str:
         """The target table's name."""
         return self.target.table or flow_name

@@ -109,7 +109,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
 
     Raises TerminalError `rows-not-read`.
     """
-    if request.flow_spec.is_keyed:
+    if request.flow_spec.target.kind.idempotent:
         return
     unread = discards.not_read(request.layout, generation, {row["file"] for row in rows})
     if unread:
