@@ -208,7 +208,7 @@ def _raw(desk: Desk, temporary: Path) -> None:
     if gone:
         desk.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
     desk.seen["raw records"] = sum(fact.records for fact in facts if fact)
-    if desk.flow.source.format in ("parquet", "orc") and desk.refused:
+    if desk.flow.source.form.columnar and desk.refused:
         desk.unlooked.append(
             f"raw text of {count(len(desk.refused), 'refused row')}: a {desk.flow.source.format} file has none"
         )

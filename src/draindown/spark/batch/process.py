@@ -24,7 +24,7 @@ from draindown.spark.batch.refused_rows import keep_refused
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
 from draindown.spark.contract import records, transforms, unreadable
 from draindown.spark.contract.parsing import KEPT, WHY, parse
-from draindown.spark.contract.records import Records
+from draindown.spark.contract.record_frame import Records
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sources.readers import SETTINGS

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
-from draindown.spark.contract.records import ARRIVED, Records
+from draindown.spark.contract.record_frame import ARRIVED, Records
 from draindown.spark.sources.readers import PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec

@@ -40,7 +40,7 @@ from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
-from draindown.spark.contract.records import ARRIVED
+from draindown.spark.contract.record_frame import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.targets.delta_target import CHANGED_AT, Writer
 
@@ -189,7 +189,7 @@ def _lines(
     spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[DataFrame, str | None]]:
     """The rows as lines, one frame per CSV header they came under. `_id` is the row's place among the chosen."""
-    headers = catalog.headers(request.layout) if request.flow_spec.source.format == "csv" else {}
+    headers = catalog.headers(request.layout) if request.flow_spec.source.form.delimited else {}
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
     frames = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
