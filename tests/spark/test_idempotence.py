@@ -22,6 +22,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.report import StepReport
 from draindown.spark.batch import commit
 from draindown.spark.contract import records
+from draindown.spark.contract.record_frame import Records
 from draindown.spark.targets import resolution
 from tests.landing import Landing
 
@@ -92,7 +93,7 @@ def _lost_line(patch: pytest.MonkeyPatch) -> None:
     """The reader gives one line less than the file has."""
     right = records.read
 
-    def read(*given: Any) -> list[records.Records]:
+    def read(*given: Any) -> list[Records]:
         return [dataclasses.replace(part, frame=part.frame.where(F.col("_id") > 0)) for part in right(*given)]
 
     patch.setattr(records, "read", read)

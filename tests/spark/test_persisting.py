@@ -222,7 +222,7 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_p
     merge, inserting = delta_target.merge, []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
-        inserting.append(more["inserts_only"])
+        inserting.append(rest[1].update is None)
         rows = spark.read.format("delta").load(writer.layout.table).withColumn("id", F.lit("b"))
         rows.write.format("delta").mode("append").save(writer.layout.table)
         merge(writer, fated, *rest, **more)

@@ -26,7 +26,7 @@ from draindown.recovery.opening import lease_of
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.delta_target import CHANGED_AT, Writer
+from draindown.spark.targets.delta_target import CHANGED_AT, Clauses, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
 from draindown.spec.models import LeaseSpec
@@ -82,7 +82,9 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         .withColumn(CHANGED_AT, F.lit(now()))
     )
     fated = late.withColumn("_delete", F.lit(False)).withColumn(FATE, F.lit("insert")).coalesce(1)
-    delta_target.merge(Writer(layout, landing.spec.flows["f"], 1, 1), fated, Pruning(), "{}", inserts_only=False)
+    writer = Writer(layout, landing.spec.flows["f"], 1, 1)
+    clauses = Clauses(delete="s._delete", update="NOT s._delete", insert="NOT s._delete")
+    delta_target.merge(writer, fated, "t.id = s.id", clauses, Pruning(), "{}")
 
 
 def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from draindown.flow import schema_drift
 from draindown.flow.schema_drift import Known, Sighting
 from draindown.lake.layout import FlowLayout
+from draindown.spec.formats import FORMATS
 from draindown.spec.models import FlowSpec
 
 AT = "2026-01-31T12:00:00+00:00"
@@ -116,7 +117,7 @@ def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) ->
     ],
 )
 def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kind: str) -> None:
-    assert schema_drift.likely(texts, "json") == kind
+    assert schema_drift.likely(texts, FORMATS["json"]) == kind
 
 
 @pytest.mark.parametrize(
@@ -129,4 +130,4 @@ def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kin
     ],
 )
 def test_only_a_json_file_has_columns_of_type_json(text: str, form: str, kind: str) -> None:
-    assert schema_drift.likely([text], form) == kind
+    assert schema_drift.likely([text], FORMATS[form]) == kind

@@ -537,7 +537,7 @@ def test_a_pipeline_has_defaults() -> None:
 def test_flows_know_their_table_and_paths() -> None:
     spec = pipeline(flows={"f": FLOW, "g": {**FLOW, "target": {"table": "t"}}}, lake="/data/lake/")
     assert [spec.flows[name].table_name(name) for name in spec.flows] == ["f", "t"]
-    assert [one.is_keyed for one in spec.flows.values()] == [True, False]
+    assert [one.target.kind.name for one in spec.flows.values()] == ["upsert", "append"]
     assert spec.layout("g").table == "/data/lake/tables/t"
     assert spec.layout("g").quarantine == "/data/lake/quarantine/g"
     with pytest.raises(TerminalError) as caught:

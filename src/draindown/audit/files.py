@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: 
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
-    if flow.source.format in ("parquet", "orc"):
+    if flow.source.form.columnar:
         return _columnar(path, flow, refusals, keys)
     return _text(taken, flow, refusals, keys)
 
@@ -110,7 +110,7 @@ def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
 
 
 def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
-    if flow.source.format != "csv" or not flow.source.header:
+    if not flow.source.has_header:
         return None
     # whatever the intake says: the audit reads for itself
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
@@ -179,10 +179,9 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     facts = FileFacts()
     if not Path(path).stat().st_size:
         return facts
-    reader = parquet.ParquetFile(path) if flow.source.format == "parquet" else orc.ORCFile(path)
-    present = reader.schema_arrow.names if flow.source.format == "parquet" else reader.schema.names
+    blocks, present = _COLUMNAR[flow.source.format](path)
     wanted = [name for name in (keys.names if keys else []) if name in present]
-    for block in _blocks(reader, flow, wanted):
+    for block in blocks(wanted):
         first = facts.lines + 1
         facts.lines += block.num_rows
         if keys and block.num_rows:
@@ -195,22 +194,36 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     return facts
 
 
-def _blocks(reader: Any, flow: FlowSpec, wanted: list[str]) -> Iterator[Any]:
-    # a block without columns still knows its rows
-    if flow.source.format == "parquet":
-        for group in range(reader.num_row_groups):
-            yield (
-                reader.read_row_group(group, columns=wanted)
-                if wanted
-                else _Rows(reader.metadata.row_group(group).num_rows)
-            )
-    else:
-        for stripe in range(reader.nstripes):
-            yield reader.read_stripe(stripe, columns=wanted or None)
-
-
 @dataclass(frozen=True)
 class _Rows:
     """A block of which only the number of rows matters."""
 
     num_rows: int
+
+
+Blocks = Callable[[list[str]], Iterator[Any]]
+"""Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
+
+
+def _parquet(path: str) -> tuple[Blocks, list[str]]:
+    reader = parquet.ParquetFile(path)
+
+    def blocks(wanted: list[str]) -> Iterator[Any]:
+        for group in range(reader.num_row_groups):
+            rows = reader.metadata.row_group(group).num_rows
+            yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(rows)
+
+    return blocks, reader.schema_arrow.names
+
+
+def _orc(path: str) -> tuple[Blocks, list[str]]:
+    reader = orc.ORCFile(path)
+
+    def blocks(wanted: list[str]) -> Iterator[Any]:
+        for stripe in range(reader.nstripes):
+            yield reader.read_stripe(stripe, columns=wanted or None)
+
+    return blocks, reader.schema.names
+
+
+_COLUMNAR = {"parquet": _parquet, "orc": _orc}

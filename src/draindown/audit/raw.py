@@ -15,7 +15,7 @@ import json
 import lzma
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -126,21 +126,44 @@ class _Quotes:
         return 0
 
 
+Fields = Callable[[bytes], list[str | None]]
+"""Reads the fields of one raw record."""
+
+
 class FieldReader:
     """Reads named fields of a record as text; None where a field is missing or null."""
 
     def __init__(self, source: FilesSource, names: Sequence[str], header: Sequence[str]) -> None:
-        self._source, self._names = source, names
-        self._at = [header.index(name) if name in header else -1 for name in names]
+        self._fields = _FIELDS[source.format](source, names, header)
 
     def __call__(self, raw: bytes) -> list[str | None]:
         """The fields. Raises ValueError where the record can't be read at all."""
-        if self._source.format == "json":
-            return json_fields(raw, self._names)
-        if self._source.format == "csv":
-            cells = cells_of(raw, self._source.delimiter)
-            return [cells[i] if 0 <= i < len(cells) else None for i in self._at]
-        return [raw.decode("utf-8") for _ in self._names]
+        return self._fields(raw)
+
+
+def _of_json(_: FilesSource, names: Sequence[str], __: Sequence[str]) -> Fields:
+    return lambda raw: json_fields(raw, names)
+
+
+def _of_csv(source: FilesSource, names: Sequence[str], header: Sequence[str]) -> Fields:
+    at = [header.index(name) if name in header else -1 for name in names]
+
+    def fields(raw: bytes) -> list[str | None]:
+        cells = cells_of(raw, source.delimiter)
+        return [cells[i] if 0 <= i < len(cells) else None for i in at]
+
+    return fields
+
+
+def _of_text(_: FilesSource, names: Sequence[str], __: Sequence[str]) -> Fields:
+    return lambda raw: [raw.decode("utf-8") for _ in names]
+
+
+_FIELDS: dict[str, Callable[[FilesSource, Sequence[str], Sequence[str]], Fields]] = {
+    "json": _of_json,
+    "csv": _of_csv,
+    "text": _of_text,
+}
 
 
 def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:

@@ -15,22 +15,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from draindown.audit.context import Desk, Progress, kind_of, of_source, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
-from draindown.audit.keys import KeyRecount, unusable
+from draindown.audit.invariants import invariant_of
+from draindown.audit.keys import KeyRecount
 from draindown.audit.ledger_sums import ledger_against_commits, ledger_against_intake, ledger_sums
 from draindown.audit.model import Audit
-from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals, withheld_keys
+from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.release_intent import pending
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, log_of
+from draindown.lake.table_log import TableLog, log_of
 from draindown.lease import holder as lease_holder
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
@@ -202,26 +201,18 @@ def _raw(desk: Desk, temporary: Path) -> None:
     known = {row["path"] for row in desk.files}
     for path in refusals.files() - known:
         desk.expect("quarantine-without-file", path, "a file that was taken in", "none")
-    why_not = unusable(desk.flow, desk.root) if desk.flow.is_keyed else None
-    keys = KeyRecount(desk.flow, temporary) if desk.flow.is_keyed and not why_not else None
-    facts = [_raw_file(desk, row, refusals, keys, at) for at, row in enumerate(desk.files)]
+    invariant = invariant_of(desk, temporary)
+    facts = [_raw_file(desk, row, refusals, invariant.keys, at) for at, row in enumerate(desk.files)]
     _ledger_against_raw(desk, facts)
     gone = [row["path"] for row, fact in zip(desk.files, facts, strict=True) if fact is None]
     if gone:
         desk.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
     desk.seen["raw records"] = sum(fact.records for fact in facts if fact)
-    if why_not:
-        desk.unlooked.append(why_not)
-    if desk.flow.source.format in ("parquet", "orc") and desk.refused:
+    if desk.flow.source.form.columnar and desk.refused:
         desk.unlooked.append(
             f"raw text of {count(len(desk.refused), 'refused row')}: a {desk.flow.source.format} file has none"
         )
-    if desk.flow.is_keyed:
-        _live_rows(desk)
-        if keys:
-            _keys(desk, keys, all_files=not gone)
-    else:
-        _appended(desk, [fact for fact in facts if fact], all_files=not gone)
+    invariant.settle(desk, [fact for fact in facts if fact], all_files=not gone)
 
 
 def _raw_file(
@@ -256,48 +247,3 @@ def _ledger_against_raw(desk: Desk, facts: list[FileFacts | None]) -> None:
             desk.expect(
                 f"recount-{name}", where_of(batch), number, getattr(batch, name), "raw files against the ledger"
             )
-
-
-def _live_rows(desk: Desk) -> None:
-    live = sum(batch.inserted - batch.deleted for batch in desk.batches)
-    desk.expect("row-count", desk.layout.table, live, _rows_of(desk), "inserted - deleted against rows in the table")
-
-
-def _appended(desk: Desk, facts: Iterable[FileFacts], *, all_files: bool) -> None:
-    rows = _rows_of(desk)
-    desk.expect("row-count", desk.layout.table, sum(b.inserted for b in desk.batches), rows, "inserted against rows")
-    if all_files:
-        again = sum(b.inserted for b in desk.batches if b.kind == "quarantine")
-        read_again = sum(1 for run_id in desk.released.values() if not run_id)
-        wanted = sum(fact.accepted for fact in facts) + again + read_again
-        desk.expect("appended-rows", desk.layout.table, wanted, rows, "raw records that weren't refused against rows")
-
-
-def _rows_of(desk: Desk) -> int:
-    found = log_of(desk.layout, desk.layout.table).row_count
-    desk.seen["rows in the table"] = int(found)
-    return int(found)
-
-
-def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
-    for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
-        if TableLog(path).exists:
-            chosen = ", ".join(identifier(column) for column in keys.names)
-            finished = "" if name == "target" else _finished(desk)
-            found: pa.Table = TableLog(path).query(f"select {chosen} from t{finished}")
-            keys.add(name, found.columns)
-    withheld = withheld_keys(desk, keys.names)
-    if withheld:
-        keys.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
-    desk.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
-    unread = keys.uncast()
-    if unread:
-        desk.unlooked.append(f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast")
-    desk.unlooked += [] if all_files else ["keys in the table that no raw file holds: not all raw files are left"]
-
-
-def _finished(desk: Desk) -> str:
-    if desk.unfinished is None:
-        return ""
-    generation, number = desk.unfinished
-    return f" where not (generation = {generation} and batch = {number} and kind = 'source')"

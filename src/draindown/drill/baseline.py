@@ -66,7 +66,7 @@ class Stage:
     @property
     def keyed(self) -> bool:
         """Whether the flow has keys."""
-        return self.scratch.spec.flow(self.scratch.flow).is_keyed
+        return self.scratch.spec.flow(self.scratch.flow).target.kind.addressable
 
     @property
     def patience(self) -> float:

@@ -127,7 +127,7 @@ def _two_drivers(stage: Stage, fault: Fault) -> Blow:
 
 
 def _zombie(stage: Stage, fault: Fault) -> Blow:
-    step = "remembered" if stage.keyed else "quarantined"
+    step = "remembered"
     blow = _blow(stage, stage.scratch.project(fault.name), step)
     with stage.driver(blow.project, (step, stage.batch), "wait") as driver:
         jvm = process.struck(blow.project.root, driver, stage.patience)

@@ -30,7 +30,6 @@ from draindown.spec.sources import FilesSource
 BATCHES = 3
 """A first, a middle and a last one, at least."""
 _SOURCE = "source"
-_SPLIT = ("json", "csv", "text")
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
 
 def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[bytes]:
     """The file's lines in so many files of the same kind; nothing where that can't be done."""
-    if source.format not in _SPLIT:
+    if source.form.columnar:
         return []
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
@@ -162,7 +161,7 @@ def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[byte
     except (OSError, EOFError, zlib.error):  # it will be parked
         return []
     lines = raw.splitlines(keepends=True) if len(raw) <= size else []
-    head = lines[:1] if source.format == "csv" and source.header else []
+    head = lines[:1] if source.has_header else []
     body = lines[len(head) :]
     if len(body) < parts:
         return []

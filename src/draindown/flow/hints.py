@@ -50,17 +50,22 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
 
 def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
     text = raw.strip()
-    if flow.source.format == "json":
-        if text.startswith("["):
-            return "one object a line is wanted, this is a JSON array: jq -c '.[]' FILE"
-        if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text) or (text[:1] == "{" and text[-1:] != "}"):
-            return "one object a line is wanted, this one spans several lines: jq -c . FILE"
-        if "," in text and not text.startswith("{"):
-            return "this is no JSON; if it is a csv, say format: csv"
-    if flow.source.format == "csv" and detail.startswith("the header"):
+    if flow.source.form.json_columns and (hint := _no_object(text)):
+        return hint
+    if flow.source.form.delimited and detail.startswith("the header"):
         return _header(flow, text)
     if "UTF-8" in detail:
         return "have it written as UTF-8: iconv -f LATIN1 -t UTF-8 FILE"
+    return ""
+
+
+def _no_object(text: str) -> str:
+    if text.startswith("["):
+        return "one object a line is wanted, this is a JSON array: jq -c '.[]' FILE"
+    if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text) or (text[:1] == "{" and text[-1:] != "}"):
+        return "one object a line is wanted, this one spans several lines: jq -c . FILE"
+    if "," in text and not text.startswith("{"):
+        return "this is no JSON; if it is a csv, say format: csv"
     return ""
 
 
@@ -79,7 +84,7 @@ def _header(flow: FlowSpec, first: str) -> str:
 
 
 def _missing(flow: FlowSpec, field: str, raw: str) -> str:
-    names = _fields_of(raw) if flow.source.format != "csv" else []
+    names = _fields_of(raw) if not flow.source.form.delimited else []
     if names and field not in names:
         close = near(field, [name for name in names if name not in flow.columns])
         return f"the record has no {field}{close or ', it has ' + ', '.join(names[:8])}"

@@ -19,6 +19,7 @@ from draindown.base.formatting import count
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import Place
+from draindown.spec.formats import Format
 from draindown.spec.models import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS, is_column_name
 
@@ -176,20 +177,20 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: rename it at the source"
     named = shlex.quote(f"{one.name}: {one.type}")  # a sender's text: no shell may run it
     add = f"add {named} to columns of flow {layout.flow}"
-    if not flow.is_keyed:
+    if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"
     again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
     return f"{add}, run, then fill older rows: {again}"
 
 
-def likely(texts: Iterable[str | None], form: str) -> str:
+def likely(texts: Iterable[str | None], form: Format) -> str:
     """The narrowest column type that some values, as text, look like; `string` without any.
 
-    `form`: the source's format. In a columnar one a nested value has a type that its text doesn't tell: `struct<...>`.
+    `form`: the source's format. Of a nested value in a columnar file the text doesn't tell the type: `struct<...>`.
     """
     given = [text.strip() for text in texts if text is not None]
-    if form != "csv" and any(map(_is_nested, given)):
-        return "json" if form == "json" else "array<...>" if given[0].startswith("[") else "struct<...>"
+    if form.nested and any(map(_is_nested, given)):
+        return "json" if form.json_columns else "array<...>" if given[0].startswith("[") else "struct<...>"
     return next((kind for kind, fits in _LIKE if given and all(map(fits, given))), "string")
 
 

@@ -164,7 +164,7 @@ def plan(request: Request) -> RebuildPlan:
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=request.flow_spec.is_keyed,
+        keyed=request.flow_spec.target.kind.addressable,
         previous=live if begun is None else begun.previous,
         generation=generations.next_number(layout, live) if begun is None else begun.generation,
         state=state,

@@ -273,7 +273,7 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 def _refuse_append(request: Request) -> None:
-    if not request.flow_spec.is_keyed:
+    if not request.flow_spec.target.kind.idempotent:
         raise TerminalError(
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",

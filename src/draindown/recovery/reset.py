@@ -57,7 +57,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     With `table_aside` the target is moved away and filled anew. Raises TerminalError `nothing-to-reset`,
     `reset-would-double`.
     """
-    layout, keyed = request.layout, request.flow_spec.is_keyed
+    layout, kind = request.layout, request.flow_spec.target.kind
     live = generations.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
     if rows is None and checkpoint.newest_directory(layout) == 0 and not catalog.last_cut(layout):
@@ -67,7 +67,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
             found="it never drained anything",
             next=f"draindown run {layout.pipeline} --flow {layout.flow}",
         )
-    if rows and not keyed:
+    if rows and not kind.idempotent:
         raise _would_double(layout, rows)
     known_files, given_up = generations.taken_in(layout), discards.given_up(layout)
     taken = [file for file in known_files if file.path not in given_up]
@@ -75,7 +75,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=keyed,
+        keyed=kind.addressable,
         previous=live,
         generation=live if fresh and live is not None else generations.next_number(layout, live),
         cuts=len({file.cut for file in taken}),

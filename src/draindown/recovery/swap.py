@@ -48,8 +48,8 @@ def swap(request: Request) -> Swap:
     if found != rows:
         wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
-    remembers = log_of(staged.live, staged.live.tombstones).exists and not log_of(staged, staged.tombstones).exists
-    if flow.is_keyed and remembers:
+    remembers = flow.target.kind.remembers_deletes and log_of(staged.live, staged.live.tombstones).exists
+    if remembers and not log_of(staged, staged.tombstones).exists:
         kept = log_of(staged, staged.table).columns((*flow.target.keys, *flow.target.sequence_by))
         delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)

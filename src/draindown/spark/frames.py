@@ -1,11 +1,13 @@
-"""Rows that Python holds, as frames."""
+"""Data frames of rows that Python holds, and persisted ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 TEXT, NUMBER, BYTES = pa.string(), pa.int64(), pa.binary()
@@ -25,3 +27,13 @@ def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequ
         share = max(1, _SHARE * table.num_rows // table.nbytes)
         table = pa.Table.from_batches(table.to_batches(max_chunksize=share), schema)
     return spark.createDataFrame(table)
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Persist the frame in memory and on disk until the context ends."""
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        frame.unpersist()

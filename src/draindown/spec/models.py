@@ -114,11 +114,6 @@ class FlowSpec(Model):
     )
     max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
 
-    @property
-    def is_keyed(self) -> bool:
-        """Whether the target keeps the newest row per key; otherwise it appends."""
-        return bool(self.target.keys)
-
     def table_name(self, flow_name: str) -> str:
         """The target table's name."""
         return self.target.table or flow_name
@@ -160,10 +155,11 @@ class FlowSpec(Model):
                 yield ("columns", name), f"is {first!r} again: case doesn't tell columns apart"
 
     def _format_problems(self) -> Iterable[Problem]:
-        if self.source.format == "text" and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
+        form = self.source.form
+        if form.whole_line and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
             yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
-        if self.source.format == "text" or not self.source.header:
-            what = "format text has" if self.source.format == "text" else "a csv without a header has"
+        if not form.named or (form.delimited and not self.source.header):
+            what = f"a {form.name} without a header has" if form.delimited else f"format {form.name} has"
             unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
             yield from (
                 (("drift", key), f"{what} no names that could be {verb}")
@@ -171,13 +167,13 @@ class FlowSpec(Model):
                 if is_set
             )
         for name, column in self.columns.items():
-            if self.source.format == "csv" and column.is_nested:
-                yield ("columns", name), f"a csv cell can't hold {column.type}; use string and a transform"
-            if self.source.format in ("csv", "parquet", "orc") and column.type == "json":
-                instead = "string" if self.source.format == "csv" else "string, or the type of its values"
+            if column.is_nested and not form.nested:
+                yield ("columns", name), f"a {form.name} cell can't hold {column.type}; use string and a transform"
+            if column.type == "json" and not form.json_columns and not form.whole_line:
+                instead = "string, or the type of its values" if form.nested else "string"
                 yield (
                     ("columns", name),
-                    f"json counts for format json only, not for {self.source.format}; use {instead}",
+                    f"json counts for format json only, not for {form.name}; use {instead}",
                 )
 
     def _name_problems(self) -> Iterable[Problem]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from pydantic import (
+    BeforeValidator,
     Field,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from draindown.spec.base import Model, Problem, refuse
+from draindown.spec.formats import FORMATS, Format
 from draindown.spec.names import local_path
 from draindown.spec.units import Duration, Size
+
+_NAMES = {"type": "string", "enum": list(FORMATS)}
+
+
+def _known_format(name: object) -> str:
+    if not isinstance(name, str) or name not in FORMATS:
+        *names, last = (repr(known) for known in FORMATS)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
+    return name
 
 
 class FilesSource(Model):
@@ -25,7 +38,7 @@ class FilesSource(Model):
         description="Glob of the files to read, absolute or relative to the project root. Local paths only.",
         examples=["landing/flights/*.json.gz"],
     )
-    format: Literal["json", "csv", "text", "parquet", "orc"] = Field(
+    format: Annotated[str, BeforeValidator(_known_format), WithJsonSchema(_NAMES)] = Field(
         description="How the files are written. json: one object per line; text: one column, `value: string`.",
     )
     max_bytes_per_trigger: Size | None = Field(
@@ -52,6 +65,16 @@ class FilesSource(Model):
         description="Zone of timestamps that are written without one.",
         examples=["UTC", "America/New_York", "+02:00"],
     )
+
+    @property
+    def form(self) -> Format:
+        """The properties of the format."""
+        return FORMATS[self.format]
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of each file names its cells."""
+        return self.form.delimited and self.header
 
     @field_validator("files")
     @classmethod
@@ -82,7 +105,7 @@ class FilesSource(Model):
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
             problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
-        if self.format != "csv":
+        if not FORMATS[self.format].delimited:
             changed = {"header": not self.header, "delimiter": self.delimiter != ","}
             reason = f"counts for format csv only, not for {self.format}"
             problems += [((name,), reason) for name, is_set in changed.items() if is_set]

@@ -13,6 +13,7 @@ from pydantic import (
 
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.names import ColumnName, Expression, Identifier
+from draindown.spec.target_kinds import APPEND, UPSERT, TargetKind
 from draindown.spec.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
@@ -44,6 +45,16 @@ class Target(Model):
         description="Columns the table is partitioned by; best computed from the keys alone.",
         examples=[["flight_month"]],
     )
+
+    @property
+    def kind(self) -> TargetKind:
+        """The kind of table that the keys ask for."""
+        return UPSERT if self.keys else APPEND
+
+    @property
+    def essential(self) -> list[str]:
+        """Keys and sequence, each column once: what identifies and orders a change. Empty for an append table."""
+        return list(dict.fromkeys([*self.keys, *self.sequence_by]))
 
     @field_validator("stored_as_scd_type")
     @classmethod

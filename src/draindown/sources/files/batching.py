@@ -84,6 +84,6 @@ def _guesses(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile
 
 
 def _raw_size(file: SourceFile, source: FilesSource, ratio: float) -> int:
-    if source.format in ("parquet", "orc"):
+    if source.form.columnar:
         return int(file.size * _COLUMNAR_RATIO)
     return int(file.size * ratio) if file.path.endswith(".gz") else file.size

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,27 +51,111 @@ class Measured:
             self.longest = max(self.longest, longest)
 
 
-def measured(path: str, form: str, limit: int) -> Iterator[Measured]:
-    """The file read through, what was found so far after each block.
+class ColumnarFormat(Protocol):
+    """A format whose files have a schema of their own, as pyarrow reads it. Formats are listed in COLUMNAR."""
 
-    Raises Unsupported before the first, where Parquet's footer tells that values are longer than `limit` bytes, too;
-    after the last, if Spark lacks its codec.
-    """
-    found = Measured()
-    for batch in _parquet(path, limit) if form == "parquet" else _orc(path):
-        found.add(batch.num_rows, batch.columns)
-        yield found
+    magic: bytes
+
+    def schema(self, path: str) -> pyarrow.Schema:
+        """The columns."""
+
+    def shape(self, path: str) -> str:
+        """The schema as text: files of one shape are read by one plan."""
+
+    def blocks(self, path: str) -> Iterator[Any]:
+        """All rows, a bounded number of bytes at a time."""
+
+    def measured(self, path: str, limit: int) -> Iterator[Measured]:
+        """Read the file through; what was found so far after each block.
+
+        Raises Unsupported before the first block if Spark can't read a column, or if the footer tells of values longer
+        than `limit` bytes; after the last if Spark lacks the codec.
+        """
+
+    def needs_copy(self, path: str) -> bool:
+        """Whether Spark's reader fails at a type in the file that pyarrow reads."""
+
+    def nanoseconds(self, path: str) -> dict[str, bool]:
+        """Columns of timestamps that Spark reads as numbers of nanoseconds, and whether they are moments."""
 
 
-def shape_of(path: str, form: str) -> str:
-    """A file's own schema: files of one shape are read by one plan."""
-    if form == "parquet":
+class Parquet:
+    """Parquet."""
+
+    magic = b"PAR1"
+
+    def schema(self, path: str) -> pyarrow.Schema:
+        """The schema of the footer."""
+        import pyarrow.parquet  # 0.1 s that flows of text files don't pay
+
+        return pyarrow.parquet.read_schema(path)
+
+    def shape(self, path: str) -> str:
+        """Parquet's own schema, not what pyarrow makes of it."""
         import pyarrow.parquet
 
         return str(pyarrow.parquet.read_metadata(path).schema).partition("\n")[2]  # the first line holds an address
-    import pyarrow.orc
 
-    return str(pyarrow.orc.ORCFile(Path(path)).schema)
+    def blocks(self, path: str) -> Iterator[Any]:
+        """A few thousand rows at a time."""
+        yield from _row_batches(path)
+
+    def measured(self, path: str, limit: int) -> Iterator[Measured]:
+        """As the protocol says."""
+        yield from _measured(_parquet(path, limit))
+
+    def needs_copy(self, path: str) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def nanoseconds(self, path: str) -> dict[str, bool]:
+        """Timestamps of the schema; the caller knows which of them Spark reads as numbers."""
+        import pyarrow.types
+
+        fields = [field for field in self.schema(path) if pyarrow.types.is_timestamp(field.type)]
+        return {field.name: field.type.tz is not None for field in fields}
+
+
+class Orc:
+    """ORC."""
+
+    magic = b"ORC"
+
+    def schema(self, path: str) -> pyarrow.Schema:
+        """The schema of the footer."""
+        import pyarrow.orc
+
+        return pyarrow.orc.ORCFile(Path(path)).schema
+
+    def shape(self, path: str) -> str:
+        """The schema as text."""
+        return str(self.schema(path))
+
+    def blocks(self, path: str) -> Iterator[Any]:
+        """A stripe at a time."""
+        import pyarrow.orc
+
+        stripes = pyarrow.orc.ORCFile(path)
+        for stripe in range(stripes.nstripes):
+            yield stripes.read_stripe(stripe)
+
+    def measured(self, path: str, limit: int) -> Iterator[Measured]:  # noqa: ARG002
+        """As the protocol says; the footer tells nothing of lengths."""
+        refuse(self.schema(path))
+        yield from _measured(self.blocks(path))
+
+    def needs_copy(self, path: str) -> bool:
+        """Whether it holds `timestamp with local time zone`."""
+        import pyarrow.types
+
+        return any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(self.schema(path)))
+
+    def nanoseconds(self, path: str) -> dict[str, bool]:  # noqa: ARG002
+        """None: Spark reads them as timestamps."""
+        return {}
+
+
+COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}
 
 
 def digest(shape: str) -> str:
@@ -79,20 +163,26 @@ def digest(shape: str) -> str:
     return hashlib.sha256(shape.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def blocks(path: str, form: str, shared: Sequence[str] = ()) -> Iterator[Any]:
-    """All rows: of Parquet a few thousand at a time, of ORC a stripe. `shared` columns come as dictionaries."""
-    if form == "parquet":
-        import pyarrow.parquet  # 0.1 s that flows of text files don't pay
+def _measured(blocks: Iterable[Any]) -> Iterator[Measured]:
+    found = Measured()
+    for block in blocks:
+        found.add(block.num_rows, block.columns)
+        yield found
 
-        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(shared)) as file:
-            rows = max(_CELLS // max(len(file.schema), 1), 1)
-            yield from file.iter_batches(batch_size=min(rows, _ROWS), use_threads=False)
-    else:
-        import pyarrow.orc
 
-        stripes = pyarrow.orc.ORCFile(path)
-        for stripe in range(stripes.nstripes):
-            yield stripes.read_stripe(stripe)
+def _types(fields: Iterable[pyarrow.Field]) -> Iterator[pyarrow.DataType]:
+    for field in fields:
+        yield field.type
+        yield from _types([field.type.field(i) for i in range(field.type.num_fields)])
+
+
+def _row_batches(path: str, shared: Sequence[str] = ()) -> Iterator[Any]:
+    """All rows, a few thousand at a time; `shared` columns come as dictionaries."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(shared)) as file:
+        rows = max(_CELLS // max(len(file.schema), 1), 1)
+        yield from file.iter_batches(batch_size=min(rows, _ROWS), use_threads=False)
 
 
 def _parquet(path: str, limit: int) -> Iterator[Any]:
@@ -106,7 +196,7 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
         shared = _shared_values(file.metadata, file.schema_arrow)
         _refuse_long(file.metadata, limit)
         metadata = file.metadata
-    yield from blocks(path, "parquet", shared)
+    yield from _row_batches(path, shared)
     _refuse_codec(metadata)
 
 
@@ -140,13 +230,6 @@ def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
     texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
     names = {field.name for field in schema if any(test(field.type) for test in texts)}
     return sorted({chunk.path_in_schema for chunk in _chunks(metadata) if chunk.has_dictionary_page} & names)
-
-
-def _orc(path: str) -> Iterator[Any]:
-    import pyarrow.orc
-
-    refuse(pyarrow.orc.ORCFile(path).schema)
-    yield from blocks(path, "orc")
 
 
 def _measure(column: Any) -> tuple[int, int]:

@@ -11,13 +11,6 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 
 
-def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
-    """Hold what a side table's newest commit says it wrote against what the batch counted."""
-    wrote = ledger_table.last_commit(path).rows_written
-    if wrote != expected:
-        raise ledger_rows.not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
-
-
 def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
     """Make the ledger row of the commit just made, after holding every fate against what the commit did.
 

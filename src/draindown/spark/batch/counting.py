@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
 from draindown.base.errors import TerminalError
+from draindown.ledger.rows import BatchRow
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms, unreadable
 from draindown.spark.contract.parsing import WHY
@@ -40,6 +41,33 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     )
     last = newest_sequence(groups) if goal.sequence_by else None
     return Counted(groups, pruning(groups, frame.schema, exact, goal.keys, most), last)
+
+
+def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
+    """The ledger row of the batch as far as reading it tells; what becomes of its good rows is yet to be added."""
+    # the intake counts a CSV header as a line of its file; the ledger, which is about what came in, leaves it out
+    headers = counted.sum("headers")
+    lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
+    return BatchRow(
+        pipeline=batch.writer.layout.pipeline,
+        flow=batch.writer.layout.flow,
+        generation=batch.writer.generation,
+        batch=batch.writer.batch,
+        kind=batch.kind,
+        run_id=batch.run_id,
+        start=batch.start,
+        cut=batch.cut,
+        files=len(batch.files),
+        bytes=sum(file.size for file in batch.files),
+        lines=lines,
+        blank=blank,
+        records=lines - blank,
+        reasons=counted.reasons,
+        quarantined=sum(counted.reasons.values()),
+        max_sequence=counted.max_sequence,
+        changed_at=batch.changed_at,
+        started_at=batch.started_at,
+    )
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:

@@ -48,6 +48,11 @@ class Batch:
     tuning: Tuning = TUNING
 
     @property
+    def counted(self) -> int:
+        """Lines and records that the intake counted in the files; 0 for a replay of `lines`."""
+        return sum(file.counted for file in self.files)
+
+    @property
     def kind(self) -> BatchKind:
         """Where the rows come from, as the ledger says it."""
         kind = self.writer.kind.partition(":")[0]
@@ -69,6 +74,11 @@ class Counted:
     def rows(self, wanted: Callable[[Row], bool]) -> int:
         """How many lines are in the groups that `wanted` picks."""
         return sum(group["n"] for group in self.groups if wanted(group))
+
+    @property
+    def accepted(self) -> int:
+        """How many rows are neither blank nor refused."""
+        return self.rows(lambda group: group["reason"] is None and not group["_blank"])
 
     def sum(self, name: str) -> int:
         """The sum of a number that every group has."""

@@ -15,7 +15,7 @@ from draindown.spark.sql import quoted
 def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
     """Raise TerminalError `column-missing` unless the frame has keys, sequence and partition columns."""
     goal = batch.writer.flow.target
-    needed = [*goal.keys, *goal.sequence_by, *goal.partition_by]
+    needed = [*goal.essential, *goal.partition_by]
     missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise TerminalError(
@@ -37,13 +37,13 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
     text = [name for name in goal.partition_by if name in texts]
     why = F.col(WHY)
-    for name in dict.fromkeys([*goal.keys, *goal.sequence_by]):
+    for name in goal.essential:
         value = F.col(quoted(name))
         absent = value.isNull() | (value == "") if name in text else value.isNull()
         bad = F.when(absent, _reason("missing", name))
         bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
         why = F.coalesce(why, F.when(~F.col("_blank"), bad))
-    if batch.writer.flow.is_keyed:  # the text of good rows is not kept in memory
+    if goal.essential:  # the text of good rows is not kept in memory
         frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
     emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
     return frame.withColumns(emptied) if emptied else frame

@@ -88,7 +88,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     for one in news.missing:
         gone.setdefault(one.file, []).append(one.name)
     places = {(file, block): offset for file, block, offset in offsets(counted.blocks)}
-    form = batch.writer.flow.source.format
+    form = batch.writer.flow.source.form
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.file, one.block] if record and batch.kind != "quarantine" else None
@@ -159,7 +159,7 @@ def _name(one: Seen) -> str:
 
 
 def _typed(one: Seen, batch: Batch) -> str:
-    kind = likely(one.values, batch.writer.flow.source.format)
+    kind = likely(one.values, batch.writer.flow.source.form)
     return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # a sender's text: no shell may run it
 
 

@@ -54,7 +54,7 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     if rows is not None or not all(verdict.success for verdict in share):
         gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
-        raise refusal.refusal(request.layout, part, keyed=request.flow_spec.is_keyed)
+        raise refusal.refusal(request.layout, part, keyed=request.flow_spec.target.kind.addressable)
     if rows is None:
         return report.of(request, started, "idle", check=_carried(request, state, part))
     after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
-from draindown.spark.contract.records import ARRIVED, Records
+from draindown.spark.contract.record_frame import ARRIVED, Records
 from draindown.spark.sources.readers import PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec
@@ -98,7 +98,8 @@ def _called(kind: str, zone: str) -> str:
 
 def may_be_refused_later(flow: FlowSpec) -> bool:
     """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
-    return flow.is_keyed and (flow.transform is not None or bool(set(flow.target.keys) & set(flow.target.partition_by)))
+    goal = flow.target
+    return bool(goal.essential) and (flow.transform is not None or bool(set(goal.keys) & set(goal.partition_by)))
 
 
 def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
@@ -125,7 +126,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
     if records.whole_text:
         yield _Refusal(~F.is_valid_utf8(F.col("_raw")), "malformed", detail="not valid UTF-8")
     yield _Refusal(F.col("_broken").isNotNull(), "malformed", found=F.col("_broken"))
-    essential = {*flow.target.keys, *flow.target.sequence_by}
+    essential = flow.target.essential
     for i, (name, column) in enumerate(flow.columns.items()):
         value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
         if can_clash(records.frame, f"_t{i}", column.stored):

@@ -39,10 +39,11 @@ from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from draindown.spark.runs.drain import drain
 from draindown.spark.session import session
-from draindown.spec.models import FlowSpec
 
 _POLL = 0.02
 _DATA = (".parquet", ".bin")
+_BEFORE_DATA = "remembered"
+"""The last step before the table's own files are written."""
 
 
 class Strike:
@@ -50,7 +51,7 @@ class Strike:
 
     def __init__(self, spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> None:
         self._jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-        self._layout, self._flow, self._home = request.layout, request.flow_spec, home
+        self._layout, self._home = request.layout, home
         place: Sequence[Any] = entry.get("place") or ("", 0)
         self._step, self._batch = str(place[0]), int(place[1])
         self._act, self._version = entry.get("act", "kill"), entry.get("version", self._batch + 1)
@@ -58,7 +59,7 @@ class Strike:
 
     def reached(self, step: str) -> None:
         """What a drain tells after each step."""
-        if self._step == "data" and step == _before_data(self._flow) and self._is_now():
+        if self._step == "data" and step == _BEFORE_DATA and self._is_now():
             self._watch(new_file(Path(self._layout.table)))
         if step == self._step and (step == "intake" or self._is_now()):
             self.strike()
@@ -132,11 +133,6 @@ class Strike:
     def _die(self) -> None:
         os.kill(self._jvm, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _before_data(flow: FlowSpec) -> str:
-    """The last step before the table's own files are written."""
-    return "remembered" if flow.is_keyed else "quarantined"
 
 
 def new_file(directory: Path) -> Callable[[], bool]:

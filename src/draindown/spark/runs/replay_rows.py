@@ -39,7 +39,7 @@ from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
-from draindown.spark.contract.records import ARRIVED
+from draindown.spark.contract.record_frame import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets.delta_target import CHANGED_AT, Writer
@@ -105,7 +105,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
 
     Raises TerminalError `rows-not-read`.
     """
-    if request.flow_spec.is_keyed:
+    if request.flow_spec.target.kind.idempotent:
         return
     unread = discards.not_read(request.layout, generation, {row["file"] for row in rows})
     if unread:
@@ -185,7 +185,7 @@ def _lines(
     spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[DataFrame, str | None]]:
     """The rows as lines, one frame per CSV header they came under. `_id` is the row's place among the chosen."""
-    headers = catalog.headers(request.layout) if request.flow_spec.source.format == "csv" else {}
+    headers = catalog.headers(request.layout) if request.flow_spec.source.form.delimited else {}
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
     frames = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):

@@ -33,14 +33,14 @@ from draindown.runs import report
 from draindown.runs.report import Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.spark.batch import quarantine as quarantine_writer
-from draindown.spark.batch.commit import close, stamp_after, written
+from draindown.spark.batch.commit import close, stamp_after
 from draindown.spark.checks.check import unpublished_rows
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.delta_target import Writer, written
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
 
 MOST = 100_000
@@ -229,7 +229,7 @@ def _columns(request: Request, expectation: str) -> list[str]:
 
 def refuse_impossible(request: Request, expectation: str) -> None:
     """Refuse what no verdict is needed to refuse. Raises TerminalError `withdraw-needs-keys`, `unknown-expectation`."""
-    if not request.flow_spec.is_keyed:
+    if not request.flow_spec.target.kind.addressable:
         raise TerminalError(
             "withdraw-needs-keys",
             tried=f"withdraw rows of flow {request.flow} of pipeline {request.spec.pipeline}",

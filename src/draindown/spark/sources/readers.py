@@ -14,18 +14,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby, islice
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from draindown.sources.files.columnar import blocks, shape_of
+from draindown.sources.files.columnar import COLUMNAR
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import quoted
@@ -81,7 +79,7 @@ def columnar_groups(
     the frame reads until its batch is done.
     """
     filled = [file for file in files if file.counted]
-    groups = _by(filled, lambda file: shape_of(file.path, form))
+    groups = _by(filled, lambda file: COLUMNAR[form].shape(file.path))
     return [_rows(spark, group, form, known, spool) for group in groups] or [relation(spark, _NO_ROWS, ())]
 
 
@@ -89,11 +87,12 @@ _NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_file": TEXT, 
 
 
 def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str) -> DataFrame:
-    if (form == "orc" and _has_moments(files[0].path)) or _columns_of(files[0].path, form) > _WIDE:
+    first, columnar = files[0].path, COLUMNAR[form]
+    if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
     counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
-    nanos = _nanosecond_columns(files[0].path, counted) if form == "parquet" else {}
+    nanos = {name: moment for name, moment in columnar.nanoseconds(first).items() if name in counted}
     own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
     return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
 
@@ -111,20 +110,11 @@ def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, boo
     return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
 
 
-def _columns_of(path: str, form: str) -> int:
-    return len(pq.read_schema(path) if form == "parquet" else orc.ORCFile(Path(path)).schema)
-
-
-def _has_moments(path: str) -> bool:
-    """Whether an ORC file holds the type `timestamp with local time zone`, at which Spark's reader fails."""
-    return any(pa.types.is_timestamp(kind) and kind.tz for kind in _types(orc.ORCFile(Path(path)).schema))
-
-
 def _respooled(
     spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> DataFrame:
     """Rows by way of a Parquet file of few columns, made a block of rows at a time (to Spark, one block per file)."""
-    schema = pq.read_schema(files[0].path) if form == "parquet" else orc.ORCFile(Path(files[0].path)).schema
+    schema = COLUMNAR[form].schema(files[0].path)
     more = [field for field in schema if field.name not in known]
     kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
     kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
@@ -132,7 +122,7 @@ def _respooled(
     with pq.ParquetWriter(copy, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
         for file in files:
             before = 0
-            for rows in blocks(file.path, form):
+            for rows in COLUMNAR[form].blocks(file.path):
                 size = rows.num_rows
                 ids = pa.array(range(before, before + size), pa.int64())
                 held = [rows.to_struct_array(), _sizes(rows), [_uri(file)] * size, [0] * size, ids]
@@ -150,18 +140,6 @@ def _sizes(rows: pa.RecordBatch) -> pa.Array:
     for column in texts:
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()))
     return sizes
-
-
-def _types(nested: Iterable[pa.Field]) -> Iterator[pa.DataType]:
-    for field in nested:
-        yield field.type
-        yield from _types([field.type.field(i) for i in range(field.type.num_fields)])
-
-
-def _nanosecond_columns(path: str, names: set[str]) -> dict[str, bool]:
-    """Which of these are timestamps in nanoseconds, which Spark reads as numbers; and whether they are moments."""
-    fields = [field for field in pq.read_schema(path) if field.name in names and pa.types.is_timestamp(field.type)]
-    return {field.name: field.type.tz is not None for field in fields}
 
 
 def _from_nanos(name: str, moment: bool) -> Column:

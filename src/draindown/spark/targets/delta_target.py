@@ -1,4 +1,4 @@
-"""The target table and its tombstones: made, grown, and changed. The only place that issues MERGE.
+"""Delta operations on a target table: create, add columns, read, append, MERGE, swap. The only place that issues MERGE.
 
 Every write carries a transaction id of pipeline, flow, generation and purpose with the batch as its version: Delta
 drops a second write of the same pair, and lets only one of two concurrent writers of it commit.
@@ -7,7 +7,7 @@ drops a second write of the same pair, and lets only one of two concurrent write
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from delta.tables import DeltaTable, DeltaTableBuilder
@@ -20,10 +20,11 @@ from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId, app_id
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.resolution import ACTS, FATE
 from draindown.spec.models import FlowSpec
 
 CHANGED_AT = "_changed_at"
@@ -182,7 +183,7 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
 
 def _bounded(schema: StructType, flow: FlowSpec) -> str:
     """The columns whose bounds Delta shall keep, as its property names them; empty where it can't name one of them."""
-    names = [*flow.target.keys, *flow.target.sequence_by, CHANGED_AT]
+    names = [*flow.target.essential, CHANGED_AT]
     # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
     odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
     statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
@@ -204,46 +205,51 @@ def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
         rows.write.format("delta").mode("append").save(writer.layout.table)
 
 
-def merge(writer: Writer, fated: DataFrame, pruning: Pruning, metadata: str, *, inserts_only: bool) -> None:
-    """Apply the rows whose fate is to act. `fated`: the table's columns, `_delete`, FATE; one row per key.
+@dataclass(frozen=True)
+class Clauses:
+    """Which rows a MERGE deletes, updates and inserts: SQL conditions on `t`, the table, and `s`, the source.
 
-    The sequence guard stands in the MERGE itself too, so that a row changed since the comparison is not set back. A
-    column that the contract no longer names is NULL in every row that is written: nothing of an older row stays.
-    `inserts_only`: no row is to be updated or deleted; Delta then looks for keys that are there as it writes, instead
-    of in a pass of its own, and keeps no copy of the source.
+    None leaves the clause out; an empty condition of `delete` holds for every row. A MERGE with an insert clause alone
+    looks for existing keys as it writes, instead of in a pass of its own, and keeps no copy of the source.
     """
-    spark, target = fated.sparkSession, writer.flow.target
-    source = fated.where(F.col(FATE).isin(*ACTS))
+
+    delete: str | None = None
+    update: str | None = None
+    insert: str | None = None
+
+
+def merge(writer: Writer, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
+    """Merge `source` into the target with the batch's ledger row in the commit. The only function that issues MERGE.
+
+    `source` has at most one row that matches a row of the table by `on`, a condition on `t` and `s`. A row that is
+    updated or inserted gets the values of `source`, and NULL in columns of the table that `source` lacks.
+    """
+    spark = source.sparkSession
     table = DeltaTable.forPath(spark, writer.layout.table)
     schema = table.toDF().schema
-    own, held = (f"struct({', '.join(f'{a}.{quoted(c)}' for c in target.sequence_by)})" for a in "st")
-    on = [f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys]
-    condition = F.expr(" AND ".join(on))
+    condition = F.expr(on)
     for possible in pruning.conditions(schema, "t"):
         condition = possible & condition
     values: dict[str, str | Column] = {
-        quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in fated.columns else F.lit(None).cast(f.dataType)
+        quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in source.columns else F.lit(None).cast(f.dataType)
         for f in schema
     }
     with configured(spark, writer.settings("rows", metadata)):
         changes = table.alias("t").merge(source.alias("s"), condition)
-        if not inserts_only:
-            changes = changes.whenMatchedDelete(F.expr(f"s._delete AND {own} >= {held}"))
-            changes = changes.whenMatchedUpdate(F.expr(f"NOT s._delete AND {own} >= {held}"), values)
-        changes.whenNotMatchedInsert(F.expr("NOT s._delete"), values).execute()
+        if clauses.delete is not None:
+            changes = changes.whenMatchedDelete(F.expr(clauses.delete) if clauses.delete else None)
+        if clauses.update is not None:
+            changes = changes.whenMatchedUpdate(F.expr(clauses.update), values)
+        if clauses.insert is not None:
+            changes = changes.whenNotMatchedInsert(F.expr(clauses.insert), values)
+        changes.execute()
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
-    """Delete the rows of these keys at exactly these sequences; `rows`: one per key, with the batch's ledger row."""
-    spark, target = rows.sparkSession, writer.flow.target
-    table = DeltaTable.forPath(spark, writer.layout.table)
+    """Delete the rows with these keys and sequences. `rows`: one per key; the commit carries the ledger row."""
     # a column that came to the sequence later is NULL in older rows
-    names = dict.fromkeys([*target.keys, *target.sequence_by])
-    condition = F.expr(" AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in names))
-    for possible in pruning.conditions(rows.schema, "t"):
-        condition = possible & condition
-    with configured(spark, writer.settings("rows", metadata)):
-        table.alias("t").merge(rows.alias("s"), condition).whenMatchedDelete().execute()
+    on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
+    merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
 
 
 def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
@@ -272,20 +278,6 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
-def remember(writer: Writer, fated: DataFrame, changed_at: object) -> None:
-    """Append the batch's deletes to the tombstones: keys, sequence, generation, batch, `_changed_at`."""
-    target, path = writer.flow.target, writer.layout.tombstones
-    names = [*target.keys, *target.sequence_by]
-    deletes = fated.where(F.col(FATE).isin("delete", "remember")).select(
-        *[F.col(quoted(name)) for name in names],
-        F.lit(writer.generation).alias("generation"),
-        F.lit(writer.batch).cast("long").alias("batch"),
-        F.lit(writer.kind).alias("kind"),
-        F.lit(changed_at).alias(CHANGED_AT),
-    )
-    write_batch(writer, deletes, path, "tombstones")
-
-
 def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
     """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
 
@@ -299,6 +291,16 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> Non
         _new_table(rows.sparkSession, path, rows.schema).execute()
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
+
+
+def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
+    """Compare the number of rows in a side table's newest commit with what the batch counted.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    wrote = ledger_table.last_commit(path).rows_written
+    if wrote != expected:
+        raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
 
 def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
@@ -321,14 +323,3 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
 def columns_of(spark: SparkSession, path: str) -> list[str]:
     """The columns of the table at `path`, in its order."""
     return DeltaTable.forPath(spark, path).toDF().columns
-
-
-def held_tombstones(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
-    """Tombstones of other batches that `pruning` lets through; an earlier attempt of this one doesn't count."""
-    held = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
-    if held is None:
-        return None
-    mine = (
-        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
-    )
-    return replace(held, rows=held.rows.where(~mine))

@@ -18,6 +18,7 @@ from draindown.spark.sql import quoted
 FATE = "_fate"
 """insert, update, delete, remember (a delete of a key the table doesn't hold), superseded or duplicate."""
 ACTS = ("insert", "update", "delete")
+DELETES = ("delete", "remember")
 LOSERS = ("_duplicates", "_superseded")
 """How many other rows of the batch lost to a winner, counted per key."""
 _TIE = "tie"

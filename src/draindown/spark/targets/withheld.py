@@ -29,8 +29,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     if not withdrawals.ever(live):
         return None
     goal = writer.flow.target
-    names = dict.fromkeys([*goal.keys, *goal.sequence_by])
-    wanted = StructType([StructField(name, schema[name].dataType) for name in names])
+    wanted = StructType([StructField(name, schema[name].dataType) for name in goal.essential])
     rows = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
     kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:

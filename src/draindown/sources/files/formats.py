@@ -1,0 +1,89 @@
+"""How files of each format are inspected before Spark sees them."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, Protocol
+
+from draindown.sources.files.columnar import COLUMNAR, Measured, Unsupported, digest
+from draindown.sources.files.container import Broken, FileBytes, Limits, refuse_binary, unpacked
+from draindown.sources.files.line_counter import LineCounter, LineTooLong
+from draindown.sources.files.listing import SourceFile
+from draindown.spec.sources import FilesSource
+
+
+class Inspector(Protocol):
+    """What a file of one format must be to be read whole."""
+
+    def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
+        """Read the file once; return what is known of it, as fields of `Verified`. Raises Broken."""
+
+
+class Lines:
+    """Text files: UTF-8, plain or gzip. Of a delimited format quotes may hold line ends, and a header names cells."""
+
+    def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
+        """Count lines and blank lines, and find the header."""
+        counter = LineCounter(
+            limit=max(data.limits.line, source.max_record_bytes), quotes=source.form.delimited, header=source.has_header
+        )
+        first = True
+        try:
+            for chunk in unpacked(file.path, file.size, data):
+                if first and chunk:
+                    refuse_binary(chunk, source.format)
+                    first = False
+                counter.feed(chunk)
+            counter.finish()
+        except LineTooLong as error:
+            raise Broken("record-too-long", str(error)) from None
+        header = counter.header.decode(errors="replace") if counter.header is not None else None
+        return {
+            "lines": counter.lines,
+            "blank": counter.blank,
+            "raw_bytes": counter.bytes,
+            "header": header,
+            "multiline": counter.multiline,
+            "bom": counter.bom,
+            "shape": digest(header or ""),
+        }
+
+
+class Columnar:
+    """Files with a schema of their own."""
+
+    def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
+        """Count rows and their bytes, and find the schema."""
+        form = COLUMNAR[source.format]
+        if not data.head:
+            return {"records": 0, "raw_bytes": 0}
+        if not data.head.startswith(form.magic):
+            raise Broken("wrong-container", f"does not begin like {source.format}")
+        found = Measured()
+        try:
+            for found in form.measured(file.path, data.limits.line):
+                _refuse_bomb(file, found, data.limits)
+            shape = digest(form.shape(file.path))
+        except Unsupported as error:
+            raise Broken(error.reason, str(error)) from None
+        except Broken:
+            raise
+        except Exception as error:  # whatever a reader of a broken file raises, the file is what is broken
+            raise Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
+        return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
+
+
+def _refuse_bomb(file: SourceFile, found: Measured, limits: Limits) -> None:
+    if found.longest > limits.line:
+        raise Broken("record-too-long", f"holds a value of {found.longest} bytes; at most {limits.line}")
+    if found.bytes > max(limits.unpacked, limits.times * file.size):
+        raise Broken("too-large", f"unpacks to more than {limits.times} times its size; deliver smaller files")
+
+
+INSPECTORS: MutableMapping[str, Inspector] = {
+    "json": Lines(),
+    "csv": Lines(),
+    "text": Lines(),
+    "parquet": Columnar(),
+    "orc": Columnar(),
+}

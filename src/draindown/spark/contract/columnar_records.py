@@ -1,0 +1,63 @@
+"""Records of Parquet and ORC files: typed columns; the raw text of a record is its row as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.flow.schema_drift import Known
+from draindown.spark.contract import drift_marks
+from draindown.spark.contract.json_records import json_records
+from draindown.spark.contract.json_rows import TIMES
+from draindown.spark.contract.record_frame import NOTHING, Records
+from draindown.spark.sources.readers import PLACE, InputFile, columnar_groups
+from draindown.spark.sql import literal, quoted, try_eval
+from draindown.spec.models import FlowSpec
+
+_ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
+
+
+class ColumnarRecords:
+    """The reader of files with a schema of their own."""
+
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
+    ) -> list[Records]:
+        """One plan per distinct schema."""
+        groups = columnar_groups(spark, files, flow.source.format, flow.columns, spool)
+        return [_records(frame, flow, known) for frame in groups]
+
+    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:  # noqa: ARG002
+        """Rows that the quarantine kept as JSON, in which bytes are base64."""
+        held = json_records(lines, flow, known)
+
+        def cell(name: str) -> Column:
+            if flow.columns[name].type != "binary":
+                return held.cell(name)
+            return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
+
+        return Records(held.frame, cell, held.raw, held.size)
+
+
+def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
+    """Records of a frame as `readers.columnar_groups` returns it."""
+    own = rows.select("_row.*").columns
+    unknown = F.to_json("_more", _ROW_JSON | {"ignoreNullFields": "true"})
+    unknown = unknown if "_more" in rows.columns else F.expr(NOTHING)
+    frame = rows.select(
+        "_row",
+        "_size",
+        F.lit(False).alias("_blank"),
+        F.lit(False).alias("_header"),
+        F.expr(NOTHING).alias("_broken"),
+        F.when(unknown != "{}", unknown).alias("_unknown"),
+        drift_marks.of_names(own, flow, known).alias("_drift"),
+        *PLACE,
+    )
+
+    def cell(name: str) -> Column:
+        return F.col(f"_row.{quoted(name)}") if name in own else F.expr(NOTHING)
+
+    return Records(frame, cell, F.to_json("_row", _ROW_JSON), F.col("_size"), whole_text=False)

@@ -1,0 +1,75 @@
+"""What every format's reader makes of a batch: records with named cells, the raw text, and whether a record is broken.
+
+A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
+string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
+`_drift` (`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
+`cell` and `raw` read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.flow.schema_drift import Known
+from draindown.spark.sources.readers import PLACE, InputFile
+from draindown.spec.models import FlowSpec
+
+ARRIVED = "_arrived"
+"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
+_WHITE = " \\t\\r\\n\\u000B\\f"
+NOTHING = "cast(null as string)"
+
+
+@dataclass(frozen=True)
+class Records:
+    """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast).
+
+    `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
+    many bytes of text and binary it holds, to be held against the limit.
+    """
+
+    frame: DataFrame
+    cell: Callable[[str], Column]
+    raw: Column
+    size: Column
+    whole_text: bool = True
+
+
+class RecordReader(Protocol):
+    """How the files of one format become records. Readers are listed in `records`; new ones are added there."""
+
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
+    ) -> list[Records]:
+        """The records of a batch's files: one entry per distinct header or file schema.
+
+        `spool`: directory for copies that are read in place of files until the batch is done. `known`: fields and
+        columns that are no news.
+        """
+
+    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
+        """Records of raw texts that the quarantine kept: a frame with `value`, PLACE and maybe ARRIVED.
+
+        `header`: the header of the file that the texts come from, of a format that has one.
+        """
+
+
+def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
+    """Lines as `_raw`, and as `value` to be parsed: NULL for one that is too large, which would fill the heap."""
+    # trimmed in front only: from behind it would walk through the whole line
+    blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
+    frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
+    fits = F.octet_length("value") <= flow.source.max_record_bytes
+    return frame.withColumn("value", F.when(fits, F.col("value")))
+
+
+def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
+    """The columns of a `Records` frame, and those that `keep` names for its cells."""
+    marks = F.when(~F.col("_blank"), drift).alias("_drift")
+    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

@@ -1,0 +1,47 @@
+"""Append: every accepted row becomes a row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark.session import configured
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import CHANGED_AT
+from draindown.spark.targets.strategy import Accepted
+
+
+class Append:
+    """The strategy of a target without keys."""
+
+    def stored(self, accepted: Accepted) -> DataFrame:
+        """The accepted rows with their stamp."""
+        return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+
+    @contextmanager
+    def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Appended]:
+        """Count every row as inserted."""
+        yield Appended(accepted, self.stored(accepted), replace(row, inserted=accepted.number))
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Rows to be appended."""
+
+    accepted: Accepted
+    rows: DataFrame
+    row: BatchRow
+
+    def remember(self) -> None:
+        """Nothing stands beside an append table."""
+
+    def write(self) -> None:
+        """Append the rows."""
+        tuning, lines = self.accepted.tuning, self.accepted.lines
+        with configured(self.rows.sparkSession, tuning.evaluation(lines)):
+            delta_target.append(self.accepted.writer, self.rows, self.row.as_metadata())

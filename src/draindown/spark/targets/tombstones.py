@@ -1,0 +1,37 @@
+"""Tombstones: the side table that remembers deleted keys with their sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.spark.sql import quoted
+from draindown.spark.targets.delta_target import CHANGED_AT, Held, Writer, held_rows, write_batch
+from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.resolution import DELETES, FATE
+
+
+def append(writer: Writer, fated: DataFrame, changed_at: datetime) -> None:
+    """Append the batch's deletes: keys, sequence, generation, batch, kind, `_changed_at`."""
+    deletes = fated.where(F.col(FATE).isin(*DELETES)).select(
+        *[F.col(quoted(name)) for name in writer.flow.target.essential],
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("long").alias("batch"),
+        F.lit(writer.kind).alias("kind"),
+        F.lit(changed_at).alias(CHANGED_AT),
+    )
+    write_batch(writer, deletes, writer.layout.tombstones, "tombstones")
+
+
+def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
+    """Tombstones of other batches that `pruning` lets through, without those of an earlier attempt of this batch."""
+    found = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
+    if found is None:
+        return None
+    mine = (
+        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
+    )
+    return replace(found, rows=found.rows.where(~mine))

@@ -1,0 +1,165 @@
+"""Upsert: the table holds the newest row per key, by sequence; deletes are remembered as tombstones.
+
+newest row per key → comparison with target, tombstones and withheld rows → tombstones → MERGE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark import usage
+from draindown.spark.frames import persisted
+from draindown.spark.session import configured, heap_bytes
+from draindown.spark.sql import quoted
+from draindown.spark.targets import delta_target, resolution, tombstones, withheld
+from draindown.spark.targets.delta_target import CHANGED_AT, Clauses, Held, written
+from draindown.spark.targets.strategy import Accepted
+from draindown.spark.tuning import PARTITION_SIZE, PARTITIONS, Size
+
+
+class Upsert:
+    """The strategy of a target with keys."""
+
+    def stored(self, accepted: Accepted) -> DataFrame:
+        """The accepted rows with their stamp."""
+        return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+
+    @contextmanager
+    def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
+        """Find the newest row per key and compare it with the table, and count the fates."""
+        near = _neighbourhood(accepted, row)
+        with configured(accepted.rows.sparkSession, _settings(accepted, row, near)), ExitStack() as kept:
+            fated, counts = _fated(accepted, near, kept)
+            stamped = fated.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+            yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large)
+
+
+@dataclass(frozen=True)
+class _Neighbourhood:
+    """What the batch is compared with.
+
+    `held`, `stones`: rows of target and tombstones that can have its keys, None if there are none. `is_large`: the
+    target is so much larger than the batch that none of its rows is shuffled but those that change.
+    """
+
+    held: Held | None
+    stones: Held | None
+    is_large: bool
+
+    @property
+    def rows(self) -> int:
+        """How many rows of target and tombstones there are."""
+        return sum(one.number for one in (self.held, self.stones) if one is not None)
+
+    @property
+    def size(self) -> Size | None:
+        """Rows and bytes of the target alone."""
+        return None if self.held is None else Size(self.held.number, self.held.bytes)
+
+
+def _neighbourhood(accepted: Accepted, row: BatchRow) -> _Neighbourhood:
+    spark, writer = accepted.rows.sparkSession, accepted.writer
+    held = delta_target.held_rows(spark, writer.layout.table, accepted.pruning)
+    accepted.compared(held, accepted.pruning)
+    found = _Neighbourhood(held, tombstones.held(spark, writer, accepted.pruning), False)
+    return replace(found, is_large=accepted.tuning.is_small_beside(found.size, row.records))
+
+
+def _settings(accepted: Accepted, row: BatchRow, near: _Neighbourhood) -> dict[str, str]:
+    """How comparison and MERGE are evaluated, shuffled and written."""
+    tuning, spark = accepted.tuning, accepted.rows.sparkSession
+    found = dict(tuning.evaluation(accepted.lines, near.rows))
+    if not near.is_large:
+        found |= _shuffling(accepted, spark, near.size)
+    most = accepted.writer.flow.maintenance.copy_on_write
+    return found | dict(tuning.writing(near.size, Size(row.records, row.bytes), most))
+
+
+def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Mapping[str, str]:
+    """How many shuffle partitions the persisted batch and the rows of the target beside it get."""
+    weight = usage.persisted(spark).bytes + (held.bytes if held else 0)
+    tasks = spark.sparkContext.defaultParallelism
+    return accepted.tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS))))
+
+
+def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
+    """How the MERGE joins the persisted batch to a target that is much larger."""
+    weight = usage.persisted(spark).bytes
+    return accepted.tuning.joining(weight, heap_bytes(spark), str(spark.conf.get(PARTITION_SIZE)))
+
+
+def _fated(accepted: Accepted, near: _Neighbourhood, kept: ExitStack) -> tuple[DataFrame, Mapping[str, int]]:
+    """One row per key with its fate, persisted until `kept` closes, and the number of rows per fate."""
+    writer, good = accepted.writer, accepted.rows
+    goal, spark = writer.flow.target, good.sparkSession
+    order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
+    winners = resolution.newest(good, goal.keys, goal.sequence_by, order)
+    kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
+    rows = None if near.held is None else near.held.rows
+    if rows is not None and near.is_large:
+        rows = resolution.among(rows, good, goal.keys)
+    deleted = None if near.stones is None else near.stones.rows
+    fated = resolution.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
+    kept.enter_context(persisted(fated))
+    counts = resolution.count(fated)
+    if rows is not None and resolution.has_ties(counts):
+        fated = resolution.settle_ties(fated, rows, goal.keys, order)
+        kept.enter_context(persisted(fated))
+        counts = resolution.count(fated)
+    return fated, counts
+
+
+def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
+    return replace(
+        row,
+        superseded=counts.get("superseded", 0) + counts["_superseded"],
+        duplicate=counts.get("duplicate", 0) + counts["_duplicates"],
+        inserted=counts.get("insert", 0),
+        updated=counts.get("update", 0),
+        deleted=counts.get("delete", 0),
+        remembered=counts.get("remember", 0),
+    )
+
+
+@dataclass(frozen=True)
+class Upserted:
+    """One row per key with its fate, persisted. `is_large`: the target is much larger than the batch."""
+
+    accepted: Accepted
+    fated: DataFrame
+    row: BatchRow
+    is_large: bool
+
+    def remember(self) -> None:
+        """Append the batch's deletes to the tombstones."""
+        writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
+        if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
+            tombstones.append(writer, self.fated, self.accepted.changed_at)
+            written(self.row, writer.layout.tombstones, deletes, "deletes")
+
+    def write(self) -> None:
+        """MERGE the rows that change the table; an empty append carries the ledger row where none does."""
+        writer, row, spark = self.accepted.writer, self.row, self.fated.sparkSession
+        with configured(spark, _joining(self.accepted, spark) if self.is_large else {}):
+            if row.inserted or row.updated or row.deleted:
+                acts = self.fated.where(F.col(resolution.FATE).isin(*resolution.ACTS))
+                on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys)
+                delta_target.merge(writer, acts, on, self._clauses(), self.accepted.pruning, row.as_metadata())
+            else:
+                nothing = self.fated.where(F.lit(False)).drop("_delete", resolution.FATE, *resolution.LOSERS)
+                delta_target.append(writer, nothing, row.as_metadata())
+
+    def _clauses(self) -> Clauses:
+        """The sequence guard stands in the MERGE too: a row that changed since the comparison is not set back."""
+        row, sequence = self.row, self.accepted.writer.flow.target.sequence_by
+        # beside a large table a pass of its own is faster: it hashes the batch instead of sorting the table
+        if not (row.updated or row.deleted or self.is_large):
+            return Clauses(insert="NOT s._delete")
+        own, held = (f"struct({', '.join(f'{a}.{quoted(name)}' for name in sequence)})" for a in "st")
+        return Clauses(f"s._delete AND {own} >= {held}", f"NOT s._delete AND {own} >= {held}", "NOT s._delete")
