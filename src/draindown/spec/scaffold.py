@@ -1,4 +1,4 @@
-"""What `draindown init` writes: the smallest pipeline that runs, with data to run it on."""
+"""The files that `draindown init` writes: a minimal working pipeline and sample data."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ _JOBS = {step: _JOB.format(step=step) for step in ("drain", "check", "compact")}
 
 
 def init(directory: Path, name: str) -> list[Path]:
-    """Write a pipeline called `name` below `directory`; returns the files written.
+    """Write a pipeline called `name` below `directory` and return the files written.
 
-    Jobs, a factory in dags/ and a page in plugins/ that are there are kept. Raises TerminalError `bad-name` or
-    `already-there`, with nothing written.
+    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name` or
+    `already-there`; then nothing was written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(
