@@ -1,7 +1,7 @@
-"""Parquet and ORC files read through and measured, once it is clear that Spark reads their columns too.
+"""Read Parquet and ORC files through, measure them, and refuse those that Spark can't read.
 
-pyarrow reads more than Spark does, and at a schema that Spark refuses the whole batch fails, not a row: such a file
-must not get into one.
+pyarrow reads more than Spark does. A schema that Spark refuses fails the whole batch, not a row, so such a file must
+not enter a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS, _CELLS = 8192, 4_000_000
 _DIGITS = 38
-"""Digits of the longest decimal that Spark has."""
+"""The largest precision of Spark's decimal type, in digits."""
 
 
 # names of Parquet's annotations, as pyarrow writes them in JSON
@@ -27,7 +27,7 @@ _REFUSED = frozenset(("Time", "Float16", "UUID", "Interval", "Variant", "Geometr
 
 
 class Unsupported(Exception):
-    """A readable file that Spark can't read, or not in bounded memory. `reason` is a stable name."""
+    """A valid file that Spark can't read, or not in bounded memory. `reason` is a stable name."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class Unsupported(Exception):
 
 @dataclass
 class Measured:
-    """What a file holds: its rows, their bytes if each value were written out, and the bytes of the longest value."""
+    """The content of a file: number of rows, bytes of all values without encoding, and bytes of the longest value."""
 
     rows: int = 0
     bytes: int = 0
@@ -52,10 +52,10 @@ class Measured:
 
 
 def measured(path: str, form: str, limit: int) -> Iterator[Measured]:
-    """The file read through, what was found so far after each block.
+    """Read the file through and yield the running measure after each block.
 
-    Raises Unsupported before the first, where Parquet's footer tells that values are longer than `limit` bytes, too;
-    after the last, if Spark lacks its codec.
+    Raises Unsupported before the first block if the schema is not supported or Parquet's footer shows values longer
+    than `limit` bytes, and after the last if Spark lacks the codec.
     """
     found = Measured()
     for batch in _parquet(path, limit) if form == "parquet" else _orc(path):
@@ -64,7 +64,7 @@ def measured(path: str, form: str, limit: int) -> Iterator[Measured]:
 
 
 def shape_of(path: str, form: str) -> str:
-    """A file's own schema: files of one shape are read by one plan."""
+    """Return the file's own schema as text. Files of one shape are read by one plan."""
     if form == "parquet":
         import pyarrow.parquet
 
@@ -75,14 +75,17 @@ def shape_of(path: str, form: str) -> str:
 
 
 def digest(shape: str) -> str:
-    """A short name of a shape."""
+    """Return a short name of a shape."""
     return hashlib.sha256(shape.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def blocks(path: str, form: str, shared: Sequence[str] = ()) -> Iterator[Any]:
-    """All rows: of Parquet a few thousand at a time, of ORC a stripe. `shared` columns come as dictionaries."""
+    """Yield all rows: of Parquet a few thousand at a time, of ORC a stripe.
+
+    `shared` columns are read as dictionaries.
+    """
     if form == "parquet":
-        import pyarrow.parquet  # 0.1 s that flows of text files don't pay
+        import pyarrow.parquet  # imported late: takes 0.1 s, which flows of text files need not pay
 
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(shared)) as file:
             rows = max(_CELLS // max(len(file.schema), 1), 1)
@@ -99,7 +102,7 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        # the file's own types: what pyarrow makes of them may follow a note of who wrote it, which Spark doesn't read
+        # the Parquet types: pyarrow's may follow the ARROW:schema metadata of the writer, which Spark ignores
         for at in range(len(file.schema)):
             _refuse_leaf(file.schema.column(at))
         refuse(file.schema_arrow)
@@ -116,7 +119,7 @@ def _chunks(metadata: Any) -> list[Any]:
 
 
 def _refuse_long(metadata: Any, limit: int) -> None:
-    """Reading such a value to find out would take a multiple of it."""
+    """Refuse long values by the footer: reading them to find out would take a multiple of their size."""
     for chunk in _chunks(metadata):
         if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
             mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
@@ -126,7 +129,7 @@ def _refuse_long(metadata: Any, limit: int) -> None:
 
 
 def _refuse_codec(metadata: Any) -> None:
-    """Once all was read: asked for a codec that doesn't exist, pyarrow ends the process."""
+    """Refuse a codec that Spark lacks. Called after the read: asked for an unknown codec, pyarrow ends the process."""
     for chunk in _chunks(metadata):
         if chunk.compression == "BROTLI":
             detail = f"column {chunk.path_in_schema} is packed as Brotli; deliver it as zstd, snappy or gzip"
@@ -134,7 +137,7 @@ def _refuse_codec(metadata: Any) -> None:
 
 
 def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
-    """Columns whose values are written once and then named: read so, a long one that many rows name is held once."""
+    """Return the dictionary-encoded columns. Read as dictionaries, a long value of many rows is held once."""
     import pyarrow.types
 
     texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
@@ -150,7 +153,7 @@ def _orc(path: str) -> Iterator[Any]:
 
 
 def _measure(column: Any) -> tuple[int, int]:
-    """Bytes of all values written out, and of the longest."""
+    """Return the bytes of all values without encoding, and of the longest value."""
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
@@ -174,7 +177,7 @@ def _measure(column: Any) -> tuple[int, int]:
 
 
 def refuse(schema: pyarrow.Schema) -> None:
-    """Raise Unsupported if columns, or fields of a struct, share a name (case doesn't count), or one is a union."""
+    """Raise Unsupported if columns or fields of a struct share a name, compared without case, or one is a union."""
     _refuse_fields("", list(schema))
 
 

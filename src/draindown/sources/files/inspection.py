@@ -1,7 +1,7 @@
-"""One pass over a file before Spark sees it: can it be read whole, what are its bytes, how many lines does it hold?
+"""Read a file once before Spark does: is it readable as a whole, what is its hash, how many lines does it hold?
 
-A file is read whole or parked whole. What is wrong *inside* a readable container (NULs, broken UTF-8, bad rows) is no
-matter of this module: bad rows are refused one by one, later.
+A file is accepted or parked as a whole. Errors *within* a readable container (NULs, broken UTF-8, bad rows) are not
+checked here: bad rows are refused one by one later.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _WIDE = {
 }
 
 
-# endings by which Hadoop picks a codec on its own
+# suffixes by which Hadoop selects a codec
 _OTHER_CODECS = (".bz2", ".deflate", ".snappy", ".lz4", ".zst", ".lzo", ".xz", ".passthrough")
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A file that can be read whole. `raw_bytes` is its size unpacked; counts are None where the format has none.
+    """A file that is readable as a whole. `raw_bytes` is its unpacked size; counts are None if the format has none.
 
     Files of one `shape` (CSV header, schema) are read by one plan.
     """
@@ -68,7 +68,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that can't be read whole. `reason` is a stable name; `head` is how it begins on disk, up to 64 KiB."""
+    """A file that is not readable as a whole. `reason` is a stable name; `head` holds its first bytes, up to 64 KiB."""
 
     path: str
     size: int
@@ -81,7 +81,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that could not be judged this time; the next run looks again."""
+    """A file that could not be inspected this time. The next run tries again."""
 
     path: str
     finding: Finding
@@ -89,12 +89,17 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a file may hold and how it is read, in bytes.
+    """Limits of a file's content, and how it is read; all in bytes but `times`.
 
-    `line`: of one line or value, beyond which its file is parked whole: each step of a plan keeps a row of its own, and
-    a heap of 2 GB didn't hold two of 60 MB. `unpacked`: of a compressed file, which can't be split, so that one task
-    would have to read it all. `times`: its size that a file may unpack to, once past `blown_up` (text packs 5 to 50
-    times, blank lines 1,000). `chunk`: read at once, after `head`.
+    Attributes:
+        line: longest line or value. A file with a longer one is parked: each operator of a plan holds a row of its own,
+            and a heap of 2 GB did not hold two of 60 MB.
+        unpacked: largest unpacked size of a compressed file. It can't be split, so one task reads all of it.
+        times: largest ratio of unpacked to packed size, checked above `blown_up`. Text packs 5 to 50 times, blank lines
+            1,000 times.
+        blown_up: unpacked size from which `times` is checked.
+        head: size of the first read.
+        chunk: size of later reads.
     """
 
     line: int = 32 * 1024**2
@@ -109,13 +114,13 @@ LIMITS = Limits()
 
 
 class _Broken(Exception):
-    """What makes the container unreadable: (reason, detail)."""
+    """The reason why the container is unreadable: (reason, detail)."""
 
 
 def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Verified | Unreadable | Skipped:
-    """Read the file once, in memory that doesn't depend on its size.
+    """Read the file once, in memory that does not depend on its size.
 
-    Skipped if it changed since it was listed or while it was read, or can't be opened.
+    The result is Skipped if the file can't be opened, or changed after it was listed or while it was read.
     """
     try:
         with Path(file.path).open("rb") as handle:
@@ -130,7 +135,7 @@ def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Ve
 
 
 def sha256_of(path: str) -> str:
-    """SHA-256 of the bytes on disk."""
+    """Return the SHA-256 of the bytes on disk."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -140,7 +145,7 @@ def _skip(file: SourceFile, kind: Any, detail: str, next: str) -> Skipped:
 
 
 class _Bytes:
-    """The bytes on disk, hashed as they pass."""
+    """The bytes on disk, hashed while they are read."""
 
     def __init__(self, handle: BinaryIO, limits: Limits) -> None:
         self.handle, self.limits = handle, limits
@@ -154,7 +159,7 @@ class _Bytes:
             yield chunk
 
     def sha256(self) -> str:
-        """Of the whole file, whatever was read so far."""
+        """Return the hash of the whole file, however much of it was read before."""
         while chunk := self.handle.read(self.limits.chunk):
             self._hash.update(chunk)
         return self._hash.hexdigest()
@@ -222,7 +227,7 @@ def _unpacked(file: SourceFile, data: _Bytes) -> Iterator[bytes]:
 
 
 def _gunzip(data: _Bytes, size: int) -> Iterator[bytes]:
-    """The content of all members, at most a chunk at a time, however much a chunk unpacks to."""
+    """Yield the content of all gzip members, at most one chunk at a time."""
     member, total, limits = None, 0, data.limits
     for packed in data.chunks():
         while packed:
@@ -262,7 +267,7 @@ def _columnar(file: SourceFile, source: FilesSource, data: _Bytes) -> dict[str, 
         raise _Broken(error.reason, str(error)) from None
     except _Broken:
         raise
-    except Exception as error:  # whatever a reader of a broken file raises, the file is what is broken
+    except Exception as error:  # readers raise many types for a broken file
         raise _Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
     return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
 
