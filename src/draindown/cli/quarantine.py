@@ -1,4 +1,4 @@
-"""Commands about refused rows and parked files: list, show, replay, discard, retry."""
+"""Commands for refused rows and parked files: list, show, replay, discard, retry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked fil
 
 
 def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
-    """A variable that is not set must not choose every row there is."""
+    """Refuse an empty value, such as an unset shell variable: it must not select every row."""
     if value == "" or (isinstance(value, list) and "" in value):
         raise typer.BadParameter("it is empty; leave it out to choose all")
     return value
@@ -51,7 +51,7 @@ Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: o
 
 
 class State(StrEnum):
-    """Which rows `list` shows."""
+    """The rows that `list` shows."""
 
     open = "open"
     released = "released"
@@ -89,7 +89,7 @@ def list_(
     from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
-    # one more than asked for tells whether there are more
+    # one more than the limit tells whether there are more
     known = {name: rows_of.listed(spec.layout(name), which, limit + 1) for name in flows(spec, flow)}
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
@@ -193,7 +193,7 @@ def discard(
         refuse_without(yes)
         with lease_of(layout, spec.lease, owner=person(), run_id=new_run_id()) as lease:
             swap.finish(layout, by=person(), reached=lease.guard())
-            # what a replay that died has applied is not for anyone to give up
+            # rows that an interrupted replay applied already can't be discarded
             settle(layout, by=person(), reached=lease.guard())
             lease.check()
             done = rows_of.discard(layout, chosen, by=person(), note=note)
@@ -218,7 +218,7 @@ def retry(
 def _chosen(
     layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
 ) -> list[str]:
-    """Ids of the rows that are meant, after saying on stderr which these are."""
+    """Return the ids of the selected rows, after printing the selection to stderr."""
     from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run)

@@ -1,4 +1,4 @@
-"""The reports of a flow on disk: written whole, read, listed by run, and removed when old."""
+"""The reports of a flow on disk: write atomically, read, list by run, remove old ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from draindown.runs.request import Step, new_start
 
 KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
-"""A run's reports stay while the run is among the newest, or young."""
+"""Reports are kept while their run is among the newest KEPT_RUNS or younger than KEPT_AGE."""
 
 
 def write(layout: FlowLayout, report: StepReport) -> str:
-    """Write the report where `read` finds it, whole or not at all, beside every earlier one; returns its path."""
+    """Write the report atomically, beside every earlier one, and return its path."""
     if Path(layout.report(report.run_id, report.step, report.start)).exists():
         report = report.model_copy(update={"start": new_start()})
     path = layout.report(report.run_id, report.step, report.start)
@@ -31,9 +31,9 @@ def write(layout: FlowLayout, report: StepReport) -> str:
 
 
 def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
-    """The report of a start of a step, of its newest one unless one is named; None where it left none.
+    """Return the report of a start of a step, by default of the newest one; None if it left none.
 
-    A step leaves none where its driver died, or where it never ran.
+    A step leaves no report if its driver died or it never ran.
     """
     if start is not None:
         path = Path(layout.report(run_id, step, start))
@@ -43,16 +43,16 @@ def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) 
 
 
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
-    """Run ids that left reports, newest first (as path-safe names)."""
-    # a step at work, or one that only looks, has a driver log there and no report
+    """Return the ids of runs that left reports, newest first, as path-safe names."""
+    # a running or read-only step has a driver log there and no report
     left = (name for name in _newest_first(layout.reports) if any(Path(layout.reports, name).rglob("*.json")))
     return [name for name in islice(left, limit) if name == safe_name(name)]
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
-    """Remove reports and gate results of runs that are neither young nor among the newest; returns how many.
+    """Remove reports and gate results of runs that are neither young nor among the newest. Return their number.
 
-    The ledger keeps every batch for good: what goes is how single runs told of it.
+    The ledger keeps every batch.
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):
