@@ -45,14 +45,14 @@ _EVENTS = (
     '{"order_id": "A-5", "status": "placed", "amo',
 )
 _FACTORY = '''\
-"""Every file in dags/pipelines/ becomes an Airflow DAG. There is nothing to edit here."""
+"""Makes an Airflow DAG of every file in dags/pipelines/. This file needs no edits."""
 
 from draindown.airflow.factory import dags
 
 globals().update(dags(__file__))
 '''
 _PLUGIN = '''\
-"""Airflow's UI learns about draindown's page; everything else is in the package."""
+"""Registers draindown's page with the Airflow UI. The package implements it."""
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -61,7 +61,7 @@ from draindown.airflow.web import PREFIX, VIEWS, app
 
 class DraindownPlugin(AirflowPlugin):
     name = "draindown"
-    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  Airflow's own shape
+    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  as in Airflow
     external_views = VIEWS
 '''
 _JOB = '''\
