@@ -99,13 +99,13 @@ class StepOperator(SparkSubmitOperator):
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
         except DraindownError as error:
             fail(error)
-        self._tell_before(request)
+        self._log_earlier_try(request)
         log = DriverLog.of(request.layout, request.run_id, self.step)
         exit_code = self._submit(log)
         report = store.read(request.layout, request.run_id, self.step, request.start)
         self._show(request, report)
         if report is None and self.step == "drain":
-            self._show_lost(request)
+            self._log_lost_start(request)
         try:
             verdict(exit_code, report, log.path)
         except LeaseHeld as held:
@@ -175,17 +175,17 @@ class StepOperator(SparkSubmitOperator):
         log.close()
         return self._driver.returncode
 
-    def _tell_before(self, request: Request) -> None:
+    def _log_earlier_try(self, request: Request) -> None:
         """Log the outcome of an earlier try. Its own log may lack it, if its supervisor was killed."""
         from draindown.flow.at_work import left
-        from draindown.runs.card import verdict as told
+        from draindown.runs import card
 
         report = store.read(request.layout, request.run_id, self.step)
         if before := left(request.layout, self.spec.pipeline, request.run_id, self.step):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, told([report]))
+            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report]))
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work
@@ -221,7 +221,7 @@ class StepOperator(SparkSubmitOperator):
             for line in card(shown, of_reports(lambda _: request.layout, shown)).splitlines():
                 self.log.info("%s", line)
 
-    def _show_lost(self, request: Request) -> None:
+    def _log_lost_start(self, request: Request) -> None:
         """Log what a start whose driver died without a report committed, according to the ledger."""
         from draindown.runs import starts
 

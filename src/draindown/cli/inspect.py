@@ -118,7 +118,7 @@ def lag(
     ctx: typer.Context,
     as_json: Json = False,
 ) -> None:
-    """Show what waits per flow: files, bytes, and how old the oldest is. What is broken is told; always exits 0."""
+    """Show what waits per flow: files, bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
     from draindown.base.formatting import age, count, size
     from draindown.runs.report import Backlog
 

@@ -88,7 +88,7 @@ def compact(
     force: Annotated[bool, typer.Option("--force", help="Compact even without evidence that it pays.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compact the tables and remove old files that nobody needs, on evidence. Changes no row."""
+    """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
     here = setting(ctx)
     spec = here.spec(pipeline)
     this = _Run(here, spec, Output(as_json), {"force": force})
