@@ -1,4 +1,4 @@
-"""Results as Markdown and JSON: the tables, and their place in docs/performance.md."""
+"""Results as Markdown and JSON: the tables, and their place in docs/benchmark-results.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.place import ROOT
 from benchmarks.samples import Row, Sample, summary
 from benchmarks.work import Finding, Work
 
-PERFORMANCE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "benchmark-results.md"
 PICTURES = ROOT / "docs" / "pictures"
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -59,12 +59,12 @@ def section(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) 
 
 
 def publish(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> None:
-    """Write the JSON with all samples, the pictures, and the section of docs/performance.md, which links both."""
+    """Write the JSON with all samples, the pictures, and the section of docs/benchmark-results.md, which links both."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{work.name}.json").write_text(_kept(work, samples, facts))
     linked = f"Every run: [{work.name}.json](../benchmarks/results/{work.name}.json)."
     shown = [_picture(name, svg) for name, svg in work.pictures(samples).items() if svg]
-    replace_section(PERFORMANCE, work.name, "\n\n".join([f"{section(work, samples, facts)} {linked}", *shown]))
+    replace_section(PAGE, work.name, "\n\n".join([f"{section(work, samples, facts)} {linked}", *shown]))
 
 
 def _kept(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Every file in dags/pipelines/ becomes an Airflow DAG. There is nothing to edit here."""
+"""Makes an Airflow DAG of every file in dags/pipelines/. This file needs no edits."""
 
 from draindown.airflow.factory import dags
 

@@ -1,4 +1,4 @@
-"""Airflow's UI learns about draindown's page; everything else is in the package."""
+"""Registers draindown's page with the Airflow UI. The package implements it."""
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -7,5 +7,5 @@ from draindown.airflow.web import PREFIX, VIEWS, app
 
 class DraindownPlugin(AirflowPlugin):
     name = "draindown"
-    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  Airflow's own shape
+    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  as in Airflow
     external_views = VIEWS

@@ -1,9 +1,10 @@
-"""Airflow on this machine, for looking around: SQLite, one process tree, loopback only, state under `.work/airflow`.
+"""A local Airflow for development: SQLite, one process tree, loopback only, state under `.work/airflow`.
 
     python scripts/airflow_local.py up | down | serve | env
 
-`serve` is what `up` starts: Airflow in the foreground, until SIGINT or SIGTERM. `env` prints the settings, for a shell:
-`eval "$(python scripts/airflow_local.py env)"`. DAGs are those of the project DRAINDOWN_ROOT names, or of this clone.
+`up` starts `serve` in the background: Airflow in the foreground, until SIGINT or SIGTERM. `env` prints the settings for
+a shell: `eval "$(python scripts/airflow_local.py env)"`. The DAGs are those of the project in DRAINDOWN_ROOT, by
+default of this clone.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ _SERVE = "serve"
 UP_SECONDS = 240
 DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
 PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
-"""Airflow's processes that run DAGs and their flags, as docker-compose.yaml deploys them: only the server listens. The
-scheduler, as `airflow standalone` starts it, would offer its logs on every interface."""
+"""The Airflow processes that run DAGs, with their flags, as in docker-compose.yaml. Without its flag
+the scheduler would serve logs on every interface; only the API server listens."""
 SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
-"""Those that no DAG of draindown needs, for none defers: Airflow's home page shows what never ran as unhealthy."""
-_WELL = ("metadatabase", "scheduler")
-_ALL_WELL = (*_WELL, "dag_processor", "triggerer")
-_TELL_SECONDS = 10.0
-_JOB = "draindown "  # how the names of draindown's Spark jobs begin
+"""Processes that draindown's DAGs don't need, as no task defers. Without them Airflow's home page shows "unhealthy"."""
+_COMPONENTS = ("metadatabase", "scheduler")
+_ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
+_REPORT_SECONDS = 10.0
+_JOB = "draindown "  # prefix of the names of draindown's Spark applications
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where this Airflow keeps everything."""
+    """Return the directory that holds all state of this Airflow."""
     return Path(environ.get("DRAINDOWN_AIRFLOW_HOME") or ROOT / ".work" / "airflow")
 
 
 def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The embedded Airflow's settings; makes its secrets, readable by this user only, where there are none."""
+    """Return the settings of the local Airflow. Creates missing secrets, readable by this user only."""
     place, port = home(environ), environ.get(PORT_VARIABLE) or "8080"
     place.mkdir(parents=True, exist_ok=True)
     project = Path(environ.get("DRAINDOWN_ROOT") or ROOT).resolve()
@@ -69,12 +70,12 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": port,
-        # the port alone would leave every task looking for the server elsewhere
+        # tasks reach the server by this URL, which does not follow the port (apache/airflow#50739)
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
         "AIRFLOW__API_AUTH__JWT_SECRET": _secret(place / "jwt-secret"),
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": 10,
-        # after a restart: a task whose scheduler was killed starts again after half a minute, not after five, and does
-        # not lose that try because the server is slower to start than the scheduler
+        # After a restart, adopt the tasks of a killed scheduler within half a minute, not five, without using up a try
+        # because the server starts more slowly than the scheduler.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 30,
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 90,
         "AIRFLOW__WORKERS__EXECUTION_API_RETRIES": 12,
@@ -92,7 +93,7 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def up() -> None:
-    """Start Airflow unless it runs, wait until it answers, and say where it is."""
+    """Start Airflow unless it runs, wait until it is healthy, and print its address."""
     settings = env()
     url, dags = settings["AIRFLOW__API__BASE_URL"], settings["AIRFLOW__CORE__DAGS_FOLDER"]
     _refuse_no_project(Path(dags))
@@ -163,7 +164,7 @@ def _start(settings: Mapping[str, str]) -> None:
 
 
 def serve() -> None:
-    """Run Airflow's parts until told to end, or one of them ends by itself: TerminalError `airflow-ended`."""
+    """Run Airflow's processes until a signal. Raises TerminalError `airflow-ended` if one of them ends by itself."""
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     airflow = [sys.executable, "-m", "airflow"]
@@ -171,7 +172,7 @@ def serve() -> None:
     parts: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, flags in (PARTS | SHOWN).items():
-            # a part that outlived this process would go on with nobody to end it
+            # no process may outlive this one
             parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent)
         while all(part.poll() is None for part in parts.values()):
             time.sleep(0.5)
@@ -181,7 +182,7 @@ def serve() -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for part in reversed(parts.values()):  # the server last: tasks that end tell it so
+        for part in reversed(parts.values()):  # the server last: ending tasks report to it
             part.send_signal(signal.SIGINT)  # SIGTERM orphans a scheduler's children
             part.wait()
 
@@ -192,7 +193,7 @@ def _leave(*_: object) -> None:
 
 def _await_health(url: str) -> None:
     until = time.monotonic() + UP_SECONDS
-    while not healthy(url, _ALL_WELL):
+    while not healthy(url, _ALL_COMPONENTS):
         if _running() is None or time.monotonic() > until:
             raise TerminalError(
                 "airflow-not-up",
@@ -205,8 +206,8 @@ def _await_health(url: str) -> None:
         time.sleep(1)
 
 
-def healthy(url: str, names: Sequence[str] = _WELL) -> bool:
-    """Whether the server and these parts say that they are well."""
+def healthy(url: str, names: Sequence[str] = _COMPONENTS) -> bool:
+    """Return whether the API server answers and reports these components as healthy."""
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=3) as answer:
             parts = json.load(answer)
@@ -230,12 +231,12 @@ def _refuse_busy_port(port: int, project: str) -> None:
 
 
 def _make_up(project: str) -> str:
-    """What a person types to have Airflow show this project."""
+    """Return the command that starts Airflow with this project."""
     return "make up" + ("" if project == str(ROOT) else f" PROJECT={shlex.quote(project)}")
 
 
 def _running() -> int | None:
-    """The process id of the Airflow that `up` started, if it still runs."""
+    """Return the process id of the Airflow that `up` started, or None if it has ended."""
     try:
         pid = int(_pid_file().read_text())
         command = subprocess.run(
@@ -243,7 +244,7 @@ def _running() -> int | None:
         ).stdout
     except (OSError, ValueError):
         return None
-    # the id may belong to another program by now
+    # the id may have been reused by another program
     return pid if _is_server(command) else None
 
 
@@ -252,15 +253,15 @@ def _is_server(command: str) -> bool:
 
 
 def _gone(pid: int, seconds: float, tell: Callable[..., None] = lambda *_, **__: None) -> bool:
-    """Whether the process ends in time; meanwhile `tell` is told what it waits for."""
-    began = told = time.monotonic()
+    """Return whether the process ends in time. While waiting, call `tell` with the tasks that still run."""
+    began = reported = time.monotonic()
     tasks: list[str] = []
     while _running() == pid:
         now = time.monotonic()
         if now - began > seconds:
             return False
-        if (found := drivers(pid)) != tasks or now - told > _TELL_SECONDS:
-            tasks, told = found, now
+        if (found := drivers(pid)) != tasks or now - reported > _REPORT_SECONDS:
+            tasks, reported = found, now
             tell(f"  {now - began:3.0f} s of at most {seconds:.0f}: {_waits_for(tasks)}", flush=True)
         time.sleep(0.3)
     return True
@@ -271,7 +272,7 @@ def _waits_for(tasks: Sequence[str]) -> str:
 
 
 def drivers(pid: int) -> list[str]:
-    """Names of the Spark jobs at work below a process, such as `flights.flights drain`."""
+    """Return the names of the Spark applications below a process, such as `flights.flights drain`."""
     try:
         below = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
@@ -317,7 +318,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Do the one verb; errors say what helps."""
+    """Run one subcommand and return the exit code."""
     verbs = {"up": up, "down": down, _SERVE: serve, "env": _print_env}
     if len(argv) != 1 or argv[0] not in verbs:
         print(f"usage: airflow_local.py {' | '.join(verbs)}", file=sys.stderr)

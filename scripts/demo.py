@@ -1,6 +1,7 @@
-"""The demo: a year of real flights, drained through the Airflow DAG, checked row by row, shown.
+"""The demo: drain a year of real flights through the Airflow DAG, verify every row, show the result.
 
-`DRAINDOWN_DEMO_FRACTION` (0 to 1) takes a share of the flights; `DRAINDOWN_DEMO_HOME` puts landing and lake elsewhere.
+`DRAINDOWN_DEMO_FRACTION` (0 to 1) is the share of the flights; `DRAINDOWN_DEMO_HOME` is the directory of landing and
+lake.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import airflow_local
 
-sys.path.insert(0, str(airflow_local.ROOT))  # `examples`, which no package installs
+sys.path.insert(0, str(airflow_local.ROOT))  # for `examples`, which is not in the package
 
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
@@ -36,14 +37,14 @@ PIPELINE = FLOW = "flights"
 HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()
 LANDING, LAKE = HOME / "landing", HOME / "lake"
 LOG = HOME / "airflow.log"
-# what Spark and Airflow say is in the log; here only what the work says about itself
+# The output of Spark and Airflow goes to the log; only draindown's own lines are shown.
 _TASK = re.compile(r"\[DAG TEST\] (?:starting|end) task_id=(\S+)")
 _LOGGER = re.compile(r"\s+\[airflow\.task[\w.]*\].*$")
-_TOLD = re.compile(r"(?:^|\s)((?:batch \d|[\d,]+ of [\d,]+ files|[\d,]+ files? waiting|waiting: ).*)")
+_OWN_LINE = re.compile(r"(?:^|\s)((?:batch \d|[\d,]+ of [\d,]+ files|[\d,]+ files? waiting|waiting: ).*)")
 
 
 def main() -> int:
-    """Do all of it; the exit code is 0 only if the oracle finds every row right."""
+    """Run the whole demo. Return 0 only if the oracle finds every row correct."""
     started = time.monotonic()
     try:
         request = prepared()
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def prepared() -> Request:
-    """Write the events unless they are there, and say what the pipeline is asked to do."""
+    """Write the events if they are missing, and return the request of the pipeline."""
     fraction = float(os.environ.get("DRAINDOWN_DEMO_FRACTION") or 1)
     say(f"Events of 2013 in {LANDING}")
     made = generate(LANDING, fraction, progress=_every_tenth)
@@ -80,7 +81,7 @@ def prepared() -> Request:
 
 
 def planned(request: Request) -> PlanPart:
-    """What there is to do, found without Airflow and without a JVM."""
+    """Return the plan, made without Airflow and without a JVM."""
     from draindown.planning.plan import plan
 
     part, _ = plan(request, clock.now())
@@ -88,7 +89,7 @@ def planned(request: Request) -> PlanPart:
 
 
 def through_airflow() -> None:
-    """Run the DAG once, without servers, showing what its tasks say. Raises TerminalError `demo-run-failed`."""
+    """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""
     environ = {
         **os.environ,
         "DRAINDOWN_ROOT": str(ROOT),
@@ -123,17 +124,17 @@ def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:
     started = time.monotonic()
     for line in process.stdout:
         log.write(line)
-        for told in _told(line):
-            print(f"  {time.monotonic() - started:5.0f} s  {told}", flush=True)
+        for own in _own_lines(line):
+            print(f"  {time.monotonic() - started:5.0f} s  {own}", flush=True)
     return process.wait()
 
 
-def _told(line: str) -> Iterator[str]:
+def _own_lines(line: str) -> Iterator[str]:
     line = _LOGGER.sub("", re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip()))
     if found := _TASK.search(line):
         if "starting" in line:
             yield found[1]
-    elif found := _TOLD.search(line):
+    elif found := _OWN_LINE.search(line):
         yield f"  {found[1][:110]}"
 
 
@@ -184,7 +185,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def proven(started: float) -> int:
-    """Hold table and quarantine against what the landing files demand, worked out by other code."""
+    """Compare table and quarantine with what an independent implementation computes from the landing files."""
     say("Every row against the oracle, which reads the landing files by itself")
     found = compare(LAKE, LANDING)
     print(found.as_text())
@@ -197,7 +198,7 @@ def proven(started: float) -> int:
 
 
 def say_what_next() -> None:
-    """Where to go from here."""
+    """Print what to try next."""
     print(
         "\nTry next:\n"
         "  make up                                            the Airflow UI; make down stops it\n"
@@ -210,7 +211,7 @@ def say_what_next() -> None:
 
 
 def say(text: str) -> None:
-    """A heading."""
+    """Print a heading."""
     print(f"\n== {text}", flush=True)
 
 

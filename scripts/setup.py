@@ -1,11 +1,11 @@
-"""Set up draindown around this file: packages, jars and nothing else; run it as often as you like.
+"""Set up draindown in this directory: packages and jars, nothing else. Idempotent.
 
-    python3 scripts/setup.py          what `make setup`, `make demo` and `make test` call
+    python3 scripts/setup.py          called by `make setup`, `make demo` and `make test`
 
-Needs only the standard library. Packages come through pip, so index, proxy and certificate settings are pip's own, and
-are kept as verified wheels under `${XDG_CACHE_HOME:-~/.cache}/draindown` for the next clone. The virtual environment is
-touched after every download is verified, and each step is marked done only when it is: an interrupted set-up starts
-again where that matters.
+Needs only the standard library. pip downloads the packages, so its index, proxy and certificate settings apply.
+Verified wheels are cached under `${XDG_CACHE_HOME:-~/.cache}/draindown` for the next clone. The virtual environment is
+changed only after all downloads are verified, and a step is marked done only when it is complete, so an interrupted
+set-up resumes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))  # draindown's errors, before draindown is installed
+sys.path.insert(0, str(ROOT / "src"))  # to import draindown's errors before draindown is installed
 
 from setup_packages import WheelCache, cache_dir, download, read_pins, run, sha256  # noqa: E402
 from setup_preflight import check_disk, choose_python, find_java, quiet  # noqa: E402
@@ -31,13 +31,13 @@ from setup_preflight import check_disk, choose_python, find_java, quiet  # noqa:
 from draindown.base.errors import TerminalError  # noqa: E402
 
 DISK_GB = 3.0
-NEEDS_PERSON = 78  # draindown.base.exits needs a newer Python than this file may meet
+NEEDS_PERSON = 78  # draindown.base.exits needs a newer Python than this file
 STATE = "draindown-setup.json"
-ARCHIVE = 2  # one more where jobs load other classes than before: an archive without them is made again
+ARCHIVE = 2  # increase it when jobs load other classes than before: then the archive is made again
 
 
 class Setup:
-    """The steps of a set-up under `root`, and what is already done."""
+    """The steps of a set-up under `root`, and the record of completed steps."""
 
     def __init__(self, root, environ=os.environ, say=print):
         self.root = root
@@ -48,7 +48,7 @@ class Setup:
         self._say = say
 
     def run(self):
-        """Do what is missing; True if there was anything to do."""
+        """Run the steps that are missing. Return whether there was anything to do."""
         base = choose_python()
         java = " ".join(find_java(self._environ))
         tag = platform_tag(base)
@@ -72,7 +72,10 @@ class Setup:
         return True
 
     def fingerprints(self, base, tag, java):
-        """What each step depends on, by content: a clone's age or a checkout's mtimes say nothing."""
+        """Return the hash of each step's inputs.
+
+        Only content counts, not the age of a clone or mtimes of a checkout.
+        """
         about = "\n".join([base, tag, str(self.root), sha256(self.root / "requirements.lock")])
         packages = hashlib.sha256(about.encode()).hexdigest()
         return {
@@ -84,7 +87,7 @@ class Setup:
         }
 
     def state(self):
-        """Which steps are done, by the fingerprint they were done for."""
+        """Return the completed steps, each with its fingerprint."""
         try:
             return json.loads((self.venv / STATE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -124,7 +127,7 @@ class Setup:
             )
         shutil.rmtree(self.venv, ignore_errors=True)
         self.venv.mkdir()
-        self._mark()  # ours from here on, with nothing done
+        self._mark()  # marks the environment as ours, with no step completed
         run([base, "-m", "venv", self.venv], self.work / "venv.log")
         listed = self.work / "wheels.txt"
         listed.write_text("".join(f"{wheel} --hash=sha256:{digest}\n" for wheel, digest in wheels.values()))
@@ -137,13 +140,16 @@ class Setup:
         run([self.python, "-m", "pip", "install", *options, self.root], self.work / "project.log")
 
     def _bytecode(self):
-        """Compile now: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would, for seconds."""
+        """Compile all packages to byte code.
+
+        Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would otherwise compile for seconds.
+        """
         self._say("[4/6] Python byte code ...")
         log, packages = self.work / "bytecode.log", self.venv / "lib"
         command = [self.python, "-m", "compileall", "-q", "-j", "0", "-x", f"^{re.escape(str(packages))}/.*/tests/"]
         with open(log, "w", encoding="utf-8") as out:
             done = subprocess.run([*command, packages, self.root / "src"], stdout=out, stderr=out, check=False)
-        if done.returncode:  # processes run without it, only slower
+        if done.returncode:  # without byte code processes only start slower
             self._say(f"      not all of it was made: {log}")
 
     def _jars(self):
@@ -173,7 +179,7 @@ class Setup:
             done = subprocess.run(
                 command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
             )
-        if done.returncode:  # jobs run without it, only slower
+        if done.returncode:  # without an archive jobs only start slower
             self._say(f"      not made, jobs start slower: {log}")
 
     def _spark_environ(self):
@@ -182,21 +188,21 @@ class Setup:
     def _jars_in_place(self):
         given = self._environ.get("DRAINDOWN_JARS")
         placed = Path(given) if given else self.venv / "share/draindown/jars"
-        try:  # placed last, so its presence says the rest is there
+        try:  # written last, so it exists only if all jars do
             return (placed / "jars.lock").read_bytes() == (self.root / "jars.lock").read_bytes()
         except OSError:
             return False
 
 
 def platform_tag(python):
-    """What a wheel must fit, and people understand: `Python 3.11 linux-x86_64 glibc`."""
+    """Return the platform that a wheel must fit, in readable form: `Python 3.11 linux-x86_64 glibc`."""
     ask = "import platform as p, sys, sysconfig as s; v = sys.version_info; print(v[0], v[1], sep='.', end=' ')"
     return "Python " + quiet([python, "-c", f"{ask}; print(s.get_platform(), p.libc_ver()[0])"]).stdout.strip()
 
 
 @contextmanager
 def only_one(work):
-    """Let a second set-up wait for the first."""
+    """Make a second set-up wait for the first."""
     work.mkdir(exist_ok=True)
     with open(work / "setup.lock", "w") as lock:
         try:
@@ -208,7 +214,7 @@ def only_one(work):
 
 
 def main():
-    """Set up, saying what is being done; 78 with a clear sentence if a person must act."""
+    """Run the set-up and print its progress. Exit with 78 and a clear message if a person must act."""
     started = time.monotonic()
     setup = Setup(ROOT, say=lambda line: print(line, flush=True))
     try:

@@ -1,4 +1,7 @@
-"""Pinned packages: a cache of verified wheels, filled by pip, and what pip's failures mean. Standard library only."""
+"""Pinned packages: a cache of verified wheels, filled by pip, and explanations of pip's errors.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ BUILD_TOOLS = ("setuptools", "wheel", "packaging")
 
 @dataclass(frozen=True)
 class Pin:
-    """One package of the lock, with every hash an index may serve it under."""
+    """One package of the lock, with every hash that an index may serve."""
 
     name: str
     version: str
@@ -31,7 +34,7 @@ class Pin:
 
 
 def read_pins(lock):
-    """The packages a lock pins, by normalised name. Raises `lock-invalid`."""
+    """Return the packages of a lock by normalised name. Raises `lock-invalid`."""
     pins = {}
     for block in re.split(r"\n(?=[^\s#])", lock.read_text(encoding="utf-8")):
         match = re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block)
@@ -53,22 +56,22 @@ def _normal(name):
 
 
 class WheelCache:
-    """Wheels by pin, each with the SHA-256 it had when it came in.
+    """Wheels by pin, each stored with its SHA-256.
 
-    A wheel that an index serves must still have a hash of the lock. One built here from a source archive, whose hash
-    pip verified, must have the hash it was stored with.
+    A wheel from an index must have a hash of the lock. A wheel built here, from a source archive whose hash pip
+    verified, must have the hash that it was stored with.
     """
 
     def __init__(self, directory, tag):
         self.directory = directory
-        self._tag = tag  # Python and platform: wheels of one are no good for another
+        self._tag = tag  # Python and platform, for which the wheels are valid
 
     def _home(self, pin):
         key = hashlib.sha256("\n".join([self._tag, pin.name, pin.version, *sorted(pin.hashes)]).encode()).hexdigest()
         return self.directory / f"{pin.name}-{pin.version}-{key[:16]}"
 
     def find(self, pin):
-        """The pin's wheel and its SHA-256, or None if it is absent or not what was stored."""
+        """Return the pin's wheel and its SHA-256, or None if it is missing or differs from what was stored."""
         home = self._home(pin)
         try:
             stored = json.loads((home / "wheel.json").read_text(encoding="utf-8"))
@@ -79,7 +82,7 @@ class WheelCache:
         return (wheel, digest) if intact else None
 
     def add(self, pin, wheel):
-        """Move a wheel in, whole or not at all; one that another set-up brought meanwhile stays."""
+        """Move a wheel into the cache atomically. One that another set-up stored first is kept."""
         if self.find(pin):
             return
         home, digest = self._home(pin), sha256(wheel)
@@ -92,7 +95,7 @@ class WheelCache:
 
 
 def sha256(path):
-    """Hex SHA-256 of a file."""
+    """Return the SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
@@ -101,15 +104,18 @@ def sha256(path):
 
 
 def cache_dir(environ=os.environ):
-    """The user's cache directory of draindown."""
+    """Return draindown's directory in the user's cache."""
     given = environ.get("XDG_CACHE_HOME", "")
     return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "draindown"
 
 
 def download(python, pins, cache, work):
-    """Bring wheels of `pins` into the cache, verified by pip against the lock; sources are built with pinned tools."""
+    """Download the wheels of `pins` into the cache, verified by pip against the lock.
+
+    Sources are built with pinned tools.
+    """
     cache.directory.mkdir(parents=True, exist_ok=True)
-    for left in cache.directory.glob(".*-*"):  # by a set-up that was killed
+    for left in cache.directory.glob(".*-*"):  # leftovers of a killed set-up
         if left.stat().st_mtime < time.time() - 86400:
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=cache.directory) as scratch:
@@ -141,7 +147,7 @@ def _requirements(path, pins):
 
 
 def pip_environment(environ=os.environ):
-    """The user's environment without what would send packages elsewhere than asked."""
+    """Return the user's environment without variables that would install packages elsewhere."""
     unwanted = {
         "PIP_TARGET",
         "PIP_PREFIX",
@@ -156,12 +162,12 @@ def pip_environment(environ=os.environ):
 
 
 def run(command, log):
-    """Run one command, its output in a log. Raises what `explain` makes of a failure."""
+    """Run one command with its output in a log. On failure raise the error that `explain` returns."""
     _run_all({log: command})
 
 
 def _run_all(jobs, total=0):
-    """Run commands side by side, output to logs; the first that fails ends all. Raises what `explain` makes of it."""
+    """Run commands in parallel with their output in logs; the first failure ends all. Raises the error of `explain`."""
     running = {}
     try:
         for log, command in jobs.items():
@@ -214,7 +220,7 @@ _ADVICE = {
 
 
 def explain(output, log, environ):
-    """Turn pip's output into one sentence and the command that helps."""
+    """Return the error for pip's output: the cause in one sentence, and the command that helps."""
     code, cause = next(
         ((code, cause) for code, pattern, cause in _CAUSES if re.search(pattern, output)),
         ("package-install-failed", "pip failed"),
@@ -237,7 +243,7 @@ def explain(output, log, environ):
 
 
 def proxies_in_force(environ):
-    """Proxy variables as `NAME=address`, without user and password."""
+    """Return the proxy variables as `NAME=address`, without user and password."""
     shown = []
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "PIP_PROXY"):
         value = environ.get(name)

@@ -1,4 +1,4 @@
-"""What set-up needs before it touches anything: Python, Java, room on the disk. Standard library only."""
+"""Requirements of set-up, checked before it changes anything: Python, Java, disk space. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_JAVA, NEWEST_JAVA = 17, 22  # from 23 on Java refuses what the Hadoop in Spark 4.1 asks it for, at every start
+OLDEST_JAVA, NEWEST_JAVA = 17, 22  # Spark 4.1's Hadoop fails to start on Java 23 and newer (HADOOP-19212)
 
 
 def choose_python(version=sys.version_info[:2], which=shutil.which):
-    """Path of a Python that will do: this one, else a newer one on PATH. Raises `python-too-old`, `python-no-venv`."""
+    """Return the path of a suitable Python: this one, else a newer one on PATH.
+
+    Raises `python-too-old` or `python-no-venv`.
+    """
     if version >= OLDEST_PYTHON:
         if importlib.util.find_spec("ensurepip") is None:
             name = f"python{version[0]}.{version[1]}-venv"
@@ -43,12 +46,12 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
 
 
 def _outside_environments():
-    """This Python by the name that is no link: in an activated `.venv`, its `python3` is what set-up replaces."""
+    """Return this Python's real path. In an activated `.venv` its `python3` is a link that set-up replaces."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def find_java(environ=os.environ):
-    """Path and version of the Java that Spark will use.
+    """Return path and version of the Java that Spark will use.
 
     Raises `java-missing`, `java-home-wrong`, `java-too-old`, `java-too-new` or `java-broken`.
     """
@@ -86,7 +89,7 @@ def _will_do(version):
 
 
 def java_version(text):
-    """Major version from what `java -version` prints (1.8 is 8), or None."""
+    """Return the major version from the output of `java -version` (1.8 is 8), or None."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 
@@ -101,7 +104,7 @@ def _java_advice(homes=Path("/usr/lib/jvm")):
 
 
 def check_disk(places, usage=shutil.disk_usage):
-    """Refuse to start what would fill a disk; `places` maps directories to the GB they need. Raises `disk-full`."""
+    """Check free space: `places` maps directories to the GB they need. Raises `disk-full`."""
     for place, need in places.items():
         free = usage(_nearest(place)).free / 1e9
         if free < need:
@@ -118,5 +121,5 @@ def _nearest(path):
 
 
 def quiet(command):
-    """Run a short command and keep what it says, on whichever stream."""
+    """Run a short command and return its output, from both streams."""
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

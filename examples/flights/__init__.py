@@ -1,1 +1,1 @@
-"""A million real events to try draindown on, and an oracle that knows what must become of them."""
+"""A million real events to try draindown on, and an oracle that computes the correct result independently."""

@@ -1,9 +1,9 @@
-"""Write the demo's events: gzipped JSON lines in order of arrival, and a manifest that says what is in them.
+"""Write the demo's events: gzipped JSON lines in order of arrival, and a manifest of their content.
 
-    landing/flights/events-0001.json.gz ...     what the pipeline reads
-    landing/flights.manifest.json               what was put in on purpose, and the table that must come out
+    landing/flights/events-0001.json.gz ...     the input of the pipeline
+    landing/flights.manifest.json               the injected faults, and the expected table
 
-The same fraction and seed give the same bytes, so a second call only looks and leaves.
+The same fraction and seed give the same bytes, so a second call changes nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from examples.flights import life
 from examples.flights.oracle import fingerprint
 
 Progress = Callable[[int, int], None]
-"""Called with files done and files in all."""
+"""Called with (files written, files in all)."""
 
-_FORMAT = 1  # of the data: another number means other bytes for the same fraction and seed
-_FILES = 100  # for all flights, before the files that come twice
+_FORMAT = 1  # version of the data: it changes whenever the bytes for a fraction and seed change
+_FILES = 100  # for all flights, without the files that are delivered twice
 _FILES_AGAIN = 4
 _FILES_A_DAY = 3
 _AGAIN_AFTER = 5  # files later
@@ -36,7 +36,7 @@ _AGAIN_AFTER = 5  # files later
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the landing directory holds and what must come of it. Counts cover every delivery, whole files included."""
+    """The content of the landing directory, and the expected result. Counts include repeated files."""
 
     fraction: float
     seed: int
@@ -50,7 +50,7 @@ class Manifest:
     """Lines that are not blank."""
     injected: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
-    """Reason to refused rows."""
+    """Number of refused rows by reason."""
     keys: int = 0
     """Keys alive at the end."""
     withdrawn: int = 0
@@ -61,39 +61,39 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Blob:
-    """One file to be written."""
+    """A file to be written."""
 
     name: str
     content: bytes
 
 
 def landing_files(target: Path) -> Path:
-    """Directory of the event files."""
+    """Return the directory of the event files."""
     return target / "flights"
 
 
 def manifest_path(target: Path) -> Path:
-    """Where the manifest lies: beside the files, not among them."""
+    """Return the path of the manifest, which is beside the directory of the files."""
     return target / "flights.manifest.json"
 
 
 def read_manifest(target: Path) -> Manifest | None:
-    """The manifest of an earlier, completed call, or None."""
+    """Return the manifest of an earlier, completed call, or None."""
     path = manifest_path(target)
     return Manifest(**json.loads(path.read_text())) if path.exists() else None
 
 
 def generate(target: Path, fraction: float = 1.0, seed: int = 2013, progress: Progress | None = None) -> Manifest:
-    """Write the year of events under `target`. Idempotent; later days already there stay.
+    """Write the year of events under `target`. Idempotent; existing later days are kept.
 
     Args:
-        target: the landing root, made if absent.
-        fraction: share of the flights; each flight is wholly in or out.
-        seed: of everything that goes wrong.
+        target: the landing root, created if missing.
+        fraction: share of the flights; all events of a flight are either included or not.
+        seed: seed of all faults.
         progress: called after each file.
 
     Raises:
-        TerminalError: `demo-landing-differs` when other demo data is there already.
+        TerminalError: `demo-landing-differs` if the directory holds other demo data.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be above 0 and at most 1, not {fraction}")
@@ -105,10 +105,10 @@ def generate(target: Path, fraction: float = 1.0, seed: int = 2013, progress: Pr
 
 
 def more(target: Path, progress: Progress | None = None) -> Manifest:
-    """Add one more day of files to what `generate` wrote, so that a next run has something to do.
+    """Write one more day of files after those of `generate`, so that the next run has work.
 
     Raises:
-        TerminalError: `demo-landing-empty` when there is no first year yet.
+        TerminalError: `demo-landing-empty` if `generate` has not run.
     """
     known = read_manifest(target)
     if known is None:
@@ -136,7 +136,7 @@ def _complete(target: Path, known: Manifest) -> bool:
 
 
 def _write(target: Path, wanted: Manifest, progress: Progress | None) -> Manifest:
-    """Make every file and the manifest; files that are there already, byte for byte, are left alone."""
+    """Write every file and the manifest. Existing files with the same bytes are left alone."""
     landing_files(target).mkdir(parents=True, exist_ok=True)
     with life.live(wanted.fraction, wanted.seed) as con:
         for day in range(1, wanted.days + 1):
@@ -154,7 +154,7 @@ def _write(target: Path, wanted: Manifest, progress: Progress | None) -> Manifes
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write under a name no reader looks for, then rename: nobody sees half a file."""
+    """Write under a hidden name, then rename, so that no reader sees a partial file."""
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return
     unfinished = path.with_name(f".{path.name}.tmp")
@@ -163,9 +163,9 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int]:
-    """Deal the events out to files by time of delivery: `delivery(file, position, text, ...)`.
+    """Assign the events to files by time of delivery, in the table `delivery(file, position, text, ...)`.
 
-    Returns how many files the year has and how many there are in all.
+    Return the number of files of the year, and of all files.
     """
     first = max(1, round(_FILES * wanted.fraction))
     parts = _order(first, max(1, round(_FILES_AGAIN * wanted.fraction)))
@@ -173,14 +173,17 @@ def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int
     parts += [(part, False) for part in range(first + 1, first + 1 + wanted.days * _FILES_A_DAY)]
     con.execute("create table slot (file int, part int, again boolean)")
     con.executemany("insert into slot values (?, ?, ?)", [(n, *slot) for n, slot in enumerate(parts, start=1)])
-    con.execute(_TOLD, {"first": life.day_start(1)})
+    con.execute(_DATED, {"first": life.day_start(1)})
     con.execute(_DEALT, {"first": first, "a_day": _FILES_A_DAY})
     con.execute("create view delivery as select file, again, dealt.* from dealt join slot using (part)")
     return year, len(parts)
 
 
 def _order(first: int, again: int) -> list[tuple[int, bool]]:
-    """The year's parts in order of arrival, and whether each is a second time, `_AGAIN_AFTER` parts after the first."""
+    """Return the year's parts in order of arrival, each with whether it is a repetition.
+
+    A repetition follows `_AGAIN_AFTER` parts after the first delivery.
+    """
     order: list[tuple[int, bool]] = []
     copied = {
         min(first, part + _AGAIN_AFTER): part for part in (1 + first * (i + 1) // (again + 2) for i in range(again))
@@ -192,8 +195,8 @@ def _order(first: int, again: int) -> list[tuple[int, bool]]:
     return order
 
 
-_TOLD = """
-create table told as select *, text_of(event) as text,
+_DATED = """
+create table dated as select *, text_of(event) as text,
        case when delivered < $first then 0 else 1 + (delivered - $first) // 86400 end as day
 from event
 """
@@ -205,12 +208,12 @@ from (select *, case when day = 0 then 1 + (place - 1) * $first // in_all
                      else $first + (day - 1) * $a_day + 1 + (place - 1) * $a_day // in_all end as part
       from (select *, row_number() over (partition by day order by delivered, flight_id, text) as place,
                    count(*) over (partition by day) as in_all
-            from told))
+            from dated))
 """
 
 
 def _blobs(con: duckdb.DuckDBPyConnection) -> Iterator[_Blob]:
-    """Every file in order, compressed on as many threads as there are cores."""
+    """Yield every file in order, compressed on as many threads as there are cores."""
     found = con.execute(
         "select file, string_agg(text, chr(10) order by position) from delivery group by file order by file"
     )
@@ -221,12 +224,12 @@ def _blobs(con: duckdb.DuckDBPyConnection) -> Iterator[_Blob]:
 
 def _compress(numbered: tuple[int, str]) -> _Blob:
     number, text = numbered
-    # No time and no name in the header: the same events are the same bytes.
+    # no time and no name in the header, so that the same events give the same bytes
     return _Blob(f"events-{number:04d}.json.gz", gzip.compress(f"{text}\n".encode(), compresslevel=2, mtime=0))
 
 
 def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
-    """The manifest with what went into the files, by kind, and what must come of it."""
+    """Return the manifest with the counts of events by kind and the expected result."""
     lines, events, again = con.execute(
         "select count(*), count(*) filter (fault is distinct from 'blank'), count(distinct file) filter (again) "
         "from delivery"
@@ -254,7 +257,7 @@ def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
 
 
 def _overtaken(con: duckdb.DuckDBPyConnection) -> int:
-    """Good events that arrive after a newer one of the same flight."""
+    """Return the number of good events that arrive after a newer one of the same flight."""
     return _number(
         con,
         """select count(*) from (select moment < max(moment) over (partition by flight_id order by file, position
@@ -272,7 +275,7 @@ def _number(con: duckdb.DuckDBPyConnection, query: str) -> int:
     return int(con.execute(query).fetchall()[0][0])
 
 
-# The generator's own idea of the final table, from what it meant to write; the oracle reads the bytes instead.
+# The final table computed from the events as generated; the oracle computes it from the bytes of the files.
 _FINAL = """
 create view final as
 select flight_id, status, origin, dest, carrier, tailnum, sched as sched_dep, dep_delay, arr_delay,
@@ -286,15 +289,15 @@ where place = 1 and status <> 'withdrawn'
 
 
 def _main() -> None:
-    """`python -m examples.flights.events TARGET [--fraction F] [--more]`: write the demo data, say what it is."""
+    """Run `python -m examples.flights.events TARGET [--fraction F] [--more]`: write the data and print its manifest."""
     parser = argparse.ArgumentParser(description="Write the demo's events.")
     parser.add_argument("target", type=Path)
     parser.add_argument("--fraction", type=float, default=1.0)
     parser.add_argument("--more", action="store_true", help="add one more day to what is there")
     asked = parser.parse_args()
     made = more(asked.target) if asked.more else generate(asked.target, asked.fraction)
-    told = asdict(made) | {"files": len(made.files)}
-    sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    summary = asdict(made) | {"files": len(made.files)}
+    sys.stdout.write(json.dumps(summary, indent=2) + "\n")
 
 
 if __name__ == "__main__":

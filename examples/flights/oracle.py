@@ -1,13 +1,13 @@
-"""What must become of the demo's events, worked out from the bytes of the landing files alone.
+"""The correct result for the demo's events, computed from the bytes of the landing files alone.
 
-Shares nothing with the engine but the names of directories: Python cuts the files into lines, DuckDB reads the JSON,
-refuses, orders and folds, and the result is held against the Delta table as `deltalake` reads it.
+It shares only the names of directories with the engine: Python splits the files into lines, DuckDB parses the JSON,
+refuses, orders and folds, and the result is compared with the Delta table as `deltalake` reads it.
 
-The contract, once more and in other words than the engine's:
+The contract, stated independently of the engine:
 
 - a line is refused if it is not a JSON object (`malformed`); else if a column, in contract order, has the wrong type
-  (`type`) or may not be null and is (`missing`); else if a rule is not true (`rule:<name>`); the first reason counts
-- deletes need their key and their time only
+  (`type`) or is null but not nullable (`missing`); else if a rule is not true (`rule:<name>`); the first reason counts
+- a delete needs only its key and its time
 - of one key the newest row wins; of equally new ones a delete, then the greater content, column by column, null least
 """
 
@@ -28,13 +28,13 @@ from draindown.lake.layout import FlowLayout
 COLUMNS = (
     "flight_id", "status", "origin", "dest", "carrier", "tailnum", "sched_dep", "dep_delay", "arr_delay", "updated_at",
 )  # fmt: skip
-"""Columns of the contract, in order."""
+"""Columns of the contract, in its order."""
 
 _TIMES = ("sched_dep", "updated_at")
 _COMPARED = (*COLUMNS, "flight_month", "_rescued")
 _EXAMPLES = 10
 
-# to_int is Spark's: digits and a sign, nothing after a point, 32 bits.
+# to_int parses as Spark does: digits and a sign, no fraction, 32 bits.
 _PARSED = r"""
 create macro to_int(value) as
     case when regexp_full_match(trim(value), '[+-]?\d+') then try_cast(trim(value) as int) end;
@@ -94,14 +94,14 @@ from winner w left join rescue r using (file, position)
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the oracle found. `ok` if table and quarantine are exactly what the landing files demand."""
+    """The result of the oracle. `ok` if table and quarantine are exactly as computed from the landing files."""
 
     rows_expected: int = 0
     rows_found: int = 0
     missing: int = 0
-    """Keys the table should have and has not."""
+    """Expected keys that the table lacks."""
     extra: int = 0
-    """Rows of the table that should not be there: resurrected keys, second rows of a key."""
+    """Unexpected rows of the table: resurrected keys, second rows of a key."""
     different: int = 0
     """Keys whose columns differ."""
     quarantined_expected: int = 0
@@ -116,24 +116,24 @@ class Comparison:
     """Fingerprint of the expected table."""
     examples: tuple[str, ...] = ()
     problem: str = ""
-    """Why nothing could be compared, if so."""
+    """Why the comparison failed; empty if it did not."""
 
     @property
     def wrong_rows(self) -> int:
-        """Rows of the table that are not as they should be."""
+        """Number of wrong rows of the table."""
         return self.missing + self.extra + self.different
 
     @property
     def ok(self) -> bool:
-        """Whether nothing at all differs."""
+        """Whether nothing differs."""
         return not (self.problem or self.wrong_rows or self.quarantine_missing or self.quarantine_extra)
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the result as JSON-ready values."""
         return {"ok": self.ok, "wrong_rows": self.wrong_rows} | asdict(self)
 
     def as_text(self) -> str:
-        """For people: one line, then examples."""
+        """Return the result as text: one line, then examples."""
         if self.problem:
             return f"oracle: could not compare: {self.problem}"
         verdict = "exact" if self.ok else "WRONG"
@@ -147,12 +147,12 @@ class Comparison:
 
 
 def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, rescued: bool = True) -> Comparison:
-    """Hold the lake of the flights pipeline against what its landing files demand. Raises nothing about the data.
+    """Compare the lake of the flights pipeline with the result computed from its landing files. Never raises for data.
 
     Args:
-        lake: root of what the pipeline wrote.
+        lake: root of the lake.
         landing: the directory above `flights/*.json.gz`.
-        quarantine: whether the writer keeps refused rows; if not, they are not asked for.
+        quarantine: whether the writer keeps refused rows; if not, they are not compared.
         rescued: whether the writer keeps unknown fields in `_rescued`.
     """
     layout = FlowLayout(str(lake), "flights", "flights", "flights")
@@ -163,12 +163,15 @@ def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, r
             _read_table(con, layout.table, rescued)
             _read_quarantine(con, layout.quarantine if quarantine else None)
             return _compared(con, lines, blank, quarantine, rescued)
-    except Exception as error:  # noqa: BLE001  the verdict "not comparable" is a result, and the caller's to judge
+    except Exception as error:  # noqa: BLE001  "not comparable" is a result, which the caller judges
         return Comparison(problem=f"{type(error).__name__}: {error}")
 
 
 def expect(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
-    """Build the tables `expected` (the final table) and `refused` (file, position, verdict); lines and blank lines."""
+    """Build the tables `expected` (the final table) and `refused` (file, position, verdict).
+
+    Return the number of lines and of blank lines.
+    """
     lines, blank = _read_lines(con, landing)
     for statement in _PARSED.split(";"):
         con.execute(statement, {"columns": list(COLUMNS)} if "$columns" in statement else None)
@@ -191,7 +194,10 @@ def fingerprint(con: duckdb.DuckDBPyConnection, relation: str) -> str:
 
 
 def _read_lines(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
-    """Fill `line(file, position, raw)` with the lines that are not blank; how many there are, how many are blank."""
+    """Fill `line(file, position, raw)` with the lines that are not blank.
+
+    Return their number and that of blank lines.
+    """
     con.execute("create table line (file varchar, position int, raw varchar)")
     count = 0
     for path in sorted((landing / "flights").glob("*.json.gz")):
@@ -211,7 +217,7 @@ where trim(raw, ' ' || chr(9)) <> ''
 
 
 def _texts(lines: list[bytes]) -> list[str]:
-    """Lines as text; one that is not UTF-8 is no JSON, and stays none."""
+    """Return the lines as text. A line that is not UTF-8 becomes the text `not UTF-8`, which is not JSON."""
     try:
         return [line.decode() for line in lines]
     except UnicodeDecodeError:
@@ -226,7 +232,7 @@ def _text(line: bytes) -> str:
 
 
 def _rescue(con: duckdb.DuckDBPyConnection) -> None:
-    """Table `rescue(file, position, text)`: the unknown fields of the rows that won, read once more by Python."""
+    """Create table `rescue(file, position, text)`: the unknown fields of the winning rows, parsed again in Python."""
     found = con.execute("select file, position, raw from winner where raw is not null").fetchall()
     con.execute(
         "create table rescue as select unnest($files::varchar[]) as file, unnest($positions::int[]) as position, "
@@ -249,7 +255,7 @@ def _canonical(value: object) -> str:
 
 
 def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> None:
-    """Table `found`: the target as any reader sees it, times as UTC seconds, `_rescued` in one spelling."""
+    """Create table `found`: the target as a reader sees it, times as UTC seconds, `_rescued` normalised."""
     names = [c for c in _COMPARED if rescued or c != "_rescued"]
     _read_delta(con, "raw_found", path, names)
     picked = [f"epoch({c})::bigint as {c}" if c in _TIMES else c for c in names]
@@ -266,7 +272,7 @@ def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> Non
 
 
 def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
-    """Table `kept(file, position, verdict)`; files by their last name, as directories can be spelt in many ways."""
+    """Create table `kept(file, position, verdict)`. Files are named without directories, whose spelling may differ."""
     con.execute("create table kept (file varchar, position bigint, verdict varchar)")
     if path is None or not (Path(path) / "_delta_log").exists():
         return
@@ -278,7 +284,7 @@ def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
 
 
 def _read_delta(con: duckdb.DuckDBPyConnection, name: str, path: str, columns: list[str]) -> None:
-    """Copy columns of a Delta table; by QueryBuilder, the one reader of deltalake that honours deletion vectors."""
+    """Copy columns of a Delta table with QueryBuilder, the only reader of deltalake that honours deletion vectors."""
     from deltalake import DeltaTable, QueryBuilder
 
     reader = QueryBuilder().register("t", DeltaTable(path))
@@ -331,17 +337,17 @@ def _count(con: duckdb.DuckDBPyConnection, relation: str) -> int:
 
 
 def _examples(con: duckdb.DuckDBPyConnection, names: list[str]) -> list[str]:
-    """A few differences of each kind, both sides shown."""
-    told = []
+    """Return a few differences of each kind, with both sides."""
+    shown = []
     for what in ("missing", "extra", "different"):
         keys = con.execute("select flight_id from gap where what = ? order by 1 limit ?", [what, _EXAMPLES]).fetchall()
         for (key,) in keys:
             sides = [_row(con, side, key, names) for side in ("expected", "found")]
-            told.append(f"{what} {key}: expected {sides[0]}, found {sides[1]}")
+            shown.append(f"{what} {key}: expected {sides[0]}, found {sides[1]}")
     for view in ("lost", "surplus"):
         rows = con.execute(f"from {view} order by all limit {_EXAMPLES}").fetchall()
-        told += [f"quarantine {view}: {file} line {position}: {verdict}" for file, position, verdict in rows]
-    return told
+        shown += [f"quarantine {view}: {file} line {position}: {verdict}" for file, position, verdict in rows]
+    return shown
 
 
 def _row(con: duckdb.DuckDBPyConnection, relation: str, key: str, names: list[str]) -> str:

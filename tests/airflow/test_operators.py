@@ -274,7 +274,7 @@ def before(project: Path) -> tuple[StepOperator, Request]:
 def test_a_try_tells_of_one_before_whose_driver_died(project: Path, capfd: Any, database: None) -> None:
     task, asked = before(project)
     write_json(asked.layout.at_work("r", "drain"), {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"})
-    task._tell_before(asked)
+    task._log_earlier_try(asked)
     said = "".join(capfd.readouterr())
     assert "an earlier try left no report: drain was at work since 2026-01-01 00:00:00 UTC" in said
     assert "process 20434 on vm" in said
@@ -283,13 +283,13 @@ def test_a_try_tells_of_one_before_whose_driver_died(project: Path, capfd: Any, 
 def test_a_try_tells_of_one_before_that_airflow_never_heard_of(project: Path, capfd: Any, database: None) -> None:
     task, asked = before(project)
     store.write(asked.layout, reports.of(asked, now(), "idle"))
-    task._tell_before(asked)
+    task._log_earlier_try(asked)
     assert "an earlier try ended well at " in "".join(capfd.readouterr())
 
 
 def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) -> None:
     task, asked = before(project)
-    task._tell_before(asked)
+    task._log_earlier_try(asked)
     assert "earlier try" not in "".join(capfd.readouterr())
 
 

@@ -219,7 +219,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page to publish on, in a project of its own."""
     monkeypatch.setattr(publish, "RESULTS", tmp_path / "benchmarks" / "results")
     monkeypatch.setattr(publish, "PICTURES", tmp_path / "docs" / "pictures")
-    monkeypatch.setattr(publish, "PERFORMANCE", tmp_path / "docs" / "page.md")
+    monkeypatch.setattr(publish, "PAGE", tmp_path / "docs" / "page.md")
     for folder in ("benchmarks", "docs"):
         (tmp_path / folder).mkdir()
     (tmp_path / "docs" / "page.md").write_text("# Page\n")

@@ -186,7 +186,7 @@ def test_every_part_that_airflows_home_page_shows_runs(monkeypatch: pytest.Monke
     deployed = {str(service["command"]).split()[0] for service in SERVICES.values() if "command" in service}
     ours = set(airflow_local.PARTS | airflow_local.SHOWN)
     assert ours <= deployed
-    assert {name.replace("_", "-") for name in airflow_local._ALL_WELL} - {"metadatabase"} <= ours
+    assert {name.replace("_", "-") for name in airflow_local._ALL_COMPONENTS} - {"metadatabase"} <= ours
 
 
 def test_make_down_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""draindown inside Airflow: one DAG per pipeline file, one operator per step, one place that judges exit codes."""
+"""draindown inside Airflow: one DAG per pipeline file, one operator per step, one place that maps exit codes."""

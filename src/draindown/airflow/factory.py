@@ -1,6 +1,6 @@
-"""One DAG per pipeline file. A file that can't be read becomes a red DAG of its own and takes no other down.
+"""Build one DAG per pipeline file. A file that can't be read becomes a failing DAG and does not affect the others.
 
-Such a DAG keeps the pipeline's name and schedule, so that its runs fail where people look for them.
+Such a DAG keeps the pipeline's name and schedule, so its failing runs appear where people look for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
 
 
-# `$` would let a line end through
+# `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
 _MOMENT = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
 )
@@ -44,7 +44,7 @@ _PATIENT = {
 
 
 class InvalidSpecOperator(BaseOperator):
-    """Fail with what is wrong in the pipeline file: no retry helps until someone edits it."""
+    """Fail with the errors of the pipeline file. Retries can't succeed before someone edits the file."""
 
     ui_color = "#fde8e8"
 
@@ -52,15 +52,15 @@ class InvalidSpecOperator(BaseOperator):
         super().__init__(**kwargs)
         self.error = error
 
-    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow calls it so
+    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow's signature
         """Raise AirflowFailException with file, line and reason."""
         raise AirflowFailException(self.error)
 
 
 def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
-    """Every pipeline of the directory (default: `pipelines/` beside `dag_file`) as a DAG, by dag_id.
+    """Return a DAG for every pipeline of the directory (default: `pipelines/` beside `dag_file`), by dag_id.
 
-    `dag_file` is the file Airflow parses: the DAGs say they are defined there.
+    `dag_file` is the file that Airflow parses; it becomes the `fileloc` of the DAGs.
     """
     made: dict[str, DAG] = {}
     home = pipelines or Path(dag_file).parent / "pipelines"
@@ -72,12 +72,12 @@ def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
 
 
 def _accepted(spec: PipelineSpec, home: Path) -> DAG:
-    """The pipeline's DAG; a red one where Airflow itself refuses what the file says."""
+    """Return the pipeline's DAG, or a failing DAG if Airflow refuses what the file says."""
     try:
         dag = _pipeline(spec)
         dag.timetable.validate()
         dag.validate()  # type: ignore[no-untyped-call]
-    except Exception as error:  # noqa: BLE001 - whatever it is: it must not keep every other pipeline from its DAG
+    except Exception as error:  # noqa: BLE001 - one pipeline must not keep the others from their DAGs
         refused = TerminalError(
             "invalid-pipeline",
             tried=f"make a DAG of pipeline {spec.pipeline} in {home}",
@@ -89,20 +89,20 @@ def _accepted(spec: PipelineSpec, home: Path) -> DAG:
 
 
 def _scheduled(spec: PipelineSpec) -> str | None:
-    """The pipeline's schedule as far as Airflow takes it."""
+    """Return the schedule of the pipeline, or FALLBACK if Airflow refuses it."""
     try:
         timetable = _timetable(spec.schedule)
         if timetable is not None:
             timetable.validate()
-    except Exception:  # noqa: BLE001 - then that was what it refused
+    except Exception:  # noqa: BLE001 - the schedule is what Airflow refused
         return FALLBACK
     return spec.schedule
 
 
 def params(flows: Iterable[str]) -> dict[str, Param]:
-    """What a person may choose when starting a run, in the form's order.
+    """Return the params of a run, in the order of the trigger form.
 
-    Airflow holds each against its JSON schema before anything runs; `identity` holds them against each other.
+    Airflow validates each one against its JSON schema before the run starts. `requests` validates their combination.
     """
     bound: dict[str, Any] = {"section": "Bounds"}
     return {
@@ -156,7 +156,7 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
 
 
 def _moment(title: str, what: str) -> Param:
-    # the format is for the form's date picker: nothing checks it where the server lacks a library, so the pattern does
+    # the format gives the form a date picker; the pattern checks the value, as a server may lack the format's library
     return Param(
         None,
         title=title,
@@ -169,7 +169,7 @@ def _moment(title: str, what: str) -> Param:
 
 
 def _timetable(schedule: str | None) -> CronDataIntervalTimetable | None:
-    # Airflow gives the runs of a plain cron line no interval, and a backfill replays its interval
+    # for a plain cron string Airflow gives runs no data interval; a backfill replays its interval
     return CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None
 
 
@@ -209,8 +209,8 @@ def _steps(spec: PipelineSpec, flow: str) -> Iterator[BaseOperator]:
 
 
 def _behaviour(step: Step) -> dict[str, Any]:
-    # a flow that was idle is no reason to skip what follows; only a failure is.
-    # max_active_runs doesn't count runs of a backfill: the limit per task does.
+    # Skipped tasks of an idle flow must not skip those that follow; only a failure stops them.
+    # max_active_runs does not count the runs of a backfill (apache/airflow#42686), the limit per task does.
     return {
         "trigger_rule": TriggerRule.NONE_FAILED,
         "max_active_tis_per_dag": 1,

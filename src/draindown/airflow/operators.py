@@ -40,7 +40,7 @@ ALONE = "local[*]"
 
 
 class PlanOperator(BaseOperator):
-    """List what waits and decide what the flow's other tasks must do; reads files and Delta logs, starts no JVM."""
+    """Read files and Delta logs and decide what the flow's other tasks must do. Starts no JVM."""
 
     template_fields: Sequence[str] = ()
     ui_color = "#eef4fb"
@@ -51,7 +51,7 @@ class PlanOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the plan as a flat dict for the tasks that follow."""
-        # deltalake is heavy: needed by the task that runs, never by the parser
+        # deltalake is slow to import: only the running task needs it, never the DAG parser
         from draindown.planning.plan import planned
 
         _skip_other_flows(self.spec, self.flow, context)
@@ -67,13 +67,13 @@ class PlanOperator(BaseOperator):
 
 
 class StepOperator(SparkSubmitOperator):
-    """Run one step's job unless the plan says it isn't needed; its driver never outlives the task.
+    """Run one step's job unless the plan says that it isn't needed. The driver never outlives the task.
 
-    Only client mode: the driver is this task's child, so that ending the task ends it. `application`, class path and
-    Python are those of the machine that runs the task.
+    Only client mode is supported: the driver is a child of the task, so the end of the task ends it. `application`,
+    class path and Python are those of the machine that runs the task.
     """
 
-    # nothing is rendered: what a person types when starting a run reaches the job inside the encoded request only
+    # no field is a template: user input of a run reaches the job inside the encoded request only
     template_fields: Sequence[str] = ()
     ui_color = "#e8f6ee"
     _driver: subprocess.Popen[str] | None = None
@@ -90,7 +90,7 @@ class StepOperator(SparkSubmitOperator):
         self.spec, self.flow, self.step, self.asset = spec, flow, step, asset
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Submit the job, judge how it ended, show its card and return its numbers."""
+        """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
         _skip_other_flows(self.spec, self.flow, context)
         try:
             request = _request(self.spec, self.flow, self.step, context)
@@ -99,13 +99,13 @@ class StepOperator(SparkSubmitOperator):
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
         except DraindownError as error:
             fail(error)
-        self._tell_before(request)
+        self._log_earlier_try(request)
         log = DriverLog.of(request.layout, request.run_id, self.step)
         exit_code = self._submit(log)
         report = store.read(request.layout, request.run_id, self.step, request.start)
         self._show(request, report)
         if report is None and self.step == "drain":
-            self._show_lost(request)
+            self._log_lost_start(request)
         try:
             verdict(exit_code, report, log.path)
         except LeaseHeld as held:
@@ -115,7 +115,7 @@ class StepOperator(SparkSubmitOperator):
     def prepare(self, request: Request, *, short: bool) -> None:
         """Set what depends on the machine that runs the task: program, class path, Python, the encoded request.
 
-        `short` starts the JVM faster at the price of peak speed.
+        `short` starts the JVM faster at the cost of peak speed.
         """
         self.application = str(Path(request.root) / "jobs" / f"{self.step}.py")
         self.application_args = ["--request", request.encode()]
@@ -126,7 +126,7 @@ class StepOperator(SparkSubmitOperator):
         self._hook = self._get_hook()
 
     def on_kill(self) -> None:
-        """Stop the driver politely, then for good, in less time than Airflow grants."""
+        """Stop the driver with SIGTERM, then with SIGKILL, within the time that Airflow grants."""
         if self._driver is not None:
             stop(self._driver)
 
@@ -134,7 +134,7 @@ class StepOperator(SparkSubmitOperator):
         known = _has_connection(self._conn_id)
         hook: SparkSubmitHook = super()._get_hook()
         if not known:
-            # the provider would quietly submit to YARN instead
+            # without a connection the provider submits to YARN
             self.log.info("no Spark connection %r: using %s on this machine", self._conn_id, ALONE)
             hook._connection["master"] = ALONE
         if hook._connection["deploy_mode"] == "cluster":
@@ -147,9 +147,9 @@ class StepOperator(SparkSubmitOperator):
         return hook
 
     def _submit(self, log: DriverLog) -> int:
-        """Run the job to its end; returns its exit code. What the job says is the task's log, what Spark says is `log`.
+        """Run the job to its end and return its exit code. Its stdout goes to the task's log, its stderr to `log`.
 
-        The provider's hook makes the command. It does not run it: it would print the command, and mix both outputs.
+        The provider's hook builds the command but does not run it: it would log the command and mix both outputs.
         """
         hook = self._hook
         assert hook is not None, "prepare() makes the hook"
@@ -175,20 +175,20 @@ class StepOperator(SparkSubmitOperator):
         log.close()
         return self._driver.returncode
 
-    def _tell_before(self, request: Request) -> None:
-        """Say of an earlier try what its own log may not: nobody writes that once its supervisor was killed."""
+    def _log_earlier_try(self, request: Request) -> None:
+        """Log the outcome of an earlier try. Its own log may lack it, if its supervisor was killed."""
         from draindown.flow.at_work import left
-        from draindown.runs.card import verdict as told
+        from draindown.runs import card
 
         report = store.read(request.layout, request.run_id, self.step)
         if before := left(request.layout, self.spec.pipeline, request.run_id, self.step):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, told([report]))
+            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report]))
 
     def _planned(self, context: Context) -> PlanPart | None:
-        # None: the task was started alone; the job itself finds out whether there is anything to do
+        # None if the task was started alone; the job itself then finds out whether it has work
         group = self.task_id.rsplit(".", 1)[0]
         found = context["ti"].xcom_pull(task_ids=f"{group}.plan")
         return None if found is None else PlanPart.model_validate(found)
@@ -200,7 +200,7 @@ class StepOperator(SparkSubmitOperator):
             return
         reason = "" if getattr(part, self.step) else part.reasons.get(self.step, f"nothing to {self.step}")
         if self.step == "compact" and not reason:
-            # the plan can't know what the drain leaves behind; looking is cheap, a JVM is not
+            # the plan can't know what the drain leaves; reading the logs is cheap, a JVM is not
             found = work(request.layout, request.flow_spec.maintenance)
             reason = "" if found else str(found)
         if reason:
@@ -208,21 +208,21 @@ class StepOperator(SparkSubmitOperator):
             raise AirflowSkipException(reason)
 
     def _show(self, request: Request, report: StepReport | None) -> None:
-        """The card of this start in the task log; after the last step, the whole flow's."""
+        """Log the card of this start; after the last step, the card of the whole flow."""
         from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
         shown = [report] if report else []
         if self.step == STEPS[-1]:
-            from draindown.runs import starts  # it reads the ledger
+            from draindown.runs import starts  # imports deltalake
 
             shown = starts.newest(request.layout, request.run_id)
         if shown:
             for line in card(shown, of_reports(lambda _: request.layout, shown)).splitlines():
                 self.log.info("%s", line)
 
-    def _show_lost(self, request: Request) -> None:
-        """What the ledger has of a start whose driver died before it could report."""
+    def _log_lost_start(self, request: Request) -> None:
+        """Log what a start whose driver died without a report committed, according to the ledger."""
         from draindown.runs import starts
 
         for lost in starts.listed(request.layout, request.run_id):
@@ -234,7 +234,7 @@ class StepOperator(SparkSubmitOperator):
         numbers = summary(report)
         if self.asset is not None:
             if report.outcome == "idle":
-                # any success would tell the asset's consumers that something was published
+                # a success would be an asset event, although nothing was published
                 earlier = _published_by(request)
                 if earlier is None:
                     raise AirflowSkipException("nothing new to publish")
@@ -249,7 +249,7 @@ def _at(report: StepReport) -> str:
 
 def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
     try:
-        refuse_unknown(spec, context)  # before anything is left out: of a misspelt run nothing is done
+        refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
         fail(error)
     why = left_out(context["params"], flow)
@@ -258,9 +258,9 @@ def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
 
 
 def summary(report: StepReport) -> dict[str, Any]:
-    """The numbers of a start of a step that travel through XCom and asset events: flat, small, JSON-ready.
+    """Return the numbers of a start of a step for XCom and asset events: flat, small, JSON-ready.
 
-    Those of the whole run, whichever of its starts made them, are named `run_...`.
+    Numbers of the whole run, over all starts, are named `run_...`.
     """
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
     if report.run:
@@ -284,9 +284,9 @@ def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Req
 
 
 def _published_by(request: Request) -> Published | None:
-    """What this run published since it was planned: an earlier try may have, and died before it could tell.
+    """Return what this run published since it was planned: an earlier try may have, and died before it reported it.
 
-    A run that Airflow does again is planned again: what it published the first time was told then.
+    A cleared run is planned again. What it published before that was reported then.
     """
     from draindown.gate.published import published
 

@@ -1,4 +1,4 @@
-"""What the end of a step means to Airflow: success, fail now, try again, or wait. Mapped here and nowhere else."""
+"""Maps the end of a step to Airflow's outcomes: success, failure, retry, or reschedule. No other module does."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from draindown.base.formatting import printable_lines
 from draindown.runs.report import StepReport
 
 LEASE_HELD = "lease-held"
-_HEAP_EXHAUSTED = 52  # how Spark ends a JVM in which a task found no memory
+_HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)
 PATIENCE = timedelta(hours=1)
-"""How long a run waits for a lease before the wait counts as a failed try."""
+"""How long a task waits for a lease before the try fails."""
 
 
 class LeaseHeld(AirflowException):
-    """Another driver drains the flow; waiting helps and should not use up the task's retries."""
+    """Another driver holds the flow's lease. Waiting helps, and must not use up the task's retries."""
 
 
 def verdict(exit_code: int, report: StepReport | None, log: str = "") -> None:
-    """Return if the step is done; otherwise raise what tells Airflow whether trying again may help.
+    """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
 
     `log` is the path of the driver log.
 
@@ -46,14 +46,14 @@ def verdict(exit_code: int, report: StepReport | None, log: str = "") -> None:
 
 
 def fail(error: DraindownError) -> NoReturn:
-    """Raise for `error` what `verdict` raises for the exit code of a job that met it."""
+    """Raise what `verdict` raises for the exit code of a job that ended with `error`."""
     code = exit_for(error)
     kind = AirflowFailException if code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON) else AirflowException
     raise kind(printable_lines(str(error))) from error
 
 
 def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) -> NoReturn:
-    """Reschedule the task, outside its retry budget, until it has waited for PATIENCE; then fail the try."""
+    """Reschedule the task outside its retry budget. If it has waited for PATIENCE, fail the try."""
     if first_wait is not None and now - first_wait >= PATIENCE:
         raise AirflowException(f"waited {PATIENCE} for the lease\n{held}") from held
     raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
@@ -64,7 +64,7 @@ def _code(report: StepReport | None) -> str | None:
 
 
 def _account(exit_code: int, report: StepReport | None, log: str) -> str:
-    """The four things on-call needs, from the report where there is one."""
+    """Return the error's tried, found, changed and next as text, from the report if there is one."""
     if report is not None and report.error:
         return printable_lines(described(report.error))
     died = TransientError(

@@ -1,4 +1,4 @@
-"""From a task that runs to the request its job gets: project root, suite, run identity, typed params."""
+"""Build the request of a job from the running task: project root, suite, run identity, typed params."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from draindown.spec.project import rooted, suite
 from draindown.spec.units import parse_time
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
-"""What a person may choose when starting a run: the form's names, in its order."""
-_MOST, _SHOWN = 5, 80  # unknown names that are told, and characters of each
+"""Names of the params of a run, in the order of the trigger form."""
+_MOST, _SHOWN = 5, 80  # unknown names in an error, and characters of each
 ROOT_VARIABLE = "DRAINDOWN_ROOT"
 
 
 def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory that holds `jobs/` as this worker sees it: DRAINDOWN_ROOT, or the nearest above the DAG file.
+    """Return the directory that holds `jobs/` on this worker: DRAINDOWN_ROOT, or the nearest above the DAG file.
 
-    Raises TerminalError `no-project-root`: a path that another machine saw is never used.
+    Raises TerminalError `no-project-root`. A path of another machine is never used.
     """
     given = environ.get(ROOT_VARIABLE)
     tried = [Path(given)] if given else list(Path(dag_file).resolve().parents)
@@ -39,9 +39,9 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
-    """Refuse a run whose conf names a param that no run has. Airflow itself lets every key pass.
+    """Refuse a run whose conf holds an unknown param. Airflow itself accepts any key.
 
-    Raises TerminalError `bad-params` with the nearest one there is.
+    Raises TerminalError `bad-params`, which names the closest known param.
     """
     unknown = [name for name in context["dag_run"].conf or {} if name not in PARAMS]
     if unknown:
@@ -51,7 +51,7 @@ def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
 
 
 def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that a person may set when starting a run; absent ones are left out."""
+    """Return the request fields that the params set; absent params are left out."""
     chosen: dict[str, Any] = {"force": bool(params.get("force_compact"))}
     if params.get("max_batches") is not None:
         chosen["max_batches"] = int(params["max_batches"])
@@ -61,15 +61,15 @@ def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def left_out(params: Mapping[str, Any], flow: str) -> str:
-    """Why the run has nothing to do with this flow; empty where it has."""
+    """Return why the run skips this flow; empty if it does not."""
     only = params.get("flow")
     return f"the run is for flow {only} only" if only not in (None, flow) else ""
 
 
 def replay(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
-    """What the run reads again: a backfill its interval, a run in mode replay its range, any other nothing.
+    """Return the input that the run reads again: a backfill its interval, mode replay its range, any other run None.
 
-    Raises TerminalError `bad-params` where the params contradict each other or the run.
+    Raises TerminalError `bad-params` if the params contradict each other or the run.
     """
     run, params = context["dag_run"], context["params"]
     try:
@@ -106,7 +106,7 @@ def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
 
 
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
-    """The request of one step, with the identity of the running task and the params of its DAG run."""
+    """Return the request of one step, with the identity of the running task and the params of its DAG run."""
     flow_spec = spec.flow(flow)
     task = context["ti"]
     return Request(

@@ -1,4 +1,4 @@
-"""The page inside Airflow: Airflow mounts plugin apps without any login, so every route asks for one."""
+"""The page inside Airflow. Airflow mounts plugin apps without authentication, so every route requires a user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VIEWS: list[dict[str, Any]] = [
 ]
 
 
-# the page runs no script and loads nothing, and only Airflow may frame it
+# the page runs no script and loads nothing; only Airflow may embed it in a frame
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -30,10 +30,10 @@ _HEADERS = {
 
 
 def app() -> FastAPI:
-    """The routes: the flows of all DAGs that the user may read, and those of one DAG, if the user may read it."""
+    """Return the app with two routes: all DAGs that the user may read, and one DAG if the user may read it."""
     found = FastAPI(title="draindown", docs_url=None, redoc_url=None, openapi_url=None)
 
-    # no requires_access_dag here: without a DAG in the path it asks about the one that the query string names
+    # no requires_access_dag here: without a DAG in the path it checks the dag_id of the query string
     @found.get("/", response_class=HTMLResponse)
     def every_flow(user: GetUserDep) -> HTMLResponse:
         place, root = _places()

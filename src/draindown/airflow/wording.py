@@ -1,4 +1,4 @@
-"""What the Airflow UI says about a DAG: what it does, and what retry, clear, a manual run and a backfill do."""
+"""The documentation of a DAG in the Airflow UI: what it does, and what retry, clear, a manual run and a backfill do."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ A red task ends its log with what was tried, what was found, whether anything ch
 
 
 def doc_of(spec: PipelineSpec) -> str:
-    """The DAG's page in markdown."""
+    """Return the documentation of a DAG in Markdown."""
     rows = [_row(spec, name) for name in spec.flows]
     head = "| flow | reads | table | writes | expectations |\n| --- | --- | --- | --- | --- |"
     return "\n".join([spec.description, "", head, *rows, _STEPS])
 
 
 def doc_of_broken(found: BrokenPipeline) -> str:
-    """The page of a DAG whose file can't be read: the error, where it is, and what to type."""
+    """Return the documentation of a DAG whose file can't be read: the error, its position, and what to type."""
     fenced = str(found.error).replace("```", "'''")
     when = f"as scheduled (`{found.schedule}`, UTC)" if found.schedule else "when it is triggered"
     return (

@@ -1,4 +1,4 @@
-"""Words that every package may use: errors and their exit codes, findings, progress, the clock, formatting of text.
+"""What every package may use: errors and their exit codes, findings, progress, the clock, text formatting.
 
-Imports nothing of draindown.
+This package imports nothing of draindown.
 """

@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The current time in UTC; the only clock that reports and ledger rows use."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -1,10 +1,10 @@
-"""Every error a user can meet, each saying what was tried, found, changed, and what to type next.
+"""The errors that a user can meet. Each says what was tried, found and changed, and what to type next.
 
 DraindownError
-├── GateFailed        the data did not pass its gate; nothing was published
-├── TransientError    trying again later may help (a lease is held, storage hiccup)
+├── GateFailed        the data did not pass the gate; nothing was published
+├── TransientError    a retry may succeed (a held lease, a failing disk)
 ├── TerminalError     a person must act (configuration, checkpoint mismatch, lost input)
-└── Crash             nobody foresaw it; trying again may help
+└── Crash             an unforeseen error; a retry may succeed
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 
 class DraindownError(Exception):
-    """An error with the four things on-call needs.
+    """An error that tells the person on call what was tried, found and changed, and what to do next.
 
     Attributes:
-        code: stable kebab-case name of the condition; tests and tools match on it, never on prose.
-        tried: what was being done.
-        found: what was met instead.
-        changed: whether anything was written before it failed.
-        next: commands or acts that help, most helpful first.
-        in_order: whether `next` are the steps of one way, in their order; otherwise each is a way of its own.
+        code: stable kebab-case name of the condition; tests and tools match the code, never the prose.
+        tried: the operation that failed.
+        found: the cause of the failure.
+        changed: whether anything was written before the failure.
+        next: commands or actions that help, most helpful first.
+        in_order: if true, `next` lists the steps of one procedure in order; otherwise each entry is an alternative.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DraindownError(Exception):
         return (_rebuild, (type(self), self.as_dict()))
 
     def as_dict(self) -> dict[str, object]:
-        """The error for machines: one flat object, as reports and `--json` carry it."""
+        """Return the error as a flat object, in the form that reports and `--json` output contain."""
         return {
             "code": self.code,
             "tried": self.tried,
@@ -62,7 +62,7 @@ class DraindownError(Exception):
 
 
 def described(error: Mapping[str, Any]) -> str:
-    """An error as people read it, from what `as_dict` returns."""
+    """Format an error for people. `error` is the result of `as_dict`."""
     lines = [f"{error.get('code')}: {error.get('found')}", f"  tried:   {error.get('tried')}"]
     lines += [f"  changed: {error.get('changed')}"]
     lines += [f"  {label + ':':<8} {step}" for label, step in next_steps(error)]
@@ -70,9 +70,9 @@ def described(error: Mapping[str, Any]) -> str:
 
 
 def next_steps(error: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What to type, by label: alternatives as `next` and `or`, steps of one way as `next 1`, `next 2`.
+    """Yield (label, command) pairs: alternatives as `next` and `or`, ordered steps as `next 1`, `next 2`.
 
-    `error` is what `as_dict` returns.
+    `error` is the result of `as_dict`.
     """
     commands = list(error.get("next") or ())
     for at, command in enumerate(commands):
@@ -87,19 +87,19 @@ def _rebuild(kind: type[DraindownError], fields: dict[str, object]) -> Draindown
 
 
 def said(error: BaseException) -> str:
-    """What an error says of itself; nothing where not even that can be had, as of one in a JVM that is gone."""
+    """Return the message of an error, or "" if it can't be read, as for an error of a JVM that has ended."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever asking raises: the error itself is what matters
+    except Exception:  # noqa: BLE001 - a failure to read the message must not hide the error
         return ""
 
 
 class GateFailed(DraindownError):
-    """The gate judged the unpublished rows and refused them; no retry helps until they change."""
+    """The gate judged the unpublished rows and refused them. A retry fails until the rows or the suite change."""
 
 
 class TransientError(DraindownError):
-    """The same command may succeed later without anyone acting."""
+    """The same command may succeed later, without anyone acting."""
 
 
 class TerminalError(DraindownError):
@@ -107,4 +107,4 @@ class TerminalError(DraindownError):
 
 
 class Crash(DraindownError):
-    """Nobody foresaw this; whatever was done is whole, and the same command may succeed."""
+    """An unforeseen error. Completed commits are whole, and the same command may succeed."""

@@ -1,4 +1,4 @@
-"""Exit codes of every command and job: sysexits numbers, mapped here and nowhere else."""
+"""Exit codes of all commands and jobs: sysexits numbers. No other module maps them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from draindown.base.errors import Crash, DraindownError, GateFailed, TerminalErr
 
 
 class Exit(IntEnum):
-    """What a process of draindown says by its exit code."""
+    """The exit code of a draindown process."""
 
     DONE = 0  # drained, bounded or idle: the report says which
-    FINDINGS = 1  # a looking command (audit, doctor) looked and found something wrong
+    FINDINGS = 1  # a read-only command (audit, doctor) completed and found something wrong
     USAGE = 2  # the command line itself was wrong
     GATE_FAILED = 65  # EX_DATAERR
-    CRASH = 70  # EX_SOFTWARE: not foreseen; a retry may help
+    CRASH = 70  # EX_SOFTWARE: an unforeseen error; a retry may help
     TRY_AGAIN = 75  # EX_TEMPFAIL
     NEEDS_PERSON = 78  # EX_CONFIG
 
 
 def exit_for(error: BaseException) -> Exit:
-    """The exit code that tells a caller what kind of error ended the process."""
+    """Return the exit code for the error that ended a process."""
     match error:
         case GateFailed():
             return Exit.GATE_FAILED

@@ -1,4 +1,4 @@
-"""A finding: something a person should know that does not stop the run."""
+"""Findings: what a person should know although it did not stop the run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from draindown.base.models import Frozen
 
 
 class Finding(Frozen):
-    """Something a person should know that did not stop the run: about a file, a field, a column, the table, or a
-    start of the step that died before it could report."""
+    """Something that a person should know although it did not stop the run.
+
+    `subject` names a file, a field, a column, the table, or a start of the step that died before it could report.
+    """
 
     kind: (
         Literal["parked", "changed", "vanished", "ignored", "unsettled", "died"]

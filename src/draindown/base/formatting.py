@@ -1,4 +1,4 @@
-"""How numbers, sizes, ages and foreign text are spelled for people: on terminals, in task logs, in files."""
+"""Formatting of numbers, sizes, ages and untrusted text for terminals, task logs and files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from collections.abc import Iterable, Sequence
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
-# written as \xNN, \uNNNN: control, format (bidirectional marks hide text), surrogates, private use, line separators
+# Unicode categories written as \xNN or \uNNNN: control, format (bidirectional marks hide text), surrogates, private
+# use, unassigned, line and paragraph separators.
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:
-    """`1,003,210`, or with a noun `1 file`, `2 files`."""
+    """Format a number: `1,003,210`, or with a noun `1 file`, `2 files`."""
     text = f"{number:,}"
     return f"{text} {noun if number == 1 else plural or noun + 's'}" if noun else text
 
 
 def size(number: float) -> str:
-    """Bytes, rounded: `0 B`, `31.2 MB`; powers of 1024."""
+    """Format a number of bytes, rounded, in powers of 1024: `0 B`, `31.2 MB`."""
     unit = 0
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1
@@ -28,7 +29,7 @@ def size(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1: `100%`, `0.1%`; never rounded to all or to none."""
+    """Format a share of 1: `100%`, `0.1%`. A share below 1 never rounds to 100%, one above 0 never to 0%."""
     if 0 < share < 0.0005:
         return "<0.1%"
     shown = f"{100 * share:.1f}".removesuffix(".0")
@@ -36,7 +37,7 @@ def percent(share: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Format seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
@@ -48,7 +49,7 @@ def age(seconds: float) -> str:
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    """`text` on one line that no terminal obeys: control characters and escapes encoded, cut at `limit` characters."""
+    """Return `text` on one line, control characters and escapes encoded, truncated to `limit` characters."""
     shown = "".join(_encoded(c) if unicodedata.category(c) in _HIDDEN else c for c in text[: (limit or len(text)) + 1])
     if limit is not None and (len(shown) > limit or len(text) > limit):
         return shown[: max(limit - 3, 0)] + "..."
@@ -56,19 +57,19 @@ def printable(text: str, limit: int | None = None) -> str:
 
 
 def shortened(text: str, limit: int = 600) -> str:
-    """The first words of a text, in one line of at most `limit` characters; a first word that is longer stays whole."""
+    """Return the first words of `text` on one line of at most `limit` characters. A longer first word stays whole."""
     words = text.split()
     kept = textwrap.shorten(text, limit, placeholder=" ...")
     return kept if kept != "..." and kept.strip() else " ".join(words[:1]) + (" ..." if len(words) > 1 else "")
 
 
 def printable_lines(text: str) -> str:
-    """`text` as `printable` shows it, its line ends kept: for messages of several lines."""
+    """Return a text of several lines as `printable` does, with its line ends kept."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
-    """Lines of aligned cells, two spaces apart; cells of the columns in `right` are flushed right."""
+    """Return the rows as aligned lines, cells two spaces apart. Cells of the columns in `right` are right-aligned."""
     if not rows:
         return []
     flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

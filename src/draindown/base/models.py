@@ -1,4 +1,4 @@
-"""The base of frozen models that are written as JSON."""
+"""The base class of frozen models that are written as JSON."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Steps of long work, told as they are done: where a lost lease is noticed, and a fault may strike."""
+"""Progress hooks: called after each step of long work, to detect a lost lease or to inject a fault."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Reached = Callable[[str], None]
-"""Told the name of each step as it is done. What it raises keeps the next step from being begun."""
+"""Called with each step's name when the step completes. An exception it raises aborts the work before the next step."""
 
 
 def untold(step: str) -> None:
-    """For who wants to know of none."""
+    """A progress hook that ignores every step."""
     del step

@@ -1,4 +1,4 @@
-"""Everything a person types. The result goes to stdout, everything else to stderr; exit codes are those of `exits`."""
+"""The command line. Results go to stdout, everything else to stderr; exit codes are those of `base.exits`."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ app.add_typer(quarantine, name="quarantine")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns its exit code. No foreseen error shows a traceback."""
+    """Run one command line and return its exit code. A foreseen error shows no traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
-        # a terminal that can't show a character must not end the command
+        # a terminal that can't encode a character must not fail the command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:

@@ -1,4 +1,4 @@
-"""Commands for those who write pipelines: init, validate, schema."""
+"""Commands for authors of pipelines: init, validate, schema."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def schema() -> None:
 
 @dataclass(frozen=True)
 class _Checked:
-    """What was found about one pipeline."""
+    """The findings of validating one pipeline."""
 
     name: str
     errors: Sequence[TerminalError] = ()

@@ -1,4 +1,4 @@
-"""What commands share: the project root, pipelines by name, flows, requests, and options spelled once."""
+"""Shared by all commands: project root, pipelines by name, flows, requests, and common options."""
 
 from __future__ import annotations
 
@@ -30,20 +30,23 @@ Note = Annotated[str, typer.Option(help="Why, for those who read it later.")]
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a command runs."""
+    """The project that a command runs in."""
 
     root: Path
     environ: Mapping[str, str]
 
     def spec(self, pipeline: str) -> PipelineSpec:
-        """The pipeline an argument means, its lake found from the project root. Raises like `loader.load_alone`."""
+        """Return the pipeline of an argument, its lake resolved from the project root.
+
+        Raises as `loader.load_alone` does.
+        """
         from draindown.spec.loader import find, load_alone
         from draindown.spec.project import rooted
 
         return rooted(load_alone(find(pipeline, self.root), self.root, self.environ), self.root)
 
     def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
-        """The request of one step, as the DAG would make it."""
+        """Return the request of one step, as the DAG would make it."""
         from draindown.runs.request import Request
         from draindown.spec.project import suite
 
@@ -61,18 +64,18 @@ class Setting:
 
 
 def nearest_root(start: Path) -> Path:
-    """The nearest directory from `start` upwards that has dags/pipelines; `start` itself where none has."""
+    """Return the nearest directory, from `start` upwards, with a dags/pipelines; `start` itself if none has one."""
     return next((place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()), start)
 
 
 def setting(ctx: typer.Context) -> Setting:
-    """The setting of the running command."""
+    """Return the setting of the running command."""
     found: Setting = ctx.obj
     return found
 
 
 def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """The named flow, or all. Raises TerminalError `unknown-flow`."""
+    """Return the named flow, or all flows. Raises TerminalError `unknown-flow`."""
     if flow is None:
         return list(spec.flows)
     spec.flow(flow)
@@ -80,7 +83,7 @@ def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
 
 
 def one_flow(spec: PipelineSpec, flow: str | None) -> str:
-    """The named flow, or the only one; otherwise the command line is wrong."""
+    """Return the named flow, or the only one; otherwise raise a usage error."""
     found = flows(spec, flow)
     if len(found) > 1:
         raise typer.BadParameter(f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}")
@@ -88,7 +91,7 @@ def one_flow(spec: PipelineSpec, flow: str | None) -> str:
 
 
 def person() -> str:
-    """Who types: user@host."""
+    """Return the current user as user@host."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):
@@ -96,12 +99,12 @@ def person() -> str:
 
 
 def new_run_id() -> str:
-    """A run id for a run that a person started; sorts by time."""
+    """Return a run id for a run that a person started. It sorts by time."""
     return f"cli__{now():%Y-%m-%dT%H-%M-%S}_{secrets.token_hex(2)}"
 
 
 def refuse_without(yes: bool) -> None:
-    """End a dangerous command after its plan was printed, unless the person agreed."""
+    """End a dangerous command after it printed its plan, unless `--yes` was given."""
     if not yes:
         typer.echo("nothing was changed; add --yes to do it", err=True)
         raise typer.Exit(Exit.USAGE)

@@ -1,4 +1,4 @@
-"""The command that breaks things on purpose, on scratch copies of a pipeline."""
+"""The drill command: inject faults into scratch copies of a pipeline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def drill(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the copies although everything held.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
+    """Inject a fault into a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
     from draindown.drill.campaign import Order
 
     out = Output(as_json)
@@ -64,13 +64,13 @@ def drill(
 def _play(order: Order, out: Output) -> Drill:
     from draindown.drill.campaign import play
 
-    # else a driver that a drill froze would stay frozen for good
+    # otherwise a driver that the drill stopped with SIGSTOP would stay stopped
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         return play(order, out.note)
     except BaseException:
         with contextlib.suppress(OSError):
-            order.scratch.rmdir()  # a temporary one that nothing came into
+            order.scratch.rmdir()  # an empty temporary directory
         if any((order.scratch / flow).exists() for flow in order.flows):
             out.note(f"the copies are kept in {order.scratch}")
         raise

@@ -1,4 +1,4 @@
-"""Commands around the gate: what is published and what fails, waivers by name, and rows taken out of its way."""
+"""Commands of the gate: the published version and its verdicts, waivers, withdrawal of rows that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: plan, report, audit, lag."""
+"""Read-only commands: plan, report, audit, lag."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
 
 
 def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tuple[PlanPart, list[Finding]]:
-    """The plan of one flow, as the DAG's plan task makes it."""
+    """Return the plan of one flow, as the DAG's plan task makes it."""
     from draindown.base.clock import now
     from draindown.planning.plan import plan as plan_flow
 
@@ -118,7 +118,7 @@ def lag(
     ctx: typer.Context,
     as_json: Json = False,
 ) -> None:
-    """Show what waits per flow: files, bytes, and how old the oldest is. What is broken is told; always exits 0."""
+    """Show what waits per flow: files, bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
     from draindown.base.formatting import age, count, size
     from draindown.runs.report import Backlog
 
@@ -128,7 +128,7 @@ def lag(
             where = {"pipeline": spec.pipeline, "flow": flow}
             try:
                 waiting = planned(here, spec, flow)[0].backlog
-            except DraindownError as error:  # the others may be well
+            except DraindownError as error:  # the other pipelines may be readable
                 unknown = dict.fromkeys(Backlog.model_fields)
                 rows.append([f"{spec.pipeline}/{flow}", *("?" for _ in unknown)])
                 data.append(where | unknown | {"error": error.as_dict()})
@@ -174,7 +174,7 @@ def _lease_line(holder: Card | None) -> str:
 
 
 def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
-    """What the flow saw that its contract still doesn't name, and what files lacked, oldest first."""
+    """Return the drift that the contract does not cover yet: unnamed fields and missing columns, oldest first."""
     from dataclasses import asdict
 
     from draindown.flow.schema_drift import unnamed
@@ -221,7 +221,7 @@ def _every_tenth(out: Output) -> Any:
 
 
 def _starts(layout: FlowLayout, run: str) -> list[Start]:
-    """All starts of the run that a person means."""
+    """Return all starts of the run that the option `--run` selects."""
     from draindown.runs import starts, store
 
     wanted = next(iter(store.runs(layout, 1)), None) if run == "last" else run
@@ -229,7 +229,7 @@ def _starts(layout: FlowLayout, run: str) -> list[Start]:
 
 
 def _shown(every: list[Start], start: str | None) -> list[StepReport]:
-    """The reports that a card is made of: that of one start, or of the newest start of each step."""
+    """Return the reports that make up the card: that of one start, or of the newest start of each step."""
     from draindown.runs.request import STEPS
 
     told = [one.report for one in every if one.report and start in (None, one.start)]
@@ -238,7 +238,7 @@ def _shown(every: list[Start], start: str | None) -> list[StepReport]:
 
 
 def _starts_text(every: Mapping[str, list[Start]]) -> str:
-    """The starts of a run as a table; a step that was tried again and again for the same reason takes one line."""
+    """Return the starts of a run as a table. Consecutive starts of a step with the same error share one line."""
     from itertools import groupby
 
     from draindown.base.formatting import age, count

@@ -1,4 +1,4 @@
-"""Where a command's words go: the result to stdout, as text or JSON; everything else to stderr."""
+"""Output of a command: the result to stdout, as text or JSON, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 from draindown.base.errors import DraindownError
 from draindown.base.formatting import columns, printable, printable_lines
 
-# A spreadsheet takes a cell that starts with one of these for a formula.
+# A spreadsheet reads a cell that starts with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
 
 
 @dataclass(frozen=True)
 class Output:
-    """One command's way to speak. With `as_json`, stdout holds exactly one JSON document."""
+    """The output of one command. With `as_json`, stdout holds exactly one JSON document."""
 
     as_json: bool = False
 
     def result(self, data: Any, text: str) -> None:
-        """Print the command's one result."""
+        """Print the result of the command."""
         print(json.dumps(data, indent=1, default=str, ensure_ascii=True) if self.as_json else text)
 
     def note(self, text: str) -> None:
-        """Say something that is not the result."""
+        """Print a message that is not part of the result."""
         print(text, file=sys.stderr, flush=True)
 
     def progress(self, text: str) -> None:
-        """Say how far the work is: one line that updates on a terminal, a line each elsewhere."""
+        """Print the progress: one line that updates on a terminal, separate lines elsewhere."""
         if sys.stderr.isatty():
             print(f"\r\x1b[2K{printable(text, 160)}", end="", file=sys.stderr, flush=True)
         else:
@@ -44,21 +44,21 @@ class Output:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
     def error(self, error: DraindownError) -> None:
-        """Say what went wrong, on stderr: its four parts, or one JSON object."""
+        """Print an error to stderr: its four parts, or one JSON object."""
         self.note(json.dumps({"error": error.as_dict()}, indent=1) if self.as_json else _colored(error))
 
     def warning(self, error: DraindownError) -> None:
-        """Say what may go wrong elsewhere, on stderr, as `error` says what did."""
+        """Print a warning to stderr, in the form of `error`."""
         self.note(printable_lines(f"warning: {error}"))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows under a header, aligned; foreign text in them must already be printable."""
+    """Return rows under a header as aligned lines. Untrusted text in them must already be printable."""
     return "\n".join(columns([[name.upper() for name in header], *rows], right))
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str]) -> str:
-    """Rows as CSV that no spreadsheet executes: a cell that would be a formula gets an apostrophe in front."""
+    """Return rows as CSV. A cell that a spreadsheet would run as a formula gets a leading apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

@@ -1,4 +1,4 @@
-"""Commands about refused rows and parked files: list, show, replay, discard, retry."""
+"""Commands for refused rows and parked files: list, show, replay, discard, retry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked fil
 
 
 def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
-    """A variable that is not set must not choose every row there is."""
+    """Refuse an empty value, such as an unset shell variable: it must not select every row."""
     if value == "" or (isinstance(value, list) and "" in value):
         raise typer.BadParameter("it is empty; leave it out to choose all")
     return value
@@ -51,7 +51,7 @@ Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: o
 
 
 class State(StrEnum):
-    """Which rows `list` shows."""
+    """The rows that `list` shows."""
 
     open = "open"
     released = "released"
@@ -215,7 +215,7 @@ def retry(
 def _chosen(
     layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
 ) -> list[str]:
-    """Ids of the rows that are meant, after saying on stderr which these are."""
+    """Return the ids of the selected rows, after printing the selection to stderr."""
     from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run)

@@ -1,4 +1,4 @@
-"""Commands for when something is wrong: doctor says what, reset, replay and rebuild put it right."""
+"""Commands of recovery: doctor finds what is wrong; reset, replay and rebuild repair it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Files = Annotated[list[str] | None, typer.Option("--file", help="This file. Rep
 
 
 def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
-    """Say whether all that a flow keeps agrees; name what doesn't, and its command. Changes nothing, starts no JVM."""
+    """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
     from draindown.doctor.examination import examine, examine_setup
 
     spec = setting(ctx).spec(pipeline)
@@ -157,7 +157,7 @@ def replay(
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), files=tuple(files or ()), again=again)
-    # names are found from where they are typed, not from the project's root
+    # paths are relative to the working directory, not to the project root
     asked = asked.model_copy(update={"files": tuple(absolute(name) for name in asked.files)})
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
@@ -259,7 +259,7 @@ def _nothing_left(found: Replay) -> str:
 
 
 def _time(text: str | None, option: str) -> datetime | None:
-    """A time as ISO 8601; UTC where it names no zone."""
+    """Return a time from ISO 8601; a time without a zone is in UTC."""
     from draindown.spec.units import parse_time
 
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Run:
-    """One run of a pipeline: what was reported so far, and the worst exit code."""
+    """One run of a pipeline: the reports so far and the worst exit code."""
 
     here: Setting
     spec: PipelineSpec
@@ -44,11 +44,11 @@ class _Run:
     """What the plans of the flows saw of their sources, for their drains."""
 
     def request(self, flow: str, step: Step) -> Request:
-        """The request of one step of this run."""
+        """Return the request of one step of this run."""
         return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
 
     def finish(self) -> None:
-        """Print the run card and end with the worst step's exit code."""
+        """Print the run card and exit with the worst step's exit code."""
         from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
@@ -91,7 +91,7 @@ def compact(
     force: Annotated[bool, typer.Option("--force", help="Compact even without evidence that it pays.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compact the tables and remove old files that nobody needs, on evidence. Changes no row."""
+    """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
     here = setting(ctx)
     spec = here.spec(pipeline)
     this = _Run(here, spec, Output(as_json), {"force": force})
@@ -133,7 +133,7 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
 
 
 _Spark = Callable[["Request"], "SparkSession"]
-"""The run's session. The first call starts it, and with it the JVM, whose output is that step's driver log."""
+"""Returns the run's session. The first call starts the JVM, whose output goes to that step's driver log."""
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
 
 
 def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
-    """Run one step as its job would; whether the next one may start."""
+    """Run one step as its job would. Return whether the next step may start."""
     from draindown.spark.job.main import attempt
 
     request = this.request(flow, step)
@@ -188,13 +188,13 @@ def _work(this: _Run, request: Request, spark: _Spark, stop: Stop) -> StepReport
 
 
 def _compacted(request: Request, spark: SparkSession) -> StepReport:
-    from draindown.spark.runs.compaction import compact as compact_tables  # importing Delta is for those who have work
+    from draindown.spark.runs.compaction import compact as compact_tables  # imports Delta
 
     return compact_tables(request, spark)
 
 
 def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
-    """Run the drain step on what `asked` names (`replay` or `quarantine_ids`); prints its card, ends with its code."""
+    """Run the drain step with `asked` (`replay` or `quarantine_ids`), print its card and exit with its code."""
     this = _Run(here, spec, out, asked)
     with _spark(this, short=True) as spark:
         _step(this, flow, "drain", spark)
@@ -202,7 +202,7 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
 
 
 def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output) -> None:
-    """Withdraw unpublished rows that fail, after saying which; prints the card and ends with its exit code."""
+    """Withdraw unpublished rows that fail, after printing them. Print the card and exit with its code."""
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
@@ -222,7 +222,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
                 request, lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed)
             )
             this.reports.append(report)
-        else:  # a plan leaves no report: the one of the check that failed stays the last
+        else:  # a plan writes no report: that of the failed check stays the newest
             withdraw(request, spark(request), expectation, agreed=agreed)
     if plans and not plans[0].rows:
         what = f"no row of {spec.pipeline}/{flow} that is not published makes {printable(expectation)} fail"
@@ -254,7 +254,7 @@ def _withdrawal_text(plan: Plan) -> str:
 
 
 def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: bool, out: Output) -> None:
-    """Read all input into a fresh table and swap it in; prints the card and ends with its exit code."""
+    """Read all input into a fresh table and swap it in. Print the card and exit with its code."""
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.rebuild import rebuild
 

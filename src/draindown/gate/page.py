@@ -1,4 +1,4 @@
-"""What a check leaves for people and tools: `result.json` and one page that needs nothing else to be read."""
+"""The output of a check: `result.json` and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Verdict = Literal["passed", "passed with waivers", "failed"]
 
 
 def verdict(part: CheckPart) -> Verdict:
-    """One word for all expectations together."""
+    """Return the verdict over all expectations in one word."""
     failed = [e for e in part.expectations if not e.success]
     if not all(e.waived for e in failed):
         return "failed"
@@ -25,12 +25,12 @@ def verdict(part: CheckPart) -> Verdict:
 
 
 def path(request: Request) -> str:
-    """Where the page of the request's start is."""
+    """Return the path of the page of the request's start."""
     return f"{request.layout.validations(request.run_id, request.start)}/index.html"
 
 
 def write(request: Request, part: CheckPart) -> str:
-    """Write `result.json` and the page of one start of a check; returns the page's path."""
+    """Write `result.json` and the page of one start of a check. Return the path of the page."""
     directory = request.layout.validations(request.run_id, request.start)
     content = _content(request, part)
     write_json(f"{directory}/result.json", content)
@@ -52,7 +52,7 @@ def _content(request: Request, part: CheckPart) -> dict[str, Any]:
 
 
 def render(content: dict[str, Any]) -> str:
-    """The page. Values from data are escaped; nothing is loaded from elsewhere."""
+    """Return the page as HTML. Values from data are escaped; nothing is loaded from elsewhere."""
     expectations = [Expectation.model_validate(e) for e in content["expectations"]]
     return _ENVIRONMENT.from_string(_PAGE).render(
         {**content, "expectations": sorted(expectations, key=_worst_first), "state": _state, "scopes": _SCOPES}

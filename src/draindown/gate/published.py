@@ -1,4 +1,4 @@
-"""The gate's memory: what is published, what is not yet, which expectations a person waived. No Spark, no GX."""
+"""The state of the gate: the published version and what is unpublished. No Spark, no GX."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
 REFUSED_SHARE = "refused_share"
-"""Name of the verdict on how much of the input was refused; no expectation of a suite gets it."""
+"""Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has it."""
 UNJUDGED = "could not be judged: "
-"""How the detail of a verdict begins where the suite, not the rows, is wrong."""
+"""Prefix of an expectation's detail if the suite, not the rows, is wrong."""
 
 
 class Published(BaseModel):
-    """The newest version of a target that passed its gate. `changed_at` is the greatest `_changed_at` in it.
+    """The newest version of a target that passed its gate.
 
-    `committed_ms`: when that version was committed, by the table's log, so that another commit that came to bear its
-    number, in a table that was put back from a copy, is not taken for it. `distinct`: ids of questions of uniqueness
-    under which no row of it shares its values with another. `changed_rows`: how many rows it published.
+    Attributes:
+        changed_at: the greatest `_changed_at` in that version.
+        committed_ms: commit time of that version by the table's log. It distinguishes another commit with the same
+            version number, in a table restored from a copy.
+        distinct: ids of uniqueness expectations that hold over all rows of that version.
+        changed_rows: number of rows that this version published.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -45,17 +48,17 @@ class Published(BaseModel):
 
 @dataclass(frozen=True)
 class Unpublished:
-    """Where a target stands against its published version.
+    """A target compared with its published version.
 
     Attributes:
-        version: the target's newest version; what a check reads.
-        table_id: Delta's id of the table; another id is another table, whatever its version number.
-        committed_ms: when that version was committed, by the log.
-        published: the pointer, None where it doesn't concern this table.
-        since: rows with a later `_changed_at` are unpublished; None: all are.
-        pending: whether there was a commit since then that maintenance didn't make.
-        changed: whether one of them changed rows, or nobody knows.
-        deleted: rows that commits since then deleted; they leave no row to judge.
+        version: the target's newest version, which a check reads.
+        table_id: Delta's id of the table. A table with another id is another table, whatever its version number.
+        committed_ms: commit time of that version by the log.
+        published: the pointer; None if it does not concern this table.
+        since: rows with a later `_changed_at` are unpublished; None: all rows are.
+        pending: whether a commit since then was not made by maintenance.
+        changed: whether one of these commits changed rows, or it is not known.
+        deleted: rows that these commits deleted; there is no row left to judge.
     """
 
     version: int
@@ -68,21 +71,21 @@ class Unpublished:
     deleted: int = 0
 
     def moved(self) -> Published:
-        """The pointer, moved over commits that changed no row. Only where there is one."""
+        """Return the pointer moved over commits that changed no row. Requires `published`."""
         assert self.published is not None
         return self.published.model_copy(update={"version": self.version, "committed_ms": self.committed_ms})
 
 
 def published(layout: FlowLayout) -> Published | None:
-    """The published pointer, or None where nothing was published yet. Raises TerminalError `state-damaged`."""
+    """Return the published pointer, or None if nothing was published yet. Raises TerminalError `state-damaged`."""
     return _pointers(layout).newest()[1]
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:
-    """Move the published pointer, whole or not at all, and never back to an older version of the same table.
+    """Move the published pointer atomically, and never back to an older version of the same table.
 
-    Returns the pointer as it stands then: a slow check may end after one of a newer version. Neither a lease nor a lock
-    is needed: checks on several hosts may end at once.
+    Return the current pointer, which is newer than `pointer` if a check of a newer version ended first. Neither a lease
+    nor a lock is needed: checks on several hosts may publish at once.
     """
     make_home(layout)
     pointers = _pointers(layout)
@@ -100,7 +103,7 @@ def _pointers(layout: FlowLayout) -> Revisions[Published]:
 
 
 def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
-    """Whether the newest pointer stays, although another version passed its gate."""
+    """Return whether the newest pointer stays in place of `pointer`."""
     later = newest.table_id == pointer.table_id and newest.version > pointer.version
     if later and _names_a_commit(layout, newest):
         return True
@@ -109,8 +112,9 @@ def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
 
 
 def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
-    """Whether the table still has the version that was published: one put back from a copy ends before it, or has
-    another commit of that number.
+    """Return whether the table still has the published commit.
+
+    A table restored from a copy may end before that version, or have another commit of that number.
     """
     table = log_of(layout, layout.table)
     after = table.version - pointer.version
@@ -142,7 +146,7 @@ def unpublished(layout: FlowLayout) -> Unpublished | None:
 def _since(found: Unpublished, pointer: Published, commits: Sequence[Commit], *, complete: bool) -> Unpublished:
     changes = [commit for commit in commits if commit.changed_rows]
     rows = [ledger_rows.from_commit(commit) for commit in changes]
-    # A commit by other hands stamps no `_changed_at`, and of an expired log nothing is known: then all rows are judged.
+    # A foreign commit sets no `_changed_at`, and an expired log shows no commits: in both cases all rows are judged.
     known = complete and None not in rows
     return replace(
         found,
@@ -155,9 +159,9 @@ def _since(found: Unpublished, pointer: Published, commits: Sequence[Commit], *,
 
 
 def carry(layout: FlowLayout) -> Published | None:
-    """Move the pointer over commits that changed no row; returns it as it stands then.
+    """Move the pointer over commits that changed no row. Return the current pointer.
 
-    Maintenance rewrites files, and what it rewrote is removed some day: the pointer must not stay behind it.
+    Maintenance rewrites files and later removes the old ones: a pointer that stayed behind would lose its files.
     """
     state = unpublished(layout)
     if state is None or state.published is None:
@@ -168,9 +172,9 @@ def carry(layout: FlowLayout) -> Published | None:
 
 
 def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
-    """When the first commit after the published version was made, or None if that version is the newest.
+    """Return the time of the first commit after the published version, or None if that version is the newest.
 
-    Files that this commit or a later one removed are still needed by readers of the published version.
+    Readers of the published version still need the files that this commit or a later one removed.
     """
     state = unpublished(layout)
     if state is None or state.published is None or state.version == state.published.version:

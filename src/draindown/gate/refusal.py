@@ -1,4 +1,4 @@
-"""The error that a failing gate raises."""
+"""The error of a failed gate."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SHOWN_FAILURES = 10
 
 
 class Refused(GateFailed):
-    """The gate's refusal, with everything it judged."""
+    """The error of a failed gate, with all verdicts."""
 
     part: CheckPart | None = None
 
 
 def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
-    """The error for a failed check, ready to raise; carries `part`. Only a keyed table's rows can be withdrawn."""
+    """Return the error for a failed check. It carries `part`. Only the rows of a keyed table can be withdrawn."""
     failed = [e for e in part.expectations if not e.success and not e.waived]
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
     waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
-    judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # no waiver mends a suite
+    judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # a waiver can't repair a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     refused = [e for e in failed if e.name == REFUSED_SHARE]
     before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"

@@ -13,15 +13,15 @@ from draindown.spec.expressions import check_code_free
 
 
 def names(suite: Mapping[str, Any] | None) -> list[str]:
-    """A name per expectation of the suite, in its order: what waivers, reports and pages call them.
+    """Return the name of each expectation of the suite, in its order, as waivers, reports and pages use it.
 
-    `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`); the second
-    of a kind gets `#2`.
+    The name is `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`).
+    The second expectation with the same name gets the suffix `#2`.
     """
     wanted = [_name(config) for config in expectations_of(suite)]
     taken, found = set(wanted), list[str]()
     for name in wanted:
-        # a name that someone gave stays with who has it, even where it looks like a numbered one
+        # a given name takes precedence, even if it looks like a numbered one
         numbered = (f"{name}#{n}" for n in count(2))
         chosen = name if name not in (*found, REFUSED_SHARE) else next(n for n in numbered if n not in taken)
         taken.add(chosen)
@@ -30,19 +30,19 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
 
 
 def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The suite's expectation configurations, as GX wrote them (`expectation_type` of older suites read as `type`)."""
+    """Return the expectation configurations of the suite. `expectation_type` of older suites is read as `type`."""
     listed = (suite or {}).get("expectations") or []
     return [{**config, "type": str(config.get("type") or config.get("expectation_type") or "?")} for config in listed]
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the suite's author told draindown about one expectation, in its `meta.draindown`."""
+    """Return the options of one expectation for draindown, its `meta.draindown`."""
     own = (config.get("meta") or {}).get("draindown")
     return dict(own) if isinstance(own, dict) else {}
 
 
 def unsafe(config: Mapping[str, Any]) -> str:
-    """Why an expectation may not be judged: it would run code or read files. Empty where it is plain data."""
+    """Return why an expectation may not be evaluated: it would run code or read files. Empty if it is plain data."""
     kwargs = config.get("kwargs") or {}
     for name, value in kwargs.items():
         if "query" in name:
@@ -56,7 +56,7 @@ def unsafe(config: Mapping[str, Any]) -> str:
 
 
 def _references(value: Any) -> Iterable[str]:
-    """Targets of JSON Schema references that lead out of their schema: they would be fetched."""
+    """Yield JSON Schema references that point outside of their schema; they would be fetched."""
     if isinstance(value, str) and '"$ref"' in value:
         with suppress(ValueError):
             value = json.loads(value)
@@ -77,7 +77,7 @@ def _name(config: Mapping[str, Any]) -> str:
 
 
 def columns_of(config: Mapping[str, Any]) -> list[str]:
-    """The columns that an expectation names, in its order."""
+    """Return the columns that an expectation names, in its order."""
     kwargs = config.get("kwargs") or {}
     single = [str(kwargs[k]) for k in ("column", "column_A", "column_B") if kwargs.get(k)]
     return single + [str(c) for c in kwargs.get("column_list") or ()]

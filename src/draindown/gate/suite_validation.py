@@ -1,6 +1,6 @@
-"""What the text of a Great Expectations suite shows to be wrong: kinds that GX lacks, columns that aren't there.
+"""Validate the text of a Great Expectations suite: kinds that GX lacks, columns that don't exist.
 
-Neither Spark nor GX is imported, which would take seconds.
+It imports neither Spark nor GX, which would take seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABOUT_EXISTENCE = "expect_column_to_exist"
 
 
 def refuse_wrong(root: Path, flow: FlowSpec) -> None:
-    """Read the flow's suite and refuse what can't be judged. Raises TerminalError `bad-suite`."""
+    """Read the flow's suite and refuse invalid expectations. Raises TerminalError `bad-suite`."""
     name = flow.expectations
     if name is None:
         return
@@ -35,7 +35,10 @@ def refuse_wrong(root: Path, flow: FlowSpec) -> None:
 
 
 def bad(name: str, tried: str, wrong: Collection[str]) -> TerminalError:
-    """The error about expectations that can't be judged whatever the rows are: no waiver helps, an edit does."""
+    """Return the error for expectations that can't be evaluated whatever the rows are.
+
+    Only an edit of the suite helps.
+    """
     return TerminalError(
         "bad-suite",
         tried=tried,
@@ -47,10 +50,10 @@ def bad(name: str, tried: str, wrong: Collection[str]) -> TerminalError:
 def problems(
     found: Mapping[str, Any] | None, columns: Collection[str] | None, known: Collection[str] | None
 ) -> Iterator[tuple[int, str]]:
-    """Position and problem of each expectation that is wrong, whatever the rows are.
+    """Yield position and problem of each expectation that is wrong whatever the rows are.
 
-    `columns` of the table and `known` kinds of expectation; None where they are not known. Names that begin with `_`
-    are draindown's own and taken as there; of nested names only Spark can tell.
+    `columns` are those of the table, `known` the kinds of expectation; None if not known. Names that begin with `_` are
+    draindown's own and assumed to exist. Nested names are left to Spark.
     """
     for at, (name, config) in enumerate(zip(gate_suite.names(found), gate_suite.expectations_of(found), strict=True)):
         kind = config["type"]
@@ -65,7 +68,7 @@ def problems(
 
 @cache
 def kinds() -> frozenset[str] | None:
-    """The kinds of expectation that GX brings, by the names of its modules; None where GX isn't installed."""
+    """Return the kinds of expectation in GX, from the names of its modules; None if GX is not installed."""
     package = find_spec("great_expectations")
     places = package.submodule_search_locations if package else None
     found = {file.stem for place in places or () for file in Path(place, "expectations", "core").glob("[!_]*.py")}
@@ -73,12 +76,12 @@ def kinds() -> frozenset[str] | None:
 
 
 def stored_columns(flow: FlowSpec) -> list[str] | None:
-    """The columns that the target will have; None where only a run can tell."""
+    """Return the columns of the target; None if only a run can tell."""
     return None if flow.transform or flow.drift.new == "add" else list(flow.columns)
 
 
 def _lines(text: str, number: int) -> list[int]:
-    """The line on which each expectation starts; 1 where that can't be told. JSON is YAML, read with its marks."""
+    """Return the line on which each expectation starts; 1 if unknown. JSON is read as YAML, for its positions."""
     try:
         document = parse(text.expandtabs(), {})
     except DocumentError:

@@ -19,7 +19,7 @@ from draindown.runs.report import Expectation
 
 
 class Waiver(BaseModel):
-    """A person's word that one expectation may fail for now."""
+    """A person's decision that one expectation may fail for now."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -31,13 +31,13 @@ class Waiver(BaseModel):
     until: datetime | None = None
 
     def holds(self, version: int, at: datetime) -> bool:
-        """Whether it counts for a table at `version`, at that time (both ends included)."""
+        """Return whether the waiver applies to a table at `version` at time `at`, both limits inclusive."""
         in_versions = self.until_version is None or version <= self.until_version
         return in_versions and (self.until is None or at <= self.until)
 
 
 def waivers(layout: FlowLayout) -> dict[str, Waiver]:
-    """All waivers by expectation, those that no longer hold included. Raises TerminalError `state-damaged`."""
+    """Return all waivers by expectation, expired ones included. Raises TerminalError `state-damaged`."""
     return _waived(layout).newest()[1] or {}
 
 
@@ -55,7 +55,7 @@ def waive(
     until_version: int | None = None,
     until: datetime | None = None,
 ) -> Waiver:
-    """Let the gate pass although `expectation` fails. `known` are the suite's names (`names`), if at hand.
+    """Let the gate pass although `expectation` fails. `known` are the names of the suite's expectations, if available.
 
     Raises TerminalError `waiver-without-reason` or `unknown-expectation`.
     """
@@ -89,7 +89,7 @@ def refuse_unknown(layout: FlowLayout, expectation: str, known: Collection[str],
 
 
 def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
-    """Take a waiver back; returns it. Raises TerminalError `unknown-waiver`."""
+    """Remove a waiver and return it. Raises TerminalError `unknown-waiver`."""
 
     def without(current: dict[str, Waiver]) -> dict[str, Waiver]:
         if expectation not in current:
@@ -105,7 +105,7 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
 
 
 def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:
-    """The same expectations, those that fail and are waived marked so."""
+    """Return the expectations, the failing ones with a waiver marked as waived."""
     at = now()
     holding = {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
     return [e.model_copy(update={"waived": not e.success and e.name in holding}) for e in judged]
@@ -117,7 +117,7 @@ def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:
 
 
 def _change(layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]) -> dict[str, Waiver]:
-    """Change the waivers, however many do so at once; returns them as they were before. `change` may raise."""
+    """Change the waivers atomically, and return them as they were before. `change` may raise."""
     make_home(layout)
     documents = _waived(layout)
     while True:

@@ -1,1 +1,1 @@
-"""How a JVM is started: Spark settings as text, and questions to the JVM itself. No Spark session."""
+"""Starting a JVM: Spark settings as text, and checks of the JVM itself. No Spark session."""

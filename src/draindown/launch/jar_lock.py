@@ -1,4 +1,4 @@
-"""`jars.lock`: the jars that Spark needs beside pip's pyspark, each with its hash. Needs no Spark to be read."""
+"""`jars.lock`: the jars that Spark needs besides the pyspark package, each with its hash. Reading it needs no Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 
 LOCK_NAME = "jars.lock"
-"""The lock's name, at the project's root and beside the jars."""
+"""The name of the lock file, in the project root and beside the jars."""
 _LINE = re.compile(r"([\w.\-]+):([\w.\-]+):([\w.\-]+) ([0-9a-f]{64}) ([0-9]+)")
 
 
 @dataclass(frozen=True)
 class LockedJar:
-    """One line of `jars.lock`. `size` in bytes."""
+    """One line of `jars.lock`. `size` is in bytes."""
 
     group: str
     artifact: str
@@ -31,16 +31,16 @@ class LockedJar:
 
     @property
     def file_name(self) -> str:
-        """Name in the jar directory."""
+        """File name in the jar directory."""
         return f"{self.artifact}-{self.version}.jar"
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file at `path` is this jar, byte for byte."""
+        """Return whether the file at `path` has the size and hash of this jar."""
         return path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
 
 
 def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
-    """The jars a lock file pins, in its order. Raises TerminalError `jars-missing` or `jars-lock-invalid`."""
+    """Return the jars of a lock file, in its order. Raises TerminalError `jars-missing` or `jars-lock-invalid`."""
     try:
         lines = lock.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -64,6 +64,6 @@ def _locked(lock: Path, at: int, line: str) -> LockedJar:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

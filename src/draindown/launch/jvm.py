@@ -1,4 +1,4 @@
-"""The JVM that jobs run in, asked without a Spark session: whether it is there, and takes the class-data archive."""
+"""Check the JVM that jobs run in, without a Spark session: does it start, does it accept the class-data archive?"""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from draindown.base.errors import TerminalError
 from draindown.launch import settings as spark_settings
 
 Tried = Literal["taken", "ignored", "fatal", "untried"]
-"""Classes come from the archive, or don't; or no JVM starts with it; or none starts (in time) without it either."""
+"""The JVM uses the archive, ignores it, fails to start with it, or fails to start (in time) without it too."""
 _FROM_ARCHIVE = "shared objects file (top)"
-"""What Java's log says of a class that it took from an archive beside its own."""
+"""The source in Java's class loading log of a class loaded from an additional archive."""
 _PATIENCE = 60  # seconds
 
 
 def require() -> None:
-    """Raise TerminalError `java-missing` where no Java starts."""
+    """Raise TerminalError `java-missing` if no Java starts."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     try:
@@ -29,10 +29,10 @@ def require() -> None:
 
 
 def tried(archive: Path) -> Tried:
-    """What becomes of a JVM that is started as a job's is, with this archive.
+    """Start a JVM with a job's options and this archive, and return whether it used the archive.
 
-    One that another Java made, or one for another class path (other jars, jars of another time, a directory of settings
-    that holds files), it ignores, all but in silence. A torn one ends it.
+    A JVM ignores, almost silently, an archive that another Java made, or one for another class path (other jars, jars
+    with another mtime, a settings directory that holds files). A truncated archive ends it.
     """
     try:
         loaded = _loaded(f"-XX:SharedArchiveFile={archive}")
@@ -44,7 +44,7 @@ def tried(archive: Path) -> Tried:
 
 
 def _loaded(archive: str) -> str | None:
-    """Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
+    """Return Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
     options = spark_settings.settings("local[1]", short=True, archive=archive)
     with tempfile.TemporaryDirectory(prefix="draindown-jvm-") as scratch:
         flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file=classes"
@@ -54,7 +54,7 @@ def _loaded(archive: str) -> str | None:
         command += ["--conf", f"spark.driver.extraJavaOptions={flags}"]
         env = os.environ | spark_settings.spark_python()
         try:
-            # a JVM that ends badly leaves a report where it was started
+            # a JVM that crashes writes a report into its working directory
             subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch, env=env)
             return Path(scratch, "classes").read_text(encoding="utf-8", errors="replace")
         except (OSError, subprocess.CalledProcessError):

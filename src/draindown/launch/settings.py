@@ -1,4 +1,4 @@
-"""Spark settings of every job, as plain text: one place for `spark-submit` lines and in-process sessions alike."""
+"""Spark settings of every job as text, for both `spark-submit` and in-process sessions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 
 DEFAULT_HEAP = "2g"
-"""Driver heap where `DRAINDOWN_DRIVER_MEMORY` doesn't say otherwise."""
+"""Driver heap if `DRAINDOWN_DRIVER_MEMORY` is not set."""
 _YOUNG_PER_TASK = 32 * 1024**2
-"""Bytes for each task at a time, measured with two; one has as much as two, for the driver's own threads."""
+"""Young generation per concurrent task, in bytes, measured with two. One task gets as much as two."""
 _DELTA_JARS = ("delta-spark", "delta-storage")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
-# Why each is set, measured on small and large drains: docs/performance.md.
+# The measured effect of each setting: docs/performance.md.
 _LEAN = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.ui.explainMode": "simple",  # each plan is put into words for a UI, whether there is one or not
+    "spark.sql.ui.explainMode": "simple",  # Spark renders each plan for the UI, even if the UI is off
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -33,40 +33,40 @@ _LEAN = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # rows of Python's that are more than this are no part of a plan, whose optimizer would work on all of them at once
+    # larger Python data stays out of the plan: the optimizer would evaluate all rows of a local relation at once
     "spark.sql.execution.arrow.localRelationThreshold": "1m",
-    "spark.sql.variable.substitute": "false",  # or a field named ${env:...} becomes what the environment holds
+    "spark.sql.variable.substitute": "false",  # otherwise a field named ${env:...} is replaced from the environment
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",
     "spark.log.level": "WARN",
 }
 _ONE_MACHINE = {
-    # each stage broadcasts its task, each scan its configuration: in blocks of 4 MB, which outlive the young generation
+    # each stage broadcasts its task, each scan its configuration; blocks of 4 MB outlive the young generation
     "spark.broadcast.blockSize": "256k",
     "spark.buffer.pageSize": "2m",
-    # what sorts, joins and kept rows may take of the heap before they go on to disk, at no cost that could be measured
+    # the share of the heap that sorts, joins and persisted rows may use before they spill, at no measurable cost
     "spark.memory.fraction": "0.25",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",
 }
 _ALWAYS = (
-    # what the JVM has to say, of an archive that it can't use for one, is no part of a command's output
+    # the JVM's own messages, such as those about an unusable archive, must not mix with a command's output
     "-Xlog:all=off:stdout",
     "-Xlog:all=warning:stderr",
     "-XX:+DisplayVMOutputToStderr",
     "-Xshare:auto",
     "-XX:+UseSerialGC",
-    "-XX:MetaspaceSize=256m",  # Spark's classes fill the default thrice over, each time with a full collection
+    "-XX:MetaspaceSize=256m",  # Spark's classes exceed the default three times, each time with a full collection
 )
 
 
-# With one compiler the JVM reserves 48 MB for its code; a dozen batches fill that, and then it only interprets.
+# With C1 only, the JVM reserves 48 MB of code cache. A dozen batches fill it; after that code is interpreted.
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
 
-# By default the second compiler takes two fifths of the CPU time of a million rows, half of that for code that plans or
-# makes code: a method must run ten times as often to be worth it, and the few largest, which cost most, never are. What
-# Spark generates for a wide contract is one huge method, though, which would be interpreted for good.
+# By default C2 takes two fifths of the CPU time of a million rows, half of that for code of the planner and of code
+# generation. These thresholds compile a method after ten times as many calls, and never the few largest, which cost
+# most. For a wide contract Spark generates one huge method, which must be compiled nevertheless.
 _SPARING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -77,33 +77,33 @@ _SPARING = (
 )
 
 
-# A heap that grows less at a time, and gives back what is free beyond three tenths, is collected more often and ends
-# smaller; a large one would be for seconds at once.
+# A heap that grows in small steps and shrinks above 30 % free is collected more often and stays smaller. In a large
+# heap each of these collections would take seconds.
 _TIGHT_HEAP = ("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=30")
 
 
 def jar_dir() -> Path:
-    """Directory of the verified jars: `$DRAINDOWN_JARS`, else beside this Python's own packages."""
+    """Return the directory of the verified jars: `$DRAINDOWN_JARS`, else one in this Python's prefix."""
     return Path(os.environ.get("DRAINDOWN_JARS") or Path(sys.prefix) / "share" / "draindown" / "jars")
 
 
 def class_archive() -> Path:
-    """The JVM's class-data archive, made at set-up; a missing or foreign one only costs time."""
+    """Return the path of the JVM's class-data archive, made at set-up. Without a usable one jobs only start slower."""
     return Path(os.environ.get("DRAINDOWN_CLASS_ARCHIVE") or Path(sys.prefix) / "share" / "draindown" / "classes.jsa")
 
 
 def spark_submit() -> Path:
-    """`$DRAINDOWN_SPARK_SUBMIT`, else the one that belongs to this Python: one on the PATH may be another version."""
+    """Return `$DRAINDOWN_SPARK_SUBMIT`, else the one of this Python's prefix: one on PATH may be another version."""
     return Path(os.environ.get("DRAINDOWN_SPARK_SUBMIT") or Path(sys.prefix) / "bin" / "spark-submit")
 
 
 def spark_python() -> dict[str, str]:
-    """Environment in which spark-submit finds its Spark, and workers their packages: this Python's."""
+    """Return the environment in which spark-submit and its workers use this Python and its packages."""
     return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def class_path() -> str:
-    """Delta's jars for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`."""
+    """Return Delta's jars for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`."""
     directory = jar_dir()
     found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in _DELTA_JARS]
     if None in found:
@@ -118,12 +118,12 @@ def class_path() -> str:
 
 
 def heap() -> str:
-    """The driver's heap in Spark's notation."""
+    """Return the driver's heap in Spark's notation."""
     return os.environ.get("DRAINDOWN_DRIVER_MEMORY") or DEFAULT_HEAP
 
 
 def heap_bytes(text: str) -> int:
-    """`2g` as bytes. Raises TerminalError `bad-memory`."""
+    """Return `2g` as bytes. Raises TerminalError `bad-memory`."""
     number, unit = text[:-1], text[-1:].lower()
     if unit not in _UNITS or not number.isdigit() or not int(number):
         raise TerminalError(
@@ -136,16 +136,18 @@ def heap_bytes(text: str) -> int:
 
 
 def _fast_start() -> tuple[str, ...]:
-    """Flags of a short run: a heap that starts at a quarter, most of it young, is collected a few times, not 40."""
+    """Return the JVM flags of a short run.
+
+    The heap starts at a quarter of its maximum, most of it young: a few collections instead of 40.
+    """
     initial = heap_bytes(heap()) // 4 // 1024
     return *_FAST_START, f"-Xms{initial}k", f"-Xmn{initial * 5 // 8}k"
 
 
 def _whole_work(master: str) -> tuple[str, ...]:
-    """Flags of a long run where the driver does all work.
+    """Return the JVM flags of a long run whose driver does all work.
 
-    Its young generation is no third of the heap, as by default: the rows of a large batch are not in it, they are old
-    at once.
+    The young generation is smaller than the default third of the heap: the rows of a large batch are promoted at once.
     """
     if not master.startswith("local"):
         return ()
@@ -157,9 +159,9 @@ def _whole_work(master: str) -> tuple[str, ...]:
 
 
 def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:
-    """All Spark settings of a job on `master`; `short` trades peak speed for a faster start.
+    """Return all Spark settings of a job on `master`. `short` trades peak speed for a faster start.
 
-    `archive`: the JVM's option about the class-data archive, unless it shall use the one that is there.
+    `archive` is the JVM's option for the class-data archive. By default the existing archive is used.
     """
     if archive is None and class_archive().is_file():
         archive = f"-XX:SharedArchiveFile={class_archive()}"

@@ -1,6 +1,6 @@
-"""The page about pipelines and flows: lag, published version, open quarantine, last runs. Reads what jobs left behind.
+"""The page about pipelines and flows: lag, published version, open quarantine, newest runs.
 
-No Airflow and no Spark here: the Airflow side mounts it, anything else could.
+It is made from the lake and needs neither Airflow nor Spark. The Airflow plugin mounts it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LEDGER = 30
 
 @dataclass(frozen=True)
 class RunView:
-    """One run of a flow: its verdict and its card. `refused`: the share of its records that was refused, in words."""
+    """A run of a flow: verdict and card. `refused` is the refused share of its records, as text."""
 
     run_id: str
     headline: str
@@ -43,13 +43,13 @@ class RunView:
 
     @property
     def failed(self) -> bool:
-        """Whether someone should look at it."""
+        """Whether a person should look at the run."""
         return self.headline.startswith(("FAILED", "REFUSED"))
 
 
 @dataclass(frozen=True)
 class FlowView:
-    """One flow as the page shows it. `ledger`: rows of its newest batches, the newest first, from the ledger table.
+    """A flow as the page shows it. `ledger` holds the newest batches, newest first.
 
     `problem` says what could not be read.
     """
@@ -66,20 +66,20 @@ class FlowView:
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
-    """Every flow of every pipeline that can be read; with `only`, of the pipelines so named."""
+    """Return every flow of every readable pipeline; with `only`, of the pipelines with these names."""
     found = (one for one in load_all(pipelines) if not isinstance(one, BrokenPipeline))
     wanted = [rooted(one, root) for one in found if only is None or one.pipeline in only]
     return [_flow(spec, name) for spec in wanted for name in spec.flows]
 
 
 def broken(pipelines: Path, only: Collection[str] | None = None) -> list[str]:
-    """What is wrong with the pipeline files that can't be read; with `only`, of those whose DAGs are so named."""
+    """Return the errors of unreadable pipeline files; with `only`, of those whose DAG has one of these names."""
     found = (one for one in load_all(pipelines) if isinstance(one, BrokenPipeline))
     return [str(one.error) for one in found if only is None or one.name in only]
 
 
 def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
-    """The page as HTML; whatever comes from data or files is escaped."""
+    """Return the page as HTML. Values from data or files are escaped."""
     return _TEMPLATES.get_template("flows.html").render(flows=list(views), errors=list(errors))
 
 
@@ -98,12 +98,12 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
-    except Exception as error:  # noqa: BLE001  one flow that can't be read must not hide the others
+    except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
         return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")
 
 
 def _waiting(layout: FlowLayout) -> str:
-    for run_id in store.runs(layout, _RUNS):  # a replay doesn't say what waits
+    for run_id in store.runs(layout, _RUNS):  # the report of a replay has no backlog
         drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
         if drained and drained.drain and not drained.drain.replay:
             return backlog_words(drained.drain.after)

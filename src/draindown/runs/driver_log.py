@@ -1,6 +1,6 @@
-"""The driver log: what Spark says beside its work, and the traces of errors, one bounded file per step of a run.
+"""The driver log: Spark's log output and the traces of errors, one bounded file per step of a run.
 
-People read the card, which names this file; it is kept as long as the run's reports, for its owner alone.
+The card names the file. It is kept as long as the run's reports, readable only by its owner.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Step
 
 MOST_BYTES = 4 * 1024**2
-"""Of the file; as many again are kept of what came before, under the same name with `.1`."""
+"""Largest size of the file, in bytes. Older lines are kept in a second file of that size, with the suffix `.1`."""
 
 
 class DriverLog(RotatingFileHandler):
-    """Appends lines to a file; where the lake takes none, to one in the temporary directory. Never raises OSError.
+    """Appends lines to a file, or to one in the temporary directory if the lake is not writable. Never raises OSError.
 
-    Several processes may append to one file at a time: each line is written at its end.
+    Several processes may append to one file at once: each line is written at its end.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,7 +37,7 @@ class DriverLog(RotatingFileHandler):
 
     @classmethod
     def of(cls, layout: FlowLayout, run_id: str, step: Step) -> DriverLog:
-        """The log of a step of a run."""
+        """Return the log of a step of a run."""
         with suppress(OSError):
             make_home(layout)
         return cls(layout.log(run_id, step))
@@ -50,32 +50,32 @@ class DriverLog(RotatingFileHandler):
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self.baseFilename
 
     def write(self, text: str) -> None:
-        """Append lines; they may quote records, so nothing in them commands a terminal."""
+        """Append lines. They may quote records, so control characters are escaped."""
         self.emit(makeLogRecord({"msg": printable_lines(text.rstrip("\n").expandtabs(8))}))
 
     def heading(self, text: str) -> None:
-        """Append a line that says what follows, and since when."""
+        """Append a line with a title and the time."""
         self.write(f"== {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {text}")
 
     def pump(self, lines: Iterable[str]) -> threading.Thread:
-        """Append lines as they come, in a thread that ends with them."""
+        """Append lines in a thread that ends with them."""
         thread = threading.Thread(target=self._pumped, args=(lines,), name="driver log", daemon=True)
         thread.start()
         return thread
 
     def _pumped(self, lines: Iterable[str]) -> None:
-        # whatever becomes of the file, as on a full disk, the pipe is emptied: its writer would stand still
+        # read the pipe to its end even if the file can't be written, as on a full disk: its writer would block
         with suppress(OSError, ValueError):
             for line in lines:
                 self.write(line)
         self.close()
 
     def handleError(self, record: LogRecord) -> None:
-        """Leave out what can't be written."""
+        """Drop what can't be written."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", errors=self.errors, opener=_private)

@@ -1,4 +1,4 @@
-"""The JSON that every step leaves behind: what it found, did, and how it ended."""
+"""The JSON report of every step: what it found, what it did, and how it ended."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from draindown.base.models import Frozen
 from draindown.runs.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
-_LITTLE = 128 * 1024**2  # unpacked bytes; on more the JVM's second compiler pays for itself
+_LITTLE = 128 * 1024**2  # unpacked bytes; for more, the JVM's second compiler (C2) pays for itself
 
 
 class Backlog(Frozen):
-    """Input not yet processed: files, bytes on disk, and how old the oldest is (seconds; None when empty)."""
+    """Input not yet processed: files, bytes on disk, and age of the oldest in seconds (None if empty)."""
 
     files: int = 0
     bytes: int = 0
@@ -25,10 +25,10 @@ class Backlog(Frozen):
 
 
 class RunSums(Frozen):
-    """What the ledger has of a run: sums over the batches of all its starts, those that left no report included.
+    """Sums over the ledger rows of all starts of a run, including starts that left no report.
 
-    `starts`: how many of them committed a batch; `totals` as `ledger.total` gives them; `refused_share` as
-    `ledger.refused_share` does.
+    `starts` is the number of starts that committed a batch; `totals` are those of `ledger.total`, `refused_share` that
+    of `ledger.refused_share`.
     """
 
     starts: int = 0
@@ -39,12 +39,16 @@ class RunSums(Frozen):
 
 
 class DrainPart(Frozen):
-    """What a start of a drain did. `batches` are ledger rows as `BatchRow.as_dict` writes them.
+    """The result of one start of a drain.
 
-    `settled`: rows of batches that earlier starts had committed, of other runs too, and that this one found done;
-    `totals` doesn't count them. `replay` says what was read again instead of the backlog, of which a replay knows
-    nothing. `refused_share`: of the records of `batches`, as `ledger.refused_share`; `refused`: what a check will make
-    of the run's share, if nobody decides about the rows.
+    Attributes:
+        before, after: the backlog. A replay does not read it.
+        batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
+        settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
+            `totals` excludes them.
+        replay: what was read again instead of the backlog; empty for a drain.
+        refused_share: share of the records of `batches`, as `ledger.refused_share`.
+        refused: what a check will decide about the run's share, unless a person decides about the rows first.
     """
 
     generation: int
@@ -62,9 +66,13 @@ class DrainPart(Frozen):
 
 
 class Expectation(Frozen):
-    """One judged expectation. `unexpected` rows of `judged`; `sample` is capped; `judged_by` tells how.
+    """One evaluated expectation.
 
-    `scope`: the changed rows, the whole table, or the records of the source batches that are not published yet.
+    Attributes:
+        scope: the changed rows, the whole table, or the records of the source batches not yet published.
+        unexpected: failing rows of the `judged` rows.
+        sample: the first failing values.
+        judged_by: how it was evaluated.
     """
 
     name: str
@@ -79,7 +87,7 @@ class Expectation(Frozen):
 
 
 class CheckPart(Frozen):
-    """What the gate judged: rows not yet published, up to `version`."""
+    """The result of a check: the verdicts over the rows not yet published, up to `version`."""
 
     version: int
     published_before: int | None = None
@@ -90,7 +98,7 @@ class CheckPart(Frozen):
 
 
 class CompactPart(Frozen):
-    """What maintenance saw and did. Sizes in bytes."""
+    """The result of a compaction. Sizes in bytes."""
 
     evidence: str
     partitions: list[str] = Field(default_factory=list)
@@ -101,10 +109,13 @@ class CompactPart(Frozen):
 
 
 class PlanPart(Frozen):
-    """What a run would do now. Forecasts: `batches`, `unpacked` (bytes), and `seconds`, None without history.
+    """What a run would do now.
 
-    `left_out`: steps that nobody asked for, however necessary. Where `replay` says what would be read again, `backlog`
-    is what is left of that.
+    Attributes:
+        backlog: what waits; of a replay, what it would read.
+        batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None without history.
+        left_out: steps excluded from the run, even if necessary.
+        replay: what would be read again; empty for a drain.
     """
 
     backlog: Backlog
@@ -120,14 +131,14 @@ class PlanPart(Frozen):
 
     @property
     def is_little(self) -> bool:
-        """Whether a driver that starts fast is done before one that works fast."""
+        """Whether a driver tuned for a fast start ends sooner than one tuned for throughput."""
         return self.batches <= 1 and self.unpacked <= _LITTLE
 
 
 class StepReport(Frozen):
-    """One start of a step of a run. Exactly the part named after the step is set, when it came that far.
+    """One start of a step of a run. Only the part named after the step is set, if the step got that far.
 
-    `run`: what the ledger had of the whole run when this was written, or read.
+    `run` holds the ledger's sums of the whole run at the time of writing or reading.
     """
 
     pipeline: str
@@ -148,12 +159,15 @@ class StepReport(Frozen):
 
     @property
     def seconds(self) -> float:
-        """Wall time of the step."""
+        """Wall time of the step in seconds."""
         return (self.finished_at - self.started_at).total_seconds()
 
 
 def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> StepReport:
-    """The report of the step that `request` asked for, ended now. `more`: findings, error, and the step's part."""
+    """Return the report of the step that `request` asked for, ending now.
+
+    `more` are findings, error and the step's part.
+    """
     return StepReport(
         pipeline=request.spec.pipeline,
         flow=request.flow,

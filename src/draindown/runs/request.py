@@ -1,4 +1,4 @@
-"""The one argument a job gets: resolved spec, run identity and bounds, compressed; never a secret."""
+"""The single argument of a job: resolved spec, run identity and bounds, compressed. It holds no secrets."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from draindown.spec.names import near
 
 Step = Literal["plan", "drain", "check", "compact"]
 STEPS: tuple[Step, ...] = get_args(Step)
-"""In the order of a run."""
-MAX_BYTES = 100 * 1024  # one argv string may hold 128 KiB on Linux
+"""The steps, in the order of a run."""
+MAX_BYTES = 100 * 1024  # Linux limits one argv string to 128 KiB
 _MAX_DECODED = 8 * 1024 * 1024
 
 
 def new_start() -> str:
-    """The id of a start of a step: sorts by time, and is a safe name of a file."""
+    """Return a new id for a start of a step. It sorts by time and is a safe file name."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}_{secrets.token_hex(2)}"
 
 
 class Again(BaseModel):
-    """Input to be read again: first seen in [since, until), or the named files. `again`: even if it was before."""
+    """Input to be read again: first seen in [since, until), or the named files.
+
+    With `again`, also input that was replayed before.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,7 +44,7 @@ class Again(BaseModel):
 
 
 class Request(BaseModel):
-    """What one step of one flow must do. `encode` and `decode` are inverses."""
+    """The work of one step of one flow. `encode` and `decode` are inverses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,7 +75,7 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _placed(cls, given: Any) -> Any:
-        """Take the places of expressions from a spec that was loaded from a file."""
+        """Copy the positions of expressions from a spec that was loaded from a file."""
         spec = given.get("spec") if isinstance(given, dict) else None
         if not isinstance(spec, PipelineSpec) or given.get("flow") not in spec.flows or "places" in given:
             return given
@@ -90,16 +93,16 @@ class Request(BaseModel):
 
     @property
     def flow_spec(self) -> FlowSpec:
-        """The spec of the flow this request is about."""
+        """The spec of the request's flow."""
         return self.spec.flows[self.flow]
 
     @property
     def layout(self) -> FlowLayout:
-        """Where the flow's tables and files are: the live ones, or those of the generation that is being rebuilt."""
+        """The paths of the flow's tables and files: the live ones, or those of the generation that is being rebuilt."""
         return self.spec.layout(self.flow).beside(self.staged)
 
     def encode(self) -> str:
-        """The request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""
+        """Return the request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""
         packed = base64.urlsafe_b64encode(zlib.compress(self.model_dump_json().encode(), 9)).decode()
         if len(packed) > MAX_BYTES:
             raise TerminalError(
@@ -133,7 +136,7 @@ class Request(BaseModel):
 
 
 def _unknown_fields(error: Exception) -> str:
-    """Each field that no request has, with the nearest there is; nothing where that is not what is wrong."""
+    """Return the unknown fields of a request, each with the closest known one; empty if the error is another."""
     found = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     names = [str(one["loc"][0]) for one in found if one["type"] == "extra_forbidden" and len(one["loc"]) == 1]
     return "; ".join(f"a request has no field {name!r}{near(name, Request.model_fields)}" for name in names)

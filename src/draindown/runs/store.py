@@ -16,7 +16,7 @@ from draindown.runs.request import Step, new_start
 
 KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
-"""A run's reports stay while the run is among the newest, or young."""
+"""Reports are kept while their run is among the newest KEPT_RUNS or younger than KEPT_AGE."""
 
 
 def write(layout: FlowLayout, report: StepReport) -> str:
@@ -71,9 +71,9 @@ def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
-    """Remove reports and gate results of runs that are neither young nor among the newest; returns how many.
+    """Remove reports and gate results of runs that are neither young nor among the newest. Return their number.
 
-    The ledger keeps every batch for good: what goes is how single runs told of it.
+    The ledger keeps every batch.
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):

@@ -1,4 +1,4 @@
-"""A step that left no report, in words: at work, died, or never begun, for how long, and what to type."""
+"""A step that left no report, as text: running, dead, or never begun, for how long, and what to type."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ State = Literal["at work", "died", "not begun", "no Spark"]
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A step that left no report. `seconds`: how long it is at work by now, or ran; None where that is not known.
+    """A step that left no report.
 
-    `who` names the process; `batches` of this run are in the ledger; `log` is the path of its driver log, if any.
+    `seconds` is how long it has been running, or ran; None if unknown. `who` names the process. `batches` of this run
+    are in the ledger. `log` is the path of the driver log, if any.
     """
 
     pipeline: str
@@ -45,7 +46,7 @@ class Unfinished:
 
     @property
     def next(self) -> list[str]:
-        """What to type."""
+        """The commands to type."""
         run, report = f"draindown run {self.pipeline} --flow {self.flow}", f"draindown report {self.pipeline}"
         if self.state == "at work":
             return [f"{report} --run {shlex.quote(self.run_id)}   # once it has ended"]

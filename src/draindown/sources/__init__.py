@@ -1,1 +1,1 @@
-"""Where the input of a flow comes from. One package per kind of source; `batch_size` bounds a batch of any kind."""
+"""The input sources of a flow, one package per kind. `batch_size` bounds the batches of every kind."""

@@ -1,4 +1,4 @@
-"""How large a batch may be: what the source says, else what memory allows by what the flow's newest batches weighed."""
+"""The size of a batch: the source's own bound, else what memory allows, estimated from the flow's newest batches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from draindown.spec.sources import FilesSource
 from draindown.spec.units import show_size
 
 FILES_PER_CUT = 2000
-"""Files of one batch at most: each costs the engine a task or part of one, however small it is."""
+"""The most files of one batch. Each file costs Spark a task or a part of one, however small it is."""
 _SPARKS_HEAP = 1024**3
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
-_HEAP_SHARE = 8  # of unpacked bytes, where nothing is known: rows take two or three times as much
-_KEPT_SHARE = 4  # of the heap, for the rows of a batch and their fates; what Spark has no memory for lies on disk
-_LARGEST_SHARE = 4  # of unpacked bytes, however little they take: cuts are for good, and later files may be heavier
-_TELLING = 8 * 1024**2  # unpacked bytes: a smaller batch weighs mostly what every batch does
-_LONGEST = 600.0  # seconds of a batch before it need not grow: a kill loses that much, a stop waits that long
-_SPILLED_SHARE = 0.9  # of a batch's rows: most of them on disk cost next to nothing
-_SAME_HEAP = 1.1  # heaps of one setting differ a little from machine to machine
-_GC_SHARE = 0.5  # of a batch's time: above it the heap is too full to work in; a tight one that fits takes up to 0.28
+_HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their file
+_KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
+_LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a cut is final, and later files may need more memory
+_TELLING = 8 * 1024**2  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
+_LONGEST = 600.0  # seconds: batches do not grow beyond it, since a kill loses that much work and a stop waits that long
+_SPILLED_SHARE = 0.9  # of a batch's persisted bytes: up to this share, spilling cost no measurable time
+_SAME_HEAP = 1.1  # tolerance: heaps of one setting differ slightly between machines
+_GC_SHARE = 0.5  # of a batch's time: more means that the heap is too small; batches that just fit took up to 0.28
 _KEPT = 8
 
 
@@ -39,8 +39,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Load:
-    """What one batch weighed. `raw_bytes` of its files, unpacked; `kept_bytes` of its rows while it ran, of which
-    `spilled_bytes` lay on disk because memory was full; `seconds` in all, of which `gc_seconds` were the collector's.
+    """The measured load of one batch.
+
+    Attributes:
+        raw_bytes: size of its files, unpacked.
+        kept_bytes: size of its persisted rows while it ran.
+        spilled_bytes: the part of `kept_bytes` on disk because memory was full.
+        gc_seconds: time of the garbage collector, part of `seconds`.
+        seconds: wall time of the batch.
+        heap_bytes: maximum heap of the JVM.
     """
 
     raw_bytes: int
@@ -52,7 +59,7 @@ class Load:
 
     @property
     def too_heavy(self) -> str:
-        """Why a batch should be smaller than this one; empty if it need not."""
+        """Why later batches should be smaller than this one; empty if they need not."""
         if self.spilled_bytes > _SPILLED_SHARE * self.kept_bytes:
             return f"spilled {formatting.size(self.spilled_bytes)} to disk"
         if self.seconds and self.gc_seconds > _GC_SHARE * self.seconds:
@@ -64,15 +71,15 @@ _LOADS = TypeAdapter(list[Load])
 
 
 def is_adaptive(source: FilesSource) -> bool:
-    """Whether the source leaves the bytes of a batch to what memory allows."""
+    """Return whether the size of a batch is derived from memory, not set by the source."""
     return source.max_bytes_per_trigger is None
 
 
 def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
-    """How large a cut may be in a heap of that size. Memory bounds it wherever the source doesn't bound its bytes.
+    """Return the bound of a cut for a heap of that size.
 
-    `loads`: of the flow's newest batches, as `loads` returns them. By these, batches grow to at most twice the largest,
-    and shrink where rows are heavy or one of them did not fit.
+    Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches, as `loads` returns
+    them. By these, batches grow to at most twice the largest one, and shrink if rows are heavy or a batch did not fit.
     """
     if source.max_bytes_per_trigger is not None:
         size = source.max_bytes_per_trigger
@@ -86,7 +93,7 @@ def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) 
 
 
 def bound_now(layout: FlowLayout, source: FilesSource, heap_bytes: int | None = None) -> Bound:
-    """The same for a flow as it is. A heap that is not known is that of its newest batch, or Spark's default."""
+    """Return the bound of the flow's next cut. The heap defaults to that of the newest batch, or to Spark's default."""
     newest = loads(layout)
     return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
 
@@ -106,7 +113,7 @@ def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
 
 
 def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
-    """As much as batches may grow to. Slow ones only stop growing: smaller ones may be as slow."""
+    """Return the bytes to which batches may grow. Slow batches only stop the growth: smaller ones may be as slow."""
     largest = max(loads, key=lambda load: load.raw_bytes)
     slowest = max(loads, key=lambda load: load.seconds / load.raw_bytes)
     choices = [
@@ -125,14 +132,14 @@ def _within(size: int) -> int:
 
 
 def _weighed(heap: int, load: Load) -> tuple[int, str]:
-    """As much as takes its share of the heap, if all rows weigh what those of the batch did."""
+    """Return the bytes whose rows fill their share of the heap, if all rows need as much memory as those of `load`."""
     factor = max(load.kept_bytes / load.raw_bytes, 0.1)
     why = f"{factor:.1f} bytes in memory per byte of files, heap {formatting.size(heap)} / {_KEPT_SHARE}"
     return int(heap / _KEPT_SHARE / factor), why
 
 
 def loads(layout: FlowLayout) -> list[Load]:
-    """What the flow's newest batches weighed, the newest last. Empty where that is not known (any more)."""
+    """Return the loads of the flow's newest batches, newest last. Empty if none is known."""
     try:
         return _LOADS.validate_python((read_json(layout.loads) or {}).get("loads", []))
     except (OSError, ValueError):  # torn, or of another version: sizes start anew

@@ -1,1 +1,1 @@
-"""The pipeline file: models, types, expressions, schedule, YAML with positions, JSON Schema, project, scaffold."""
+"""The pipeline file: models, types, expressions, schedule, YAML with positions, JSON Schema, project root, scaffold."""

@@ -1,4 +1,4 @@
-"""What the models of a pipeline file share."""
+"""Base class and helpers of the models of a pipeline file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def repeated(names: list[str]) -> list[str]:
 
 
 def refuse(problems: list[Problem]) -> None:
-    """Raise a validation error that lists every problem with its path; nothing if there is none."""
+    """Raise a validation error that lists every problem with its path. Do nothing if there is no problem."""
     if problems:
         text = "; ".join(f"{'.'.join(path)}: {message}" for path, message in problems)
         raise PydanticCustomError("combination", "{text}", {"text": text, "problems": problems})

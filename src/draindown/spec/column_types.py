@@ -1,7 +1,7 @@
-"""The type of a column as a pipeline file writes it: `int`, `string not null`, `array<struct<id: bigint>>`.
+"""The type of a column in a pipeline file: `int`, `string not null`, `array<struct<id: bigint>>`.
 
-Normalised to the spelling Spark's DDL parser reads; anything outside the grammar below is refused here, before an
-engine sees it.
+A type is normalised to the spelling that Spark's DDL parser reads. Anything outside this grammar is refused before
+Spark sees it.
 
     column  := json | type
     type    := scalar | decimal(p, s) | array<type> | map<type, type> | struct<name: type, ...>
@@ -43,7 +43,7 @@ _DEPTH = 32
 
 
 class Column(BaseModel):
-    """One column of the contract. Written and serialised as one string."""
+    """One column of the contract, written and serialised as one string."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -71,13 +71,13 @@ class Column(BaseModel):
 
     @property
     def unstored(self) -> str | None:
-        """The first field within the type whose name no Delta table takes."""
+        """The first field within the type whose name Delta refuses, or None."""
         names = (name.replace("``", "`") for name in _QUOTED.findall(self.type))
         return next((name for name in names if set(name) & _UNSTORED), None)
 
     @property
     def stored(self) -> str:
-        """The type of the table's column: a column of type `json` holds text."""
+        """The type of the table's column. A column of type `json` is stored as a string."""
         return "string" if self.type == _JSON else self.type
 
     @property
@@ -102,7 +102,10 @@ class Column(BaseModel):
 
 
 def normalise(text: str) -> str:
-    """The one spelling of a type: lower case, no spaces, aliases resolved. Raises ValueError with the reason."""
+    """Return the canonical spelling of a type: lower case, no spaces, aliases resolved.
+
+    Raises ValueError with the reason.
+    """
     if text.strip().lower() == _JSON:
         return _JSON
     reader = _Reader(text)
@@ -112,7 +115,7 @@ def normalise(text: str) -> str:
 
 
 class _Reader:
-    """Recursive descent over the tokens of one type."""
+    """A recursive descent parser over the tokens of one type."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -211,7 +214,7 @@ class _Reader:
 
 
 def quote(name: str) -> str:
-    """A name as DDL needs it: in backticks unless it is a plain identifier."""
+    """Return a name as DDL needs it: in backticks unless it is a plain identifier."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

@@ -1,6 +1,6 @@
-"""Names of a SQL expression held against a contract without Spark: columns, functions, and words out of place.
+"""Check the names of a SQL expression against a contract without Spark: columns, functions, misplaced words.
 
-Only what Spark is certain to refuse is a problem: a word that its grammar may read in another way is left to Spark,
+Only what Spark is certain to refuse is a problem. A word that its grammar may read in another way is left to Spark,
 which resolves every expression before a drain begins (`spark/contract/analysis.py`).
 """
 
@@ -21,7 +21,10 @@ _DANGLING = frozenset("=<>+-/%&|^")
 
 @dataclass(frozen=True)
 class _Word:
-    """One token. `name`: lower-cased text of an identifier, '' of anything else; `free`: no keyword."""
+    """One token.
+
+    `name` is the lower-cased text of an identifier, '' for any other token; `free` means not a keyword.
+    """
 
     text: str
     name: str
@@ -34,9 +37,9 @@ _NOTHING = _Word("", "", False, -1, -1)
 
 
 def problems(expression: str, columns: Collection[str]) -> Iterator[str]:
-    """What Spark is certain to refuse in an expression that `expressions.check_expression` let through.
+    """Yield what Spark is certain to refuse in an expression that passed `expressions.check_expression`.
 
-    `columns`: the names it may use; case does not matter.
+    `columns` are the names that the expression may use, compared without case.
     """
     words = [_word(found) for found in TOKEN.finditer(expression)]
     known = {name.lower() for name in columns}
@@ -68,25 +71,28 @@ def _at(words: list[_Word], at: int) -> _Word:
 
 
 def _syntax(words: list[_Word]) -> Iterator[str]:
-    """Words that can't stand where they stand: an alias is the only word that follows an operand, and ends it."""
+    """Yield the words that can't stand in their place.
+
+    After an operand only an alias can follow, and it ends the expression.
+    """
     types = _types(words)
     for at, word in enumerate(words):
         following = _at(words, at + 1).text
         alone = following in ("", ",", ")", "]")
         if word.free and at not in types and _is_operand(_at(words, at - 1)) and not alone:
             yield f"{word.text!r} can't stand there{near(word.text, ('and', 'or', 'in', 'like', 'between', 'is'))}"
-            return  # what follows makes no sense before this does
+            return  # later problems are likely consequences of this one
     if words and words[-1].text in _DANGLING:
         yield f"ends with {words[-1].text!r}"
 
 
 def _is_operand(word: _Word) -> bool:
-    """Whether an expression may end with this token."""
+    """Return whether an expression may end with this token."""
     return word.free or word.text[:1] in _ENDINGS
 
 
 def _belongs_to_another(words: list[_Word], at: int) -> bool:
-    """Whether a word is a field, an alias, the prefix of a literal, a named argument, or another part of a form."""
+    """Return whether a word is a field, an alias, a literal's prefix, a named argument, or part of a special form."""
     before, following = _at(words, at - 1), _at(words, at + 1)
     if before.text in (".", ":", "@", "$") or before.name in ("as", "collate") or _is_operand(before):
         return True
@@ -96,20 +102,20 @@ def _belongs_to_another(words: list[_Word], at: int) -> bool:
 
 
 def _is_called(words: list[_Word], at: int) -> bool:
-    """Whether a word, with the parts that dots join to it, is the name of a function."""
+    """Return whether a word, joined with its dotted parts, is the name of a function."""
     while _at(words, at + 1).text == "." and _at(words, at + 2).name:
         at += 2
     return _at(words, at + 1).text == "("
 
 
 def _arrow(words: list[_Word], at: int, first: str) -> bool:
-    """Whether the tokens from `at` on are `->` or `=>`."""
+    """Return whether the tokens from `at` on are `->` or `=>`."""
     shaft, head = _at(words, at), _at(words, at + 1)
     return (shaft.text, head.text) == (first, ">") and shaft.end == head.start
 
 
 def _parameters(words: list[_Word]) -> set[str]:
-    """Names that the expression's lambdas give to their arguments, wherever they stand."""
+    """Return the names of the parameters of all lambdas in the expression."""
     found: set[str] = set()
     for at in range(1, len(words)):
         if not _arrow(words, at, "-"):
@@ -123,7 +129,7 @@ def _parameters(words: list[_Word]) -> set[str]:
 
 
 def _types(words: list[_Word]) -> set[int]:
-    """Where the words of types stand: after `as` and `::`, with what their angle brackets hold."""
+    """Return the positions of words in types: after `as` and `::`, and within the angle brackets that follow."""
     found: set[int] = set()
     for at in range(1, len(words)):
         cast = words[at - 1].name == "as" or (words[at - 1].text == ":" == _at(words, at - 2).text)

@@ -1,7 +1,7 @@
-"""What a SQL expression of a pipeline file may contain, checked without an engine.
+"""Check without Spark what a SQL expression of a pipeline file may contain.
 
-A rule must give the same answer whenever its row is looked at again: on a retry, a replay, an audit. So everything that
-depends on more than the row is refused, and so is what would run code or hide text.
+A rule must give the same answer each time its row is evaluated: on a retry, a replay, an audit. Therefore functions of
+anything but the row are refused, and so is whatever runs code or hides text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOKEN = re.compile(
 """One token of an expression, by kind. A number, and every other character, is `other`."""
 
 
-# Functions that Spark also takes without parentheses, so the bare word counts.
+# Functions that Spark also accepts without parentheses, so the bare word is refused.
 _BARE = {
     *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"),
     *("current_user", "session_user"),
@@ -41,20 +41,20 @@ _CLOCK_TEXT = re.compile(
 )
 
 
-# And such texts as that time of the current day. (It takes T12 as well, which is more often the name of a gate.)
+# Spark reads these texts as a time of the current day. (It also reads T12 so, which is more often the name of a gate.)
 _TIME_TEXT = re.compile(r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1")
 _ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
 MAX_LENGTH = 10_000
 
 
 def check_expression(text: str) -> str:
-    """The expression itself. Raises ValueError naming what in it is refused, and why."""
+    """Return the expression unchanged. Raises ValueError that names what is refused, and why."""
     if not text.strip():
         raise ValueError("is empty; write a SQL expression")
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
     if "${" in text:
-        # Spark would substitute it from its environment, also inside a string.
+        # Spark would substitute a variable of its environment, even inside a string literal.
         raise ValueError("contains '${', which Spark would replace; secrets and variables don't belong in expressions")
     tokens = list(TOKEN.finditer(text))
     _check_form(tokens)
@@ -65,7 +65,10 @@ def check_expression(text: str) -> str:
 
 
 def check_code_free(text: str) -> str:
-    """A condition of a suite, which may look at the clock. Raises ValueError if it runs code or asks a table."""
+    """Return a condition of a suite unchanged. It may read the clock.
+
+    Raises ValueError if the condition runs code or queries a table.
+    """
     if "${" in text:
         raise ValueError("contains '${', which Spark would replace")
     tokens = list(TOKEN.finditer(text))
@@ -79,7 +82,7 @@ def check_code_free(text: str) -> str:
 
 
 def _check_form(tokens: list[re.Match[str]]) -> None:
-    """Refuse what could end, hide or break the expression."""
+    """Refuse tokens that could end, hide or break the expression."""
     depth = 0
     for token in tokens:
         match token.lastgroup, token.group():

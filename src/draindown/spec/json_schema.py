@@ -1,4 +1,4 @@
-"""The JSON Schema of a pipeline file, for editors: generated from the spec, never written by hand."""
+"""The JSON Schema of a pipeline file, for editors. Generated from the spec."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NARROW = ("pattern", "enum", "const", "maxLength")
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of what `loader.load` accepts, before `${NAME}` is replaced.
+    """Return the JSON Schema (draft 2020-12) of the files that `loader.load` accepts, before `${NAME}` is replaced.
 
-    It is a little wider than the loader: combinations, expressions and types are judged there.
+    The schema accepts a little more than the loader, which also judges combinations of keys, expressions and types.
     """
     generated = _adapted(PipelineSpec.model_json_schema())
     return {
@@ -26,14 +26,14 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as the file docs/pipeline.schema.json holds it."""
+    """Return the schema as the text of docs/pipeline.schema.json."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _adapted(node: Any, named: bool = False) -> Any:
-    """Without generated titles, with names of columns enforced, and with `${NAME}` wherever text is.
+    """Return the node without generated titles, with column names enforced, and `${NAME}` allowed wherever text is.
 
-    `named` says that the keys of `node` are names that someone chose, not words of JSON Schema.
+    If `named`, the keys of `node` are names that a user chose, not keywords of JSON Schema.
     """
     if isinstance(node, list):
         return [_adapted(item) for item in node]

@@ -1,4 +1,4 @@
-"""Pipeline files to specs: reads YAML, fills in the environment, says file, line and column of whatever is wrong."""
+"""Load pipeline files: read YAML, fill in environment variables, report each problem with file, line and column."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class BrokenPipeline:
-    """A file that is no pipeline, kept so that a red DAG can show its error.
+    """A pipeline file that can't be loaded, kept so that a DAG can show its error.
 
-    `name` is the one it declares or else made from the file's name; it is a valid DAG id and differs from every other
-    name of the same `load_all`. `schedule` is that of the file as far as it can be read, `outline.FALLBACK` where it
-    can't, None for manual runs only.
+    `name` is the declared name, else one made from the file's name. It is a valid DAG id and unique within one
+    `load_all`. `schedule` is the schedule that the file declares, `outline.FALLBACK` if it can't be read, None for
+    manual runs only.
     """
 
     path: Path
@@ -43,9 +43,9 @@ class BrokenPipeline:
 
 
 def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
-    """The pipeline of one file.
+    """Load the pipeline of one file.
 
-    Raises TerminalError `invalid-pipeline` naming every problem, or `unreadable-pipeline`.
+    Raises TerminalError `invalid-pipeline`, which names every problem, or `unreadable-pipeline`.
     """
     text = _read(path)
     try:
@@ -66,10 +66,10 @@ def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
 
 
 def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[PipelineSpec | BrokenPipeline]:
-    """Every file of the directory, by file name; a broken one hides no other. `environ` defaults to the process's own.
+    """Load every file of the directory, ordered by file name. A broken file does not hide the others.
 
-    Flows that would write the same place, and pipelines of the same name, break all the files that name them: which of
-    them is right is not for a file name to decide. Raises TerminalError `no-pipelines` if there is no such directory.
+    `environ` defaults to `os.environ`. If several files declare the same pipeline name or write to the same place, all
+    of them are broken, as no file has precedence. Raises TerminalError `no-pipelines` if there is no such directory.
     """
     environ = os.environ if environ is None else environ
     loaded: dict[Path, PipelineSpec | TerminalError] = {}
@@ -78,7 +78,7 @@ def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[
             loaded[path] = load(path, environ)
         except TerminalError as error:
             loaded[path] = error
-        except Exception as error:  # noqa: BLE001 - whatever it is: one file must not take down every other pipeline
+        except Exception as error:  # noqa: BLE001 - one bad file must not break every other pipeline
             message = f"can't be read: {type(error).__name__}: {error}"
             loaded[path] = _invalid(path, [Problem(Mark(1, 1), (), message)])
     good = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
@@ -86,9 +86,9 @@ def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[
 
 
 def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
-    """The pipeline of one file, which claims nothing that another file of the project claims too.
+    """Load the pipeline of one file, and check that no other file of the project conflicts with it.
 
-    Raises TerminalError like `load`, and `conflicting-pipelines`.
+    Raises TerminalError as `load` does, and `conflicting-pipelines`.
     """
     spec, home = load(path, environ), root / DIRECTORY
     real = os.path.realpath  # Path.resolve raises on a link that leads to itself
@@ -100,9 +100,9 @@ def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSp
 
 
 def find(argument: str, root: Path) -> Path:
-    """The file a PIPELINE argument means: a path of a YAML file, or a name from dags/pipelines/ below `root`.
+    """Return the file that a PIPELINE argument names: the path of a YAML file, or a name in `root`/dags/pipelines.
 
-    Raises TerminalError `pipeline-not-found` listing what there is.
+    Raises TerminalError `pipeline-not-found`, which lists the pipelines.
     """
     if argument.endswith(_SUFFIXES) or "/" in argument:
         for path in (root / argument, Path(argument)):
@@ -120,7 +120,7 @@ def find(argument: str, root: Path) -> Path:
 
 
 def digest(spec: PipelineSpec) -> str:
-    """SHA-256 of the resolved spec: the same for every spelling that means the same."""
+    """Return the SHA-256 of the resolved spec. It is equal for all spellings of the same meaning."""
     return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
 
@@ -137,7 +137,7 @@ def _read(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    """The file's content, at most one byte more than MAX_BYTES. Raises TerminalError `unreadable-pipeline`."""
+    """Return the content of a file, up to MAX_BYTES + 1 bytes. Raises TerminalError `unreadable-pipeline`."""
     found = None
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
@@ -178,7 +178,7 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
 
 
 def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Where expressions, sources and transforms of the pipeline are written."""
+    """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
         for place in (*flow.expressions, ("source", "files"), ("transform",)):
             whole = ("flows", name, *place)
@@ -206,7 +206,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str | None:
-    """As much of a broken file as text can hold; None if it can't be read."""
+    """Return the readable text of a broken file; None if it can't be opened."""
     try:
         return _bytes(path).decode("utf-8-sig", errors="replace")
     except TerminalError:
@@ -229,7 +229,7 @@ def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalErro
 
 
 def _conflicts(specs: Mapping[Path, PipelineSpec]) -> dict[Path, TerminalError]:
-    """An error for each file that claims what another file claims too."""
+    """Return an error for each file whose pipeline name or paths another file claims too."""
     claims: dict[str, list[Path]] = defaultdict(list)
     for path, spec in specs.items():
         for claim in _claims(spec):
@@ -263,7 +263,10 @@ def _conflict(path: Path, lines: list[str]) -> TerminalError:
 def _named(
     loaded: Mapping[Path, PipelineSpec | TerminalError], good: Mapping[Path, PipelineSpec], environ: Mapping[str, str]
 ) -> list[PipelineSpec | BrokenPipeline]:
-    """`good`: what was right in itself, also where it conflicts with another file."""
+    """Replace the broken files by BrokenPipeline.
+
+    `good` are the specs that are valid alone, conflicting ones included.
+    """
     taken = {spec.pipeline for spec in loaded.values() if isinstance(spec, PipelineSpec)}
     result: list[PipelineSpec | BrokenPipeline] = []
     for path, spec in loaded.items():
@@ -280,7 +283,7 @@ def _named(
 
 
 def _outline(path: Path, spec: PipelineSpec | None, environ: Mapping[str, str]) -> Outline:
-    """The name and schedule that a broken file keeps."""
+    """Return the name and schedule that a broken file keeps."""
     if spec is not None:
         return Outline(spec.pipeline, spec.schedule)
     text = _text(path)

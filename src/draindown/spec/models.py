@@ -1,7 +1,7 @@
-"""What a pipeline file says, as frozen models: names, defaults, and which combinations can't work. No YAML, no IO.
+"""The pipeline file as frozen models: names, defaults, and combinations that can't work. No YAML, no IO.
 
-A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists (path, message) pairs,
-so that the loader can point at each of them.
+A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists (path, message) pairs.
+The loader reports each of them at its position.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from draindown.spec.targets import Maintenance, Target
 from draindown.spec.units import Duration, Share
 
 LONGEST = 86_400
-"""Seconds that the holder of a shared lease may ask others to wait at most."""
+"""The longest time for which the holder of a shared lease may ask others to wait, in seconds."""
 
 
 class Drift(Model):
-    """What happens to fields that come and go without the contract knowing."""
+    """The actions on fields that the contract does not name, and on fields that are missing."""
 
     new: Literal["rescue", "add", "refuse"] = Field(
         default="rescue",
@@ -59,9 +59,9 @@ class Drift(Model):
 
 
 class QuarantineBounds(Model):
-    """Which share of the records may be refused: of source batches that are not published yet, from 20 records on.
+    """The largest share of records that may be refused, over source batches not yet published, from 20 records on.
 
-    All refused fails, whatever the bounds and however few there are.
+    If all records are refused, the check fails whatever the bounds and however few they are.
     """
 
     warn: Share = Field(
@@ -81,7 +81,7 @@ class QuarantineBounds(Model):
 
 
 class FlowSpec(Model):
-    """One streaming query: a source, its contract, a target table."""
+    """One streaming query: a source, a contract, a target table."""
 
     source: FilesSource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
@@ -115,7 +115,7 @@ class FlowSpec(Model):
     max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
 
     def table_name(self, flow_name: str) -> str:
-        """The target table's name."""
+        """Return the name of the target table."""
         return self.target.table or flow_name
 
     @model_validator(mode="after")
@@ -132,14 +132,14 @@ class FlowSpec(Model):
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
-        """The SQL expressions of the flow, by where they stand in it."""
+        """Return the SQL expressions of the flow by their place in it."""
         found: dict[tuple[str, ...], str] = {("rules", name): rule for name, rule in self.rules.items()}
         if self.target.apply_as_deletes is not None:
             found["target", "apply_as_deletes"] = self.target.apply_as_deletes
         return found
 
     def names_in_scope(self, place: tuple[str, ...]) -> list[str]:
-        """The columns that the expression which stands there may use."""
+        """Return the columns that the expression at `place` may use."""
         return [*self.columns, *sorted(RESERVED_COLUMNS)] if place[0] == "rules" else list(self.columns)
 
     def _expression_problems(self) -> Iterable[Problem]:
@@ -192,7 +192,7 @@ class FlowSpec(Model):
     def _name_problem(self, part: str, name: str) -> str | None:
         column = self.columns.get(name)
         if column is None:
-            if self.transform:  # its output is known only when it runs
+            if self.transform:  # the output columns of a transform are not known before it runs
                 return None
             close = near(name, self.columns)
             return f"{name!r} is in no column, and there is no transform to make it{close}"
@@ -204,7 +204,7 @@ class FlowSpec(Model):
 
 
 class LeaseSpec(Model):
-    """How drivers keep out of each other's way."""
+    """How drivers exclude each other."""
 
     form: Literal["local", "shared"] = Field(
         default="local",
@@ -250,19 +250,19 @@ class PipelineSpec(Model):
     _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
-        # where something is written is no part of what it says
+        # positions in the file are not part of the spec's value
         return isinstance(other, PipelineSpec) and dict(self) == dict(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def written_at(self, places: Mapping[tuple[str, ...], str]) -> PipelineSpec:
-        """The same spec, which knows where its expressions are written: `file:line:column` by their path."""
+        """Return a copy of the spec with the positions of its expressions: `file:line:column` by path."""
         found = self.model_copy()
         found._places = dict(places)
         return found
 
     def place_of(self, *path: str) -> str:
-        """`file:line:column` of what stands at a path; empty where that is not known."""
+        """Return the position of the value at a path as `file:line:column`; empty if it is not known."""
         return self._places.get(path, "")
 
     @field_validator("lake")
@@ -284,7 +284,7 @@ class PipelineSpec(Model):
         return self
 
     def flow(self, name: str) -> FlowSpec:
-        """The flow of that name. Raises TerminalError `unknown-flow` listing those there are."""
+        """Return the flow of that name. Raises TerminalError `unknown-flow`, which lists the flows."""
         if name not in self.flows:
             known = ", ".join(self.flows)
             raise TerminalError(
@@ -296,5 +296,5 @@ class PipelineSpec(Model):
         return self.flows[name]
 
     def layout(self, flow_name: str) -> FlowLayout:
-        """Where the flow's tables and files are. Raises TerminalError `unknown-flow`."""
+        """Return the paths of the flow's tables and files. Raises TerminalError `unknown-flow`."""
         return FlowLayout(self.lake, self.pipeline, flow_name, self.flow(flow_name).table_name(flow_name))

@@ -1,4 +1,4 @@
-"""What things may be called: identifiers, columns, paths, and the types that hold a spec to it."""
+"""Rules for names: identifiers, columns, paths, and the annotated types that enforce them in a spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from draindown.spec.expressions import check_expression
 
 RESERVED_COLUMNS = frozenset({"arrived_at"})
-"""Names rules can use besides the columns; names that start with an underscore are draindown's own."""
+"""Names that rules can use besides the columns. Names that begin with an underscore are reserved for draindown."""
 _IDENTIFIER = r"^[a-z][a-z0-9_]{0,62}$"
 _COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
 _DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
@@ -41,7 +41,7 @@ def _check_column_name(name: str) -> str:
 
 
 def is_column_name(name: str) -> bool:
-    """Whether a column may be called so."""
+    """Return whether a name is valid for a column."""
     try:
         return bool(_check_column_name(name))
     except ValueError:
@@ -66,14 +66,14 @@ SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<
 
 
 def local_path(value: str) -> str:
-    """A glob on this machine's file systems, without `file://`. Raises ValueError for every other scheme."""
+    """Return a glob on a local file system, without `file://`. Raises ValueError for every other scheme."""
     return _without_scheme(value, "write a glob such as landing/*.json")
 
 
 def lake_root(value: str) -> str:
-    """The root of a lake on this machine's file systems, without `file://` or a trailing slash.
+    """Return the root of a lake on a local file system, without `file://` or a trailing slash.
 
-    Raises ValueError for every other scheme: lease and state lie in the lake, and need what only a file system does.
+    Raises ValueError for every other scheme: lease and state in the lake need the guarantees of a file system.
     """
     path = _without_scheme(value, "write where the tables go, such as `lake`")
     if ".." in path.split("/"):
@@ -110,7 +110,7 @@ def _check_path(path: str, what: str) -> None:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest known name, or nothing."""
+    """Return `; did you mean 'x'?` for the closest of the `known` names, or "" if none is close."""
     by_lower = {other.lower(): other for other in known}
     close = get_close_matches(name.lower(), by_lower, 1)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -1,6 +1,6 @@
-"""The name and the schedule of a pipeline file that is broken otherwise, read alone.
+"""Read only the name and the schedule of a pipeline file that is otherwise broken.
 
-A scheduled pipeline whose file breaks must not fall silent: it keeps its DAG and its schedule, and its runs fail.
+A scheduled pipeline whose file breaks must not stop silently: it keeps its DAG and its schedule, and its runs fail.
 """
 
 from __future__ import annotations
@@ -14,33 +14,36 @@ from draindown.spec.schedule import check_schedule
 from draindown.spec.yaml_document import DocumentError, Value, parse
 
 FALLBACK = "@hourly"
-"""The schedule of a broken file that does not tell its own."""
+"""The schedule of a broken file whose own schedule can't be read."""
 _NAME = re.compile(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]{0,62})["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE)
 _SCHEDULE = re.compile(r"^schedule:[^\r\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a broken file still says. `name`: None if it says none; `schedule`: None if it is for manual runs."""
+    """The name and schedule of a broken file.
+
+    `name` is None if none is declared; `schedule` is None for manual runs.
+    """
 
     name: str | None = None
     schedule: str | None = FALLBACK
 
 
 def outline(text: str, environ: Mapping[str, str]) -> Outline:
-    """The declared name and schedule of a text that may be anything."""
+    """Return the declared name and schedule of any text."""
     return Outline(declared_name(text), _schedule(text, environ))
 
 
 def declared_name(text: str) -> str | None:
-    """The value of a line `pipeline: NAME`, if one starts so and holds a valid name."""
+    """Return the value of the first line `pipeline: NAME` that holds a valid name, or None."""
     found = _NAME.search(text)
     return found[1] if found else None
 
 
 def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
     whole = _mapping(text, environ)
-    if whole is None:  # no YAML: its line alone may be
+    if whole is None:  # the file is not YAML, but the line of the schedule alone may be
         line = _SCHEDULE.search(text)
         whole = (_mapping(line[0], environ) if line else None) or {}
     elif _is_for_manual_runs(whole):
@@ -60,7 +63,10 @@ def _mapping(text: str, environ: Mapping[str, str]) -> dict[str, Value] | None:
 
 
 def _is_for_manual_runs(whole: Mapping[str, Value]) -> bool:
-    """Whether the schedule is absent on purpose: a file cut short, or one with a misspelt key, may have had one."""
+    """Return whether the schedule is absent on purpose.
+
+    A truncated file, or one with a misspelt key, may have had one.
+    """
     fields = PipelineSpec.model_fields
     required = {name for name, field in fields.items() if field.is_required()}
     return whole.get("schedule") is None and required <= set(whole) <= set(fields)

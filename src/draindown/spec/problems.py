@@ -1,4 +1,4 @@
-"""Pydantic's errors as problems of a pipeline file: where in the text, and in words its author knows."""
+"""Pydantic's errors as problems of a pipeline file, with their position and in the words of the documentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LATER = frozenset(
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """One problem for each thing that is wrong; none about values that already have a problem of their own."""
+    """Yield one problem for each error. A value that already has a problem of its own yields no further one."""
     known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
     for details in error.errors(include_url=False):
         for problem in _problems(details, document):
@@ -52,7 +52,7 @@ def _unknown_key(path: tuple[str, ...]) -> str:
 
 
 def _keys_at(path: tuple[str, ...]) -> list[str]:
-    """The keys the model at a path knows."""
+    """Return the keys that the model at a path accepts."""
     kind: object = PipelineSpec
     for part in path:
         if isinstance(kind, type) and issubclass(kind, BaseModel):

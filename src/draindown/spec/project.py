@@ -1,4 +1,4 @@
-"""The project around a pipeline: what is found from its root, wherever a process happens to run."""
+"""The project directory of a pipeline: paths are resolved from its root, whatever the working directory is."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from draindown.spec.models import PipelineSpec
 
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """The spec with its lake found from the project root: a task's working directory means nothing."""
+    """Return the spec with its lake resolved against the project root."""
     if Path(spec.lake).is_absolute():
         return spec
     return spec.model_copy(update={"lake": str(root / spec.lake)})
 
 
 def suite(root: Path, name: str) -> dict[str, Any]:
-    """The Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
+    """Return the Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
     path = root / "expectations" / f"{name}.json"
     try:
         found = json.loads(path.read_text())

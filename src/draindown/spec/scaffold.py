@@ -1,4 +1,4 @@
-"""What `draindown init` writes: the smallest pipeline that runs, with data to run it on."""
+"""The files that `draindown init` writes: a minimal working pipeline and sample data."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _EVENTS = (
     '{"order_id": "A-5", "status": "placed", "amo',
 )
 _FACTORY = '''\
-"""Every file in dags/pipelines/ becomes an Airflow DAG. There is nothing to edit here."""
+"""Makes an Airflow DAG of every file in dags/pipelines/. This file needs no edits."""
 
 from draindown.airflow.factory import dags
 
 globals().update(dags(__file__))
 '''
 _PLUGIN = '''\
-"""Airflow's UI learns about draindown's page; everything else is in the package."""
+"""Registers draindown's page with the Airflow UI. The package implements it."""
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -61,7 +61,7 @@ from draindown.airflow.web import PREFIX, VIEWS, app
 
 class DraindownPlugin(AirflowPlugin):
     name = "draindown"
-    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  Airflow's own shape
+    fastapi_apps = [{"app": app(), "url_prefix": PREFIX, "name": "draindown"}]  # noqa: RUF012  as in Airflow
     external_views = VIEWS
 '''
 _JOB = '''\
@@ -77,10 +77,10 @@ _JOBS = {step: _JOB.format(step=step) for step in ("drain", "check", "compact")}
 
 
 def init(directory: Path, name: str) -> list[Path]:
-    """Write a pipeline called `name` below `directory`; returns the files written.
+    """Write a pipeline called `name` below `directory` and return the files written.
 
-    Jobs, a factory in dags/ and a page in plugins/ that are there are kept. Raises TerminalError `bad-name` or
-    `already-there`, with nothing written.
+    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name` or
+    `already-there`; then nothing was written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(

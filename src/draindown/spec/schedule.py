@@ -1,6 +1,6 @@
-"""A schedule: a cron line of five fields that comes at some time, or one of Airflow's presets.
+"""The schedule of a pipeline: a cron line of five fields that has a next time, or one of Airflow's presets.
 
-Croniter judges the line, as it does in Airflow.
+Airflow evaluates cron lines with croniter, so croniter validates them here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FIELDS = {
     "month": "1 to 12",
     "day of week": "0 to 7",
 }
-_RANDOM = re.compile(r"\b[rh]\b", re.IGNORECASE)  # croniter's own: a time that differs each time the line is read
+_RANDOM = re.compile(r"\b[rh]\b", re.IGNORECASE)  # croniter's random fields: each evaluation gives another time
 
 
 def check_schedule(text: str) -> str:
-    """The schedule with single spaces. Raises ValueError with the field that is wrong, and if no day is ever meant."""
+    """Return the schedule with single spaces. Raises ValueError if a field is wrong or no date ever matches."""
     schedule = " ".join(text.split())
     if schedule in _REFUSED:
         raise ValueError(f"{schedule} is refused: {_REFUSED[schedule]}")
@@ -46,7 +46,7 @@ def check_schedule(text: str) -> str:
 
 
 def _check_field(part: str, at: int, name: str) -> None:
-    """Judge one field in a line of its own: of a whole line croniter often doesn't say which field is wrong."""
+    """Validate one field in a line of its own. For a whole line croniter often does not name the wrong field."""
     line = ["*"] * len(_FIELDS)
     line[at] = part
     try:

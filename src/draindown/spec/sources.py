@@ -31,7 +31,7 @@ def _known_format(name: object) -> str:
 
 
 class FilesSource(Model):
-    """Files that land in a directory; each is read once."""
+    """Files that land in a directory. Each file is read once."""
 
     files: str = Field(
         min_length=1,
@@ -84,7 +84,7 @@ class FilesSource(Model):
     @field_validator("delimiter")
     @classmethod
     def _usable_delimiter(cls, value: str) -> str:
-        # Spark reads a backslash as the start of another character; no cell could hold the others
+        # Spark reads a backslash as an escape, and no cell could hold the other characters
         if value in '"\r\n\x00\\' or value.isalnum():
             raise ValueError(f"{value!r} can't separate cells")
         return value

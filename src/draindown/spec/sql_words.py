@@ -1,7 +1,7 @@
-"""The words of Spark's SQL: what its grammar knows as keywords, and the functions it brings.
+"""The words of Spark SQL: the keywords of its grammar and its built-in functions.
 
-Written down so that a pipeline file can be checked without a JVM; tests/spark/test_resolution.py holds both against
-Spark (`sql_keywords()`, `SHOW SYSTEM FUNCTIONS`).
+They are listed here so that a pipeline file can be checked without a JVM. tests/spark/test_resolution.py compares both
+lists with Spark (`sql_keywords()`, `SHOW SYSTEM FUNCTIONS`).
 """
 
 from __future__ import annotations
@@ -94,4 +94,4 @@ _FUNCTIONS = """
 KEYWORDS = frozenset(_KEYWORDS.split())
 """All keywords, reserved or not, in lower case."""
 FUNCTIONS = frozenset(_FUNCTIONS.split())
-"""All functions of a session without extensions, in lower case; operators left out."""
+"""All functions of a session without extensions, in lower case, without operators."""

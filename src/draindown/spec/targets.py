@@ -17,11 +17,11 @@ from draindown.spec.target_kinds import APPEND, UPSERT, TargetKind
 from draindown.spec.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
-"""Seconds. Readers and long jobs may still need files that are younger: Delta's own default for VACUUM."""
+"""The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
 
 
 class Target(Model):
-    """The table a flow keeps right."""
+    """The target table of a flow."""
 
     table: Identifier | None = Field(default=None, description="Name of the table; absent: the flow's name.")
     keys: list[ColumnName] = Field(
@@ -81,7 +81,7 @@ class Target(Model):
 
 
 class Maintenance(Model):
-    """How the flow's tables are kept fast and small."""
+    """The maintenance of a flow's tables: compaction, retention."""
 
     target_file_size: Size = Field(
         default=64 * 1024**2, description="Size compaction aims at, per file.", examples=["64mb"]

@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people write them: `256mb`, `7 days`. Bytes and seconds as whole numbers inside."""
+"""Sizes, durations, shares and times in human notation: `256mb`, `7 days`. Values are whole bytes and seconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%\s*")
 _NUMBER_UNIT = re.compile(r"\s*([0-9]{1,19})\s*([a-zA-Z]*)\s*")
 
 
-# 8 EiB: what a signed 64-bit number, in which engines keep sizes, can hold
+# 8 EiB: the largest signed 64-bit number, in which Spark and Delta keep sizes
 _LIMIT = 2**63 - 1
 
 
 def parse_size(value: object) -> int:
-    """Bytes of `256mb`, `1 gb`, `4096` (kb, mb, gb, tb are powers of 1024). Raises ValueError."""
+    """Return the bytes of `256mb`, `1 gb`, `4096` (kb, mb, gb, tb are powers of 1024). Raises ValueError."""
     number, unit = _split(value, "a size such as 256mb (b, kb, mb, gb, tb)")
     if unit and unit not in _SIZES:
         raise ValueError(f"unknown unit {unit!r} in size {value!r}; use one of b, kb, mb, gb, tb")
@@ -37,7 +37,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_duration(value: object) -> int:
-    """Seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks; no months). Raises ValueError."""
+    """Return the seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks, no months). Raises ValueError."""
     number, unit = _split(value, "a duration such as 30 minutes (seconds, minutes, hours, days, weeks)")
     if unit and unit not in _SECONDS:
         raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
@@ -45,7 +45,7 @@ def parse_duration(value: object) -> int:
 
 
 def parse_share(value: object) -> float:
-    """`1%` as 0.01; a bare number could mean either. Raises ValueError."""
+    """Return `1%` as 0.01. A number without `%` is ambiguous. Raises ValueError."""
     found = _SHARE.fullmatch(value) if isinstance(value, str) else None
     if not found or Decimal(found[1]) > 100:
         raise ValueError(f"must be a share such as 1% (0% to 100%), not {value!r}")
@@ -53,12 +53,15 @@ def parse_share(value: object) -> float:
 
 
 def show_share(share: float) -> str:
-    """The spelling that `parse_share` reads back to the same number."""
+    """Return the spelling that `parse_share` reads back as the same number."""
     return f"{100 * share:.9g}%"
 
 
 def parse_time(text: str) -> datetime:
-    """A moment in UTC from ISO 8601, such as `2026-01-31T12:00Z`; UTC where it names no zone. Raises ValueError."""
+    """Return a time in UTC from ISO 8601, such as `2026-01-31T12:00Z`.
+
+    A time without a zone is in UTC. Raises ValueError.
+    """
     try:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
@@ -67,7 +70,7 @@ def parse_time(text: str) -> datetime:
 
 
 def show_size(size: int) -> str:
-    """The shortest exact spelling, which `parse_size` reads back to the same number."""
+    """Return the shortest exact spelling that `parse_size` reads back as the same number."""
     unit = max((u for u in _SIZES if size % _SIZES[u] == 0), key=_SIZES.__getitem__) if size else "b"
     return f"{size // _SIZES[unit]}{unit}"
 
@@ -88,16 +91,16 @@ def _bounded(number: int, value: object) -> int:
 
 
 def _schema(units: Iterable[str], example: str) -> WithJsonSchema:
-    # JSON Schema has no flag for "case doesn't matter"
+    # JSON Schema has no case-insensitive patterns
     spelled = "|".join("".join(f"[{c}{c.upper()}]" for c in unit) for unit in units)
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,19}}\s*({spelled})?\s*$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, text], "examples": [example]})
 
 
 SizeOrNone = Annotated[int, BeforeValidator(parse_size), _schema(_SIZES, "64mb")]
-"""Bytes; 0 for none."""
+"""Bytes; 0 turns the limit off."""
 Size = Annotated[SizeOrNone, Field(ge=1)]
-"""Bytes; at least one."""
+"""Bytes, at least 1."""
 Share = Annotated[
     float,
     BeforeValidator(parse_share),

@@ -1,7 +1,7 @@
-"""YAML text as plain values that remember where they stand, read event by event so that depth and size are bounded.
+"""YAML text as plain values with their positions, read event by event so that depth and size are bounded.
 
 Scalars follow the core schema of YAML 1.2: `yes`, `on`, dates and `1:30` are text. `${NAME}` is replaced in values
-only, after parsing, once: what comes from the environment is never read as YAML and never expanded again.
+only, once, after parsing: a value from the environment is never read as YAML and never expanded again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A place in the text; both numbers start at 1."""
+    """A position in the text. Both numbers start at 1."""
 
     line: int
     column: int
@@ -40,7 +40,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong at a place. `variable` is the missing environment variable, if that is what is wrong."""
+    """A problem at a position. `variable` is the name of a missing environment variable, if that is the problem."""
 
     mark: Mark
     path: Path
@@ -50,7 +50,7 @@ class Problem:
 
 @dataclass
 class Document:
-    """The values of one file, where their keys and they themselves stand, and what was wrong with them."""
+    """The values of one file, the positions of keys and values, and the problems found."""
 
     value: Value = None
     keys: dict[Path, Mark] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def key_mark(self, path: Path) -> Mark:
-        """Where the key of the path stands, or of its closest ancestor that is there."""
+        """Return the position of the key at the path, or of its closest existing ancestor."""
         return self._closest(path, self.keys, self.values)
 
     def value_mark(self, path: Path) -> Mark:
-        """Where the value of the path stands, or of its closest ancestor that is there."""
+        """Return the position of the value at the path, or of its closest existing ancestor."""
         return self._closest(path, self.values, self.keys)
 
     def _closest(self, path: Path, first: dict[Path, Mark], second: dict[Path, Mark]) -> Mark:
@@ -106,7 +106,10 @@ _Node = _Scalar | _Sequence | _Mapping
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Document:
-    """Values, places and problems of one YAML text. Raises DocumentError if it is not YAML or not one document."""
+    """Return values, positions and problems of a YAML text.
+
+    Raises DocumentError if it is not exactly one YAML document.
+    """
     bad = _UNPRINTABLE.search(text)
     if bad:
         raise DocumentError(_mark_at(text, bad.start()), f"unprintable character U+{ord(bad[0]):04X}")
@@ -123,7 +126,7 @@ def _mark_at(text: str, index: int) -> Mark:
 
 
 class _Reader:
-    """Parser events to nodes. Aliases share the node of their anchor."""
+    """Builds nodes from parser events. An alias shares the node of its anchor."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -173,7 +176,7 @@ class _Reader:
             if event.anchor not in self._anchors:
                 raise DocumentError(mark, f"alias *{event.anchor} has no finished anchor &{event.anchor} before it")
             return self._anchors[event.anchor]
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)  # nothing else starts a node
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)  # no other event starts a node
         if event.tag not in (None, "!"):
             raise DocumentError(mark, f"tag {event.tag!r} is refused; write plain values")
         node = self._plain_node(event, events, depth)
@@ -201,7 +204,7 @@ def _mark(event: yaml.Event) -> Mark:
 
 
 class _Builder:
-    """Nodes to values, with the place of each and the environment filled in."""
+    """Builds values from nodes, records their positions and fills in environment variables."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.document = Document()

@@ -1,1 +1,1 @@
-"""Files as a source: list, inspect, take in, cut into batches, keep apart what can't be read."""
+"""Files as a source: list, inspect, take in, cut into batches, park unreadable files."""

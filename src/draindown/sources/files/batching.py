@@ -1,4 +1,4 @@
-"""Cutting files into batches: in their order, within bounds."""
+"""Divide files into batches, in their order and within bounds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
 
 SHAPES_PER_CUT = 32
-"""Headers or schemas of one batch at most: each is a part of its plan, which grows with them."""
-_FEW_ROWS = 3  # of history: a line through two points says nothing about the third
-_VARIED = 4.0  # largest to smallest batch from which on size explains time, and not chance
-_FAR = 4.0  # times the largest batch so far: beyond, nothing that was measured tells the time
-_GZIP_RATIO = 6.0  # of JSON lines, where the flow has no history
+"""The most different headers or schemas of one batch. Each is a branch of the query plan."""
+_FEW_ROWS = 3  # batches of history that a fit needs: a line through two points predicts nothing
+_VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
+_FAR = 4.0  # times the largest measured batch: no estimate beyond it
+_GZIP_RATIO = 6.0  # unpacked size / packed size of JSON lines, if the flow has no history
 _COLUMNAR_RATIO = 3.0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """How many cuts, and how many bytes unpacked."""
+    """The expected number of cuts, and their unpacked bytes."""
 
     cuts: int
     bytes: int
 
 
 def cut(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list[Verified], None, None]:
-    """Cut files into batches, in their order; a file larger than the bound is a cut of its own.
+    """Group files into cuts, in their order. A file larger than the bound is a cut of its own.
 
-    `bound` is asked before each file, so that it may change from cut to cut.
+    `bound` is called before each file, so it may change between cuts.
     """
     group: list[Verified] = []
     shapes: set[str] = set()
@@ -52,16 +52,17 @@ def cut(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list
 
 
 def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound) -> Forecast:
-    """What files will come to that nobody has read yet, by what earlier ones unpacked to."""
+    """Estimate the cuts of files that nobody has read yet, from the unpack ratio of earlier ones."""
     guesses = list(_guesses(layout, source, files))
     return Forecast(sum(1 for _ in cut(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses))
 
 
 def batch_seconds(history: Sequence[tuple[int, float]], size: float) -> float | None:
-    """What a batch of `size` bytes takes, by (bytes, seconds) of earlier ones; None where these don't tell.
+    """Estimate the seconds of a batch of `size` bytes from (bytes, seconds) of earlier ones; None if these are too few.
 
-    A batch has a fixed part, which outweighs all else while it is small, and a rate. Both are fitted to batches of
-    different sizes. Where all were alike, a larger one is taken to need longer in proportion, a smaller one as long.
+    A batch has a fixed cost, which dominates while it is small, and a rate. Both are fitted to batches of different
+    sizes. If all earlier batches had similar sizes, a larger one is assumed to take proportionally longer, a smaller
+    one as long.
     """
     if not history or size > _FAR * max(read for read, _ in history):
         return None

@@ -1,6 +1,6 @@
-"""The files a flow has taken in, as the intake table records them: one commit is one cut, one cut is one batch.
+"""The files that a flow has taken in, as the intake table records them. One commit is one cut, one cut is one batch.
 
-Commit N of the table is cut N; version 0 only creates it. There is one writer, under the flow's lease.
+Commit N of the table is cut N; version 0 creates the table. The holder of the flow's lease is the only writer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KNOWN = "path, size, mtime_ns, cut"
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """What intake says of a path it has: size and mtime when it was taken, and its cut."""
+    """A path of the intake table: its size and mtime when the file was taken in, and its cut."""
 
     path: str
     size: int
@@ -71,7 +71,10 @@ class Taken:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Cuts that no batch is done with. `first_seen` in seconds since 1970 of the oldest, None if there are none."""
+    """Cuts that no batch has processed.
+
+    `first_seen` is that of the oldest, in seconds since 1970; None if there is none.
+    """
 
     cuts: int = 0
     files: int = 0
@@ -87,15 +90,15 @@ def last_cut(layout: FlowLayout) -> int:
 
 
 def create(layout: FlowLayout) -> None:
-    """Make the empty intake table where there is none, so that a stream can start on it."""
+    """Create the empty intake table if it does not exist, so that a stream can start on it."""
     delta.create(layout.intake, SCHEMA, statistics=_STATISTICS, private=True)
 
 
 def append_cut(layout: FlowLayout, files: Sequence[Verified], now: datetime, cut: int) -> None:
     """Append cut number `cut` in one commit. `now` becomes the files' `first_seen`.
 
-    Raises TransientError `lease-lost` where there is such a cut already: another driver takes in at the same time, and
-    these files may be in its cuts.
+    Raises TransientError `lease-lost` if the cut exists already: another driver takes in at the same time, and its cuts
+    may hold these files.
     """
     create(layout)
     rows = [_row(file) | {"first_seen": now, "cut": cut} for file in files]
@@ -114,7 +117,10 @@ def _row(file: Verified) -> dict[str, object]:
 
 
 def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
-    """Those of `paths` that intake has. Costs memory for all known paths, but no Python object per path."""
+    """Return those of `paths` that the intake table holds.
+
+    Memory grows with the number of known paths, but there is no Python object per path.
+    """
     wanted = _strings(list(paths))
     found: dict[str, KnownFile] = {}
     for part in _all_known(layout, log_of(layout, layout.intake)):
@@ -153,7 +159,7 @@ def recorded(
 
 
 def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
-    """What lies in cuts from `first_cut` on."""
+    """Return the files of the cuts from `first_cut` on."""
     if last_cut(layout) < first_cut:
         return Waiting()
     sql = (
@@ -171,7 +177,7 @@ def headers(layout: FlowLayout) -> dict[str, str]:
 
 
 def unpack_ratio(layout: FlowLayout, recent_cuts: int = 20) -> float | None:
-    """How much larger gzipped files of the newest cuts were when unpacked; None without any."""
+    """Return unpacked size / packed size of the gzipped files in the newest cuts; None without any."""
     newest = last_cut(layout)
     if not newest:
         return None
@@ -184,9 +190,10 @@ def unpack_ratio(layout: FlowLayout, recent_cuts: int = 20) -> float | None:
 
 
 def remember(layout: FlowLayout) -> None:
-    """Keep a copy of what is known in one file, so that the next look reads that and the cuts after it.
+    """Write all known files to one cache file, so that later reads need only it and the cuts after it.
 
-    A cache only: where it is missing, torn or older, everything is read from the table. Call it under the lease.
+    The table stays the source of truth: if the cache is missing, truncated or older, the table is read. The caller
+    holds the lease.
     """
     intake = log_of(layout, layout.intake)
     newest = intake.version if intake.exists else 0
@@ -205,7 +212,7 @@ def remember(layout: FlowLayout) -> None:
         raise
 
 
-_CACHE_FROM = 8  # cuts; reading fewer small files costs less than keeping a copy
+_CACHE_FROM = 8  # cuts; for fewer, reading the table costs less than writing a cache
 
 
 def _all_known(layout: FlowLayout, intake: TableLog) -> list[pa.Table]:
@@ -232,12 +239,12 @@ def _read_cache(layout: FlowLayout, newest: int, table_id: str) -> pa.Table | No
 
 
 def _cache(layout: FlowLayout) -> str:
-    # names that begin with _ are nobody's data to Delta
+    # Delta ignores files whose name begins with _
     return f"{layout.intake}/_known.arrow"
 
 
 def _strings(texts: list[str]) -> pa.Array:
-    """An array without the detour of `pa.array`, which imports pandas."""
+    """Return an array of strings without `pa.array`, which imports pandas."""
     encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
     offsets = array("q", [0, *accumulate(map(len, encoded))])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]

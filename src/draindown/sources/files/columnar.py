@@ -1,7 +1,7 @@
-"""Parquet and ORC files read through and measured, once it is clear that Spark reads their columns too.
+"""Read Parquet and ORC files through, measure them, and refuse those that Spark can't read.
 
-pyarrow reads more than Spark does, and at a schema that Spark refuses the whole batch fails, not a row: such a file
-must not get into one.
+pyarrow reads more than Spark does. A schema that Spark refuses fails the whole batch, not a row, so such a file must
+not enter a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS, _CELLS = 8192, 4_000_000
 _DIGITS = 38
-"""Digits of the longest decimal that Spark has."""
+"""The largest precision of Spark's decimal type, in digits."""
 
 
 # names of Parquet's annotations, as pyarrow writes them in JSON
@@ -27,7 +27,7 @@ _REFUSED = frozenset(("Time", "Float16", "UUID", "Interval", "Variant", "Geometr
 
 
 class Unsupported(Exception):
-    """A readable file that Spark can't read, or not in bounded memory. `reason` is a stable name."""
+    """A valid file that Spark can't read, or not in bounded memory. `reason` is a stable name."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class Unsupported(Exception):
 
 @dataclass
 class Measured:
-    """What a file holds: its rows, their bytes if each value were written out, and the bytes of the longest value."""
+    """The content of a file: number of rows, bytes of all values without encoding, and bytes of the longest value."""
 
     rows: int = 0
     bytes: int = 0
@@ -159,7 +159,7 @@ COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}
 
 
 def digest(shape: str) -> str:
-    """A short name of a shape."""
+    """Return a short name of a shape."""
     return hashlib.sha256(shape.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
@@ -189,7 +189,7 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        # the file's own types: what pyarrow makes of them may follow a note of who wrote it, which Spark doesn't read
+        # the Parquet types: pyarrow's may follow the ARROW:schema metadata of the writer, which Spark ignores
         for at in range(len(file.schema)):
             _refuse_leaf(file.schema.column(at))
         refuse(file.schema_arrow)
@@ -206,7 +206,7 @@ def _chunks(metadata: Any) -> list[Any]:
 
 
 def _refuse_long(metadata: Any, limit: int) -> None:
-    """Reading such a value to find out would take a multiple of it."""
+    """Refuse long values by the footer: reading them to find out would take a multiple of their size."""
     for chunk in _chunks(metadata):
         if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
             mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
@@ -216,7 +216,7 @@ def _refuse_long(metadata: Any, limit: int) -> None:
 
 
 def _refuse_codec(metadata: Any) -> None:
-    """Once all was read: asked for a codec that doesn't exist, pyarrow ends the process."""
+    """Refuse a codec that Spark lacks. Called after the read: asked for an unknown codec, pyarrow ends the process."""
     for chunk in _chunks(metadata):
         if chunk.compression == "BROTLI":
             detail = f"column {chunk.path_in_schema} is packed as Brotli; deliver it as zstd, snappy or gzip"
@@ -224,7 +224,7 @@ def _refuse_codec(metadata: Any) -> None:
 
 
 def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
-    """Columns whose values are written once and then named: read so, a long one that many rows name is held once."""
+    """Return the dictionary-encoded columns. Read as dictionaries, a long value of many rows is held once."""
     import pyarrow.types
 
     texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
@@ -233,7 +233,7 @@ def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
 
 
 def _measure(column: Any) -> tuple[int, int]:
-    """Bytes of all values written out, and of the longest."""
+    """Return the bytes of all values without encoding, and of the longest value."""
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
@@ -257,7 +257,7 @@ def _measure(column: Any) -> tuple[int, int]:
 
 
 def refuse(schema: pyarrow.Schema) -> None:
-    """Raise Unsupported if columns, or fields of a struct, share a name (case doesn't count), or one is a union."""
+    """Raise Unsupported if columns or fields of a struct share a name, compared without case, or one is a union."""
     _refuse_fields("", list(schema))
 
 

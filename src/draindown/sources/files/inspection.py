@@ -1,7 +1,7 @@
-"""One pass over a file before Spark sees it: can it be read whole, what are its bytes, how many lines does it hold?
+"""Read a file once before Spark does: is it readable as a whole, what is its hash, how many lines does it hold?
 
-A file is read whole or parked whole. What is wrong *inside* a readable container (NULs, broken UTF-8, bad rows) is no
-matter of this module: bad rows are refused one by one, later.
+A file is accepted or parked as a whole. Errors *within* a readable container (NULs, broken UTF-8, bad rows) are not
+checked here: bad rows are refused one by one later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from draindown.spec.sources import FilesSource
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A file that can be read whole. `raw_bytes` is its size unpacked; counts are None where the format has none.
+    """A file that is readable as a whole. `raw_bytes` is its unpacked size; counts are None if the format has none.
 
     Files of one `shape` (CSV header, schema) are read by one plan.
     """
@@ -41,7 +41,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that can't be read whole. `reason` is a stable name; `head` is how it begins on disk, up to 64 KiB."""
+    """A file that is not readable as a whole. `reason` is a stable name; `head` holds its first bytes, up to 64 KiB."""
 
     path: str
     size: int
@@ -54,16 +54,16 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that could not be judged this time; the next run looks again."""
+    """A file that could not be inspected this time. The next run tries again."""
 
     path: str
     finding: Finding
 
 
 def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Verified | Unreadable | Skipped:
-    """Read the file once, in memory that doesn't depend on its size.
+    """Read the file once, in memory that does not depend on its size.
 
-    Skipped if it changed since it was listed or while it was read, or can't be opened.
+    The result is Skipped if the file can't be opened, or changed after it was listed or while it was read.
     """
     try:
         with Path(file.path).open("rb") as handle:
@@ -78,7 +78,7 @@ def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Ve
 
 
 def sha256_of(path: str) -> str:
-    """SHA-256 of the bytes on disk."""
+    """Return the SHA-256 of the bytes on disk."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 

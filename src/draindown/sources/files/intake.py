@@ -1,6 +1,6 @@
-"""Taking files in: list the source, judge each new file whole, park what can't be read, cut the rest into batches.
+"""Take files in: list the source, inspect each new file, park unreadable ones, cut the rest into batches.
 
-A cut is written before it is read, so that a batch is the same files at every replay.
+A cut is written before it is read, so every replay of a batch reads the same files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REDELIVER = "deliver the new content under another name; it is read then"
 
 @dataclass(frozen=True)
 class Taken:
-    """What an intake did so far. `parked` counts newly parked files."""
+    """The progress of an intake. `parked` counts newly parked files."""
 
     cuts: int
     files: int
@@ -55,19 +55,19 @@ class Recorded(Protocol):
 
     @property
     def mtime_ns(self) -> int:
-        """Modification time in ns."""
+        """Modification time in nanoseconds."""
 
     @property
     def sha256(self) -> str:
-        """Of the bytes on disk."""
+        """Hash of the bytes on disk."""
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """Listed files by what intake knows of them; those it is done with are in neither.
+    """The listed files that need work. Files that were completed are in neither group.
 
-    `new` are to be judged, `differing` are in a cut already but have another size or mtime now. `events` holds the
-    newest event of every path that has any.
+    `new` files are to be inspected. `differing` files are in a cut already, with another size or mtime. `events` holds
+    the newest event of every path that has one.
     """
 
     new: list[SourceFile]
@@ -76,13 +76,13 @@ class Sorted:
 
 
 def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
-    """Take away what intake is done with: files in a cut, parked, discarded or noted with the same size and mtime."""
+    """Remove the files that need no work: in a cut, parked, discarded or noted with the same size and mtime."""
     events = files_parked.latest(layout)
     have = catalog.find(layout, (file.path for file in listing.files))
     new, differing = [], []
     for file in listing.files:
         event, taken = events.get(file.path), have.get(file.path)
-        # that a file was only touched says nothing once the intake that had it is lost
+        # `touched` is meaningless if the intake table that held the file was lost
         settled = event and event.state != "retried" and (taken or event.state != "touched")
         if _same(taken, file) or (settled and _same(event, file)):
             continue
@@ -98,9 +98,9 @@ def _same(one: KnownFile | Event | None, other: SourceFile) -> bool:
 
 
 class Intake:
-    """One intake: looks at the source once, then cuts what is new, portion by portion.
+    """One intake: lists the source once, then writes cuts of the new files, portion by portion.
 
-    Use it under the flow's lease, and close it. Killed anywhere, the next one goes on: what is in no cut is new to it.
+    Use it under the flow's lease, and close it. After a crash the next intake resumes: files in no cut are new to it.
     Creates the intake table. Raises TerminalError `source-missing`.
     """
 
@@ -124,7 +124,7 @@ class Intake:
         listing = source.hand_over(now)
         found = sort_out(seen, listing)
         self.new: Sequence[SourceFile] = found.new
-        """Files that no cut had when the intake began."""
+        """Files that were in no cut when the intake began."""
         self._run = _Run(request, now, found.events, list(listing.findings))
         self._run.look_at_differing(found.differing)
         self._bound: Bound | None = None
@@ -146,9 +146,9 @@ class Intake:
         return self._bound
 
     def take(self, bound: Bound, most: int | None = None) -> bool:
-        """Write at most so many cuts, each within the bound. Returns whether something is left.
+        """Write at most `most` cuts, each within the bound. Return whether files are left.
 
-        Raises TransientError `lease-lost` where another driver takes in at the same time.
+        Raises TransientError `lease-lost` if another driver takes in at the same time.
         """
         self._bound, before = bound, self._cuts
         for group in islice(self._groups, most):
@@ -159,23 +159,23 @@ class Intake:
         return not self._over
 
     def _append(self, files: Sequence[Verified]) -> None:
-        # the cut after those that were looked at: files that another driver took in since are not taken in again
+        # the cut after those this intake read: the commit fails if another driver appended a cut since
         catalog.append_cut(self._layout, files, self._now, self._before + self._cuts + 1)
         self._cuts, self._files = self._cuts + 1, self._files + len(files)
 
     @property
     def taken(self) -> Taken:
-        """What it did so far."""
+        """Return the progress so far."""
         return Taken(self._cuts, self._files, self._run.parked, tuple(self._run.findings))
 
     def close(self) -> None:
-        """Let go of the files that are being judged."""
+        """Stop the inspection of files in flight."""
         self._groups.close()
 
 
 @dataclass
 class _Run:
-    """One intake on its way: what it found and parked so far."""
+    """The state of one intake: what it found and parked so far."""
 
     request: Request
     now: datetime
@@ -184,13 +184,13 @@ class _Run:
     parked: int = 0
 
     def readable(self, files: Sequence[SourceFile], progress: Callable[[int, int], None] | None) -> Iterator[Verified]:
-        """Judge files in their order, a few at a time; parks the unreadable ones."""
+        """Inspect files in their order, a few at a time, and yield the readable ones. Parks the unreadable ones."""
         source = self.request.flow_spec.source
         done = 0
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
             for some in _rounds(files):
                 judged = list(pool.map(lambda file: verify(file, source), some))
-                # parked first: no event is lost if the run dies before the cut
+                # park first, so that no event is lost if the run dies before the cut
                 self._record(judged)
                 done += len(some)
                 yield from (result for result in judged if isinstance(result, Verified))
@@ -198,7 +198,7 @@ class _Run:
                     progress(done, len(files))
 
     def is_as_judged(self, file: Verified) -> bool:
-        """Whether a file is what it was when it was judged; batches may have run since."""
+        """Return whether a file is unchanged since it was inspected; batches may have run in between."""
         if not _pinned(file):
             return True
         self.findings.append(
@@ -207,7 +207,7 @@ class _Run:
         return False
 
     def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
-        """Tell files that were only touched from files whose bytes changed after they were taken in."""
+        """Hash the files in cuts whose size or mtime differs, and record each as `touched` or parked as `changed`."""
         events = []
         for file, taken in pairs:
             event = self._compare(file, taken)
@@ -225,7 +225,7 @@ class _Run:
             try:
                 digest = sha256_of(file.path)
             except OSError:
-                return None  # gone or out of reach: not listed, or listed again, next time
+                return None  # missing or unreachable: the next listing decides
             if digest == catalog.sha256(self.request.layout, taken):
                 return self._event(file, "touched", sha256=digest)
             detail = f"was taken in with other bytes of the same size (cut {taken.cut})"
@@ -257,7 +257,7 @@ class _Run:
 
 
 def _rounds(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
-    """Files that are judged before the next of them is cut: a bounded number, and a bounded number of bytes."""
+    """Yield groups of files to inspect before the next cut, bounded in number and in bytes."""
     some: list[SourceFile] = []
     size = 0
     for file in files:
@@ -271,9 +271,9 @@ def _rounds(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def pinned(files: Iterable[Recorded]) -> list[Finding]:
-    """Findings about files that are no longer as intake recorded them: `changed`, `vanished`. Empty is good.
+    """Return findings about files that differ from what intake recorded: `changed`, `vanished`. Empty if none differs.
 
-    Looks at size and mtime; hashes only where the mtime alone differs.
+    Compares size and mtime, and hashes a file only if its mtime alone differs.
     """
     return [finding for file in files if (finding := _pinned(file))]
 

@@ -1,7 +1,7 @@
-"""Counting the lines of a stream of bytes exactly, at the speed of C, in constant memory.
+"""Count the lines of a byte stream exactly, at the speed of C, in constant memory.
 
-A line ends at `\\n`, `\\r\\n` or `\\r`; a last one without an end counts. A line is blank if it holds nothing but ASCII
-white space. A byte order mark before the first line is no part of it.
+A line ends at `\\n`, `\\r\\n` or `\\r`; a last line without an end counts. A line is blank if it holds only ASCII white
+space. A byte order mark before the first line is not part of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 
-# one literal byte in front, so that the search runs on memchr
+# begins with a literal byte, so that the search uses memchr
 _BLANK = re.compile(rb"\n[\t\x0b\f ]*(?=\n)")
 _FILLED = re.compile(rb"[^\t\n\x0b\f ][^\n]*")
 _SPACE = b"\t\n\x0b\f\r "
@@ -17,7 +17,7 @@ _HEADER_LIMIT = 1024 * 1024
 
 
 class LineTooLong(Exception):
-    """A line, without its end, is longer than allowed. `line` counts from 1."""
+    """A line, without its end, exceeds the limit. `line` counts from 1."""
 
     def __init__(self, line: int, limit: int) -> None:
         super().__init__(f"line {line} is longer than {limit} bytes")
@@ -25,7 +25,7 @@ class LineTooLong(Exception):
 
 
 class LineCounter:
-    """Feed it chunks in order, then `finish`; then the counts are exact.
+    """Call `feed` with chunks in order, then `finish`. After that the counts are exact.
 
     Attributes:
         lines: all lines, blank ones included.
@@ -43,13 +43,13 @@ class LineCounter:
         self._limit = limit
         self._quotes = quotes
         self._wants_header = header
-        self._start: bytes | None = b""  # first bytes, until there are enough to be a mark
-        self._open: list[bytes] = []  # pieces of the line that hasn't ended yet
+        self._start: bytes | None = b""  # first bytes, until there are enough to detect a byte order mark
+        self._open: list[bytes] = []  # pieces of the unfinished line
         self._open_size = 0
         self._held = b""  # a final `\r`, which may be half of `\r\n`
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes. Raises LineTooLong once the open line is longer than the limit."""
+        """Count the next bytes. Raises LineTooLong once the unfinished line exceeds the limit."""
         self.bytes += len(chunk)
         if self._start is not None:
             chunk = self._begin(self._start + chunk)
@@ -68,7 +68,7 @@ class LineCounter:
             raise LineTooLong(self.lines + 1, self._limit)
 
     def finish(self) -> None:
-        """The input is at its end: count the last line."""
+        """Count the last line, at the end of the input."""
         rest = b"".join((self._start or b"", *self._open, self._held))
         self._start, self._open, self._open_size, self._held = None, [], 0, b""
         if rest:
@@ -88,7 +88,7 @@ class LineCounter:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = block.count(b"\n")
         self.lines += lines
-        # count the rarer kind: a file of blank lines only must not cost more than others
+        # count the rarer kind, so that a file of blank lines takes no longer than others
         mostly_blank = lines * 2 > len(block)
         self.blank += lines - len(_FILLED.findall(block)) if mostly_blank else len(_BLANK.findall(b"\n" + block))
         if self._wants_header:

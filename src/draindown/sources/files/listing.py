@@ -1,7 +1,7 @@
-"""What is at a source right now: the files a glob names, oldest first, and what was left out, each with its reason.
+"""List a source: the files that a glob matches, oldest first, and the files left out, each with its reason.
 
 Segments of a glob match as in `fnmatch`; `**` stands for any number of directories, `{a,b}` for either. An mtime orders
-and settles, it never decides whether a file is read: old, future and zero ones all are.
+files and tells whether they have settled. It never decides whether a file is read: old, future and zero mtimes all are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN = 10  # findings of one kind before the rest is only counted
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as it is listed: absolute path as the glob reaches it, bytes on disk, mtime in ns."""
+    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime in nanoseconds."""
 
     path: str
     size: int
@@ -41,7 +41,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """Files ready to be read, by (mtime, path), and findings about the others."""
+    """The files ready to be read, ordered by (mtime, path), and findings about the others."""
 
     files: list[SourceFile]
     findings: list[Finding]
@@ -66,7 +66,7 @@ class SourceListing:
 
 
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
-    """List the source. Raises TerminalError `source-missing` where the glob's fixed directory isn't there."""
+    """List the source. Raises TerminalError `source-missing` if the glob's fixed directory does not exist."""
     choices = [_parts(root, text) for text in _expand(source.files)]
     base = directory_of(source, root)
     if not base.is_dir():
@@ -84,17 +84,17 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
 
 
 def directory_of(source: FilesSource, root: Path) -> Path:
-    """The directory in which all of the source's files lie, at whatever depth."""
+    """Return the directory that holds all of the source's files, at any depth."""
     return _fixed(_parts(root, source.files))
 
 
 _Matcher = Callable[[str], object]
 _Part = str | _Matcher | None
-"""One segment of a path: a name, what names must match, or None for any number of directories."""
+"""One segment of a path: a name, a matcher of names, or None for any number of directories."""
 
 
 def _parts(root: Path, pattern: str) -> list[_Part]:
-    """Segments of the absolute pattern; `root` is taken as it is, whatever characters it holds."""
+    """Return the segments of the absolute pattern. `root` is taken literally, even if it holds glob characters."""
     parts: list[_Part] = [] if pattern.startswith("/") else list(root.absolute().parts[1:])
     for text in pattern.split("/"):
         if text == ".." and parts and isinstance(parts[-1], str):
@@ -111,7 +111,7 @@ def _part(text: str) -> _Part:
 
 
 def _fixed(parts: list[_Part]) -> Path:
-    """The directory above the first segment that isn't just a name, or above the file if all are."""
+    """Return the directory above the first segment that is a pattern, or above the file if none is."""
     return Path(
         "/", *(part for part in takewhile(lambda part: isinstance(part, str), parts[:-1]) if isinstance(part, str))
     )
@@ -148,15 +148,15 @@ class _Notes:
 
 
 def shown(path: str) -> str:
-    """A path as text that is safe to print: control characters and broken UTF-8 escaped."""
+    """Return a path as printable text, control characters and broken UTF-8 escaped."""
     clean = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clean)
 
 
 class _Walk:
-    """Collects what expanded patterns match.
+    """Collects the files that expanded patterns match.
 
-    A link below `base` that leads out of it is not followed: who may put files there could otherwise have any file
+    A link below `base` that leads out of it is not followed. Otherwise anyone who may write there could have any file
     read that this process can read.
     """
 
@@ -248,7 +248,7 @@ class _Walk:
             return
         if not stat.S_ISREG(found.st_mode):
             self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", "move it out of the source")
-        # a clock that runs ahead is unsettled too, one that is years off is not
+        # an mtime slightly in the future is unsettled too, one years ahead is not
         elif abs(self._now - found.st_mtime) < self._settle:
             self.notes.add("unsettled", path, f"changed less than {self._settle:g} s ago", "the next run takes it")
         else:

@@ -1,8 +1,8 @@
-"""Files that are kept out, with their reason: an append-only table of events. The newest event of a path counts.
+"""Files that are kept out, each with its reason, as an append-only table of events. The newest event of a path counts.
 
-`parked` keeps a file out until someone acts; `retried` has intake look at it again; `discarded` keeps it out for good;
-`touched` notes that a known file got a new mtime and still has the same bytes. A file whose size or mtime differs from
-its event is another file: intake looks at it.
+`parked` keeps a file out until someone acts; `retried` lets intake inspect it again; `discarded` keeps it out for good;
+`touched` notes that a known file has a new mtime and the same bytes. A file whose size or mtime differs from its event
+is another file, which intake inspects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BRIEF = 'path, size, mtime_ns, sha256, run_id, state, reason, detail, "by", not
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a file. `head` is only set on the way in; `head_of` reads it."""
+    """An event of a file. `head` is only set when the event is written; `head_of` reads it."""
 
     path: str
     size: int
@@ -58,7 +58,7 @@ class Event:
 
     @property
     def is_open(self) -> bool:
-        """Whether someone should act."""
+        """Whether a person should act."""
         return self.state == "parked"
 
 
@@ -69,7 +69,7 @@ def latest(layout: FlowLayout) -> dict[str, Event]:
 
 
 def open_files(layout: FlowLayout) -> list[Event]:
-    """Files that are parked now, by path."""
+    """Return the files that are parked now, ordered by path."""
     return sorted((event for event in latest(layout).values() if event.is_open), key=lambda event: event.path)
 
 
@@ -89,10 +89,10 @@ def head_of(layout: FlowLayout, path: str) -> bytes | None:
 
 
 def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
-    """Append events in one commit, in their order, under the flow's lease."""
+    """Append events in one commit, in their order. The caller holds the flow's lease."""
     rows = [asdict(event) for event in events]
     if rows:
-        # the order of times must be the order of events, even if the clock went back
+        # the order of times must match the order of events, even if the clock went back
         first = max(now, _newest(layout) + timedelta(microseconds=1))
         rows = [row | {"at": first + timedelta(microseconds=i)} for i, row in enumerate(rows)]
         delta.create(layout.parked, _SCHEMA, statistics=("path", "at"), private=True)
@@ -107,14 +107,14 @@ def _newest(layout: FlowLayout) -> datetime:
 def retry(
     layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
 ) -> list[Event]:
-    """Have intake look at parked files again. Returns the new events. Raises TerminalError `not-parked`."""
+    """Have intake inspect parked files again. Return the new events. Raises TerminalError `not-parked`."""
     return _close(layout, paths, "retried", by, note, now)
 
 
 def discard(
     layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
 ) -> list[Event]:
-    """Keep parked files out for good. Returns the new events. Raises TerminalError `not-parked`."""
+    """Keep parked files out for good. Return the new events. Raises TerminalError `not-parked`."""
     return _close(layout, paths, "discarded", by, note, now)
 
 
