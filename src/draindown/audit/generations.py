@@ -1,4 +1,4 @@
-"""The audit over several generations: what an older one wrote may be gone with its table, and be read again since."""
+"""The audit across generations: batches whose rows the table lost, and input that a later generation read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from draindown.ledger.rows import BatchRow, Place
 
 
 def generations_of(desk: Desk) -> None:
-    """Set apart batches of older generations that the table lost, and rows that were let through before."""
+    """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
     live = generations.generation(desk.layout)
     desk.without = generations.left_out(desk.layout)
     if live == 1 and not any(batch.origin == "replay" for batch in desk.batches):
@@ -38,8 +38,11 @@ def generations_of(desk: Desk) -> None:
 
 
 def _lost(desk: Desk, live: int) -> set[Place]:
-    """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
-    place a rebuilt generation came."""
+    """Return the batches of generations before `live` whose rows the table no longer holds.
+
+    A batch is lost if the table's log does not have its commit, if a RESTORE undid the commit, or if a rebuilt
+    generation replaced the table's content.
+    """
     commits = {row["version"]: row for row in delta.history(desk.layout.table, delta.version(desk.layout.table) + 1)}
     restored = _restores(commits)
     brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
@@ -62,26 +65,26 @@ def _lost(desk: Desk, live: int) -> set[Place]:
 
 
 def made_up_for(desk: Desk) -> set[int]:
-    """Versions of RESTOREs after which a new generation read everything again."""
+    """Return the versions of RESTOREs that precede a commit of a later generation, which read all input again."""
     begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
     history = delta.history(desk.layout.table, delta.version(desk.layout.table) + 1) if begun else []
     return {at for at in _restores({row["version"]: row for row in history}) if any(at < version for version in begun)}
 
 
 def _restores(commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """Version of each RESTORE, and the version it restored (0 where it was named by time)."""
+    """Return the version of each RESTORE, and the version that it restored (0 if it restored to a timestamp)."""
     found = {at: commit for at, commit in commits.items() if commit.get("operation") == "RESTORE"}
     return {at: int((commit.get("operationParameters") or {}).get("version") or 0) for at, commit in found.items()}
 
 
 def _let_through_before(desk: Desk) -> None:
-    """A row that was first refused when its file was read again had been let through, and is in the table."""
+    """Mark rows that were refused only when their file was read again: the first read put them into the table."""
     cut_of = {row["path"]: row["cut"] for row in _intake(desk)}
     earliest: dict[int, int] = {}
     refused_again = {batch.cut: batch.reasons for batch in of_source(desk) if batch.generation == desk.refused_since}
     for batch in of_source(desk):
         if batch.generation < desk.refused_since and refused_again.get(batch.cut) == batch.reasons:
-            continue  # the same rows, whose first refusal went with the quarantine
+            continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
         first = earliest.get(cut_of.get(row["file"], -1))
@@ -101,9 +104,11 @@ def _intake(desk: Desk) -> list[dict[str, Any]]:
 
 
 def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
-    """How many of `missing` rows, which the ledger counts as refused by the batch, stand in the quarantine from before.
+    """Return how many of `missing` refused rows of a batch were already in the quarantine when the batch ran.
 
-    Only a batch that reads input again leaves out what is there; at most as many as other batches refused of its cut.
+    `missing`: rows that the ledger counts as quarantined by the batch, less those that the quarantine has of it. Only a
+    batch that reads input again does not write a row that is already there. The result is at most the number of rows
+    that other batches refused in the files of the same cut.
     """
     if missing <= 0 or (batch.generation == 1 and batch.origin == "source"):
         return 0
@@ -116,5 +121,5 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
 
 
 def left_out(desk: Desk, path: str) -> bool:
-    """Whether a generation began without this file, because it was gone or changed."""
+    """Return whether a generation started without this file because the file was missing or changed."""
     return any(path in paths for paths in desk.without.values())

@@ -1,4 +1,4 @@
-"""The audit of rebuilt generations: made in a table beside the live one, brought by one commit."""
+"""The audit of rebuilt generations: drained into a staged table, then swapped in by one commit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from draindown.ledger.rows import BatchRow, Swap
 
 
 def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """Hold the ledger's rows of rebuilt generations against the log they were made in, and that against the swap.
+    """Compare the ledger's rows of rebuilt generations with the log of the staged table, and that log with the swap.
 
-    Returns the generation that each version of the target brought which is a swap of this flow.
+    Returns the version of each swap of this flow, and the generation that it brought.
     """
     found = swaps(desk, commits)
     for version, swap in found.items():
@@ -31,7 +31,7 @@ def rebuilt_against_log(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) ->
 
 
 def swaps(desk: Desk, commits: Mapping[int, Mapping[str, Any]]) -> dict[int, Swap]:
-    """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
+    """Return the swap marker of each commit that swapped in a rebuilt generation of this flow, by version."""
     said = {version: ledger_rows.swap_of(commit) for version, commit in commits.items()}
     mine = (desk.layout.pipeline, desk.layout.flow)
     return {version: swap for version, swap in said.items() if swap and (swap.pipeline, swap.flow) == mine}
