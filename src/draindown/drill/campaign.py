@@ -1,4 +1,4 @@
-"""A drill from its first copy to its verdict."""
+"""A drill campaign: for each flow and fault inject, recover, and compare with the baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 
 @dataclass(frozen=True)
 class Order:
-    """What to drill. `batch`: which one is struck, from 1, the middle one if None; sizes in bytes."""
+    """What to drill.
+
+    `fault`: a name or `faults.ALL`; `scratch`: the directory for the copies; `max_files`, `max_bytes`: how much input
+    is copied; `batch`: the batch for the faults, from 1, None for the middle one; `times`, `seed`: of `kill-at-random`.
+    """
 
     spec: PipelineSpec
     flows: Sequence[str]
@@ -40,9 +44,9 @@ class Order:
 
 
 def play(order: Order, tell: Tell) -> Drill:
-    """Do the faults to copies of the flows, below `order.scratch`, which is made unless it is there and empty.
+    """Inject the faults into copies of the flows, in `order.scratch`, which must be empty or absent.
 
-    If there is nothing to drill, it is removed again; after other errors its copies are what there is to look at.
+    The directory is removed if there is nothing to drill. After other errors it is kept for inspection.
 
     Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`, `control-failed`,
     `no-such-batch`, `scratch-in-use`, `source-missing`.
@@ -60,7 +64,7 @@ def play(order: Order, tell: Tell) -> Drill:
 
 
 def _drill(order: Order, tell: Tell) -> Drill:
-    """All flows; one that can't be drilled is said, and stops only a drill that has no other."""
+    """Drill all flows. A flow that can't be drilled is reported; it is an error only if no other can."""
     results: list[Result] = []
     wrong: list[str] = []
     unlooked: list[str] = []
@@ -109,7 +113,7 @@ def _short(result: Result) -> str:
 
 
 def _one(this: Stage, fault: Fault) -> Result:
-    """Strike, take the documented way back, compare."""
+    """Inject one fault, run the documented recovery, compare with the baseline."""
     blow = injections.strike(this, fault)
     seconds = sum(_recover(this, blow))
     unlooked = _compare(this, blow)
@@ -127,18 +131,18 @@ def _one(this: Stage, fault: Fault) -> Result:
 
 
 def _compare(this: Stage, blow: Blow) -> tuple[str, ...]:
-    """Hold the copy against the control and its raw input; what the audit couldn't look at."""
+    """Compare the copy with the control, and audit it. Returns what the audit could not check."""
     try:
         blow.last()
         blow.wrong += this.control.differences(blow.project.layout, reset=blow.reset)
         return _audit(blow)
-    except Exception as error:  # noqa: BLE001 - a lake that can't even be read is what a drill is there to find
+    except Exception as error:  # noqa: BLE001 - a lake that can't be read is a finding of the drill
         blow.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
         return ()
 
 
 def _recover(this: Stage, blow: Blow) -> Iterator[float]:
-    """The way back, each command once: its seconds."""
+    """Run each command of the recovery once, and yield its seconds. Stops at the first that fails."""
     for words in blow.recovery:
         done = this.call(blow.project, *words)
         said = done.error.get("code") or done.err.strip()[-200:]
@@ -148,7 +152,7 @@ def _recover(this: Stage, blow: Blow) -> Iterator[float]:
 
 
 def _audit(blow: Blow) -> tuple[str, ...]:
-    """Recount the copy from raw input; what the audit couldn't look at."""
+    """Audit the copy. Returns what the audit could not check."""
     try:
         found = audit(blow.project.spec, blow.project.flow, root=blow.project.root)
     except DraindownError as error:
@@ -160,7 +164,7 @@ def _audit(blow: Blow) -> tuple[str, ...]:
 
 
 def _refuse_bad_place(order: Order) -> None:
-    """A scratch directory that holds something, or lies in the lake or a source or around them, is not ours."""
+    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap."""
     scratch = order.scratch.resolve()
     sources = [directory_of(order.spec.flow(flow).source, order.root) for flow in order.flows]
     taken = [place.resolve() for place in (Path(order.spec.lake), *sources)]

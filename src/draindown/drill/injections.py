@@ -1,4 +1,4 @@
-"""The faults as they are done: each strikes a copy, and says what proves that it did and what didn't hold at once."""
+"""How each fault is injected into a copy, with the proof that it happened and the problems seen at once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
 
 _SOON = 60.0
-"""Seconds in which a process that was killed, or told to, ends."""
+"""Seconds within which a killed process must end."""
 
 
 @dataclass
 class Blow:
-    """What a fault did. `fired`: the proof; `recovery`: the words of the commands that are the way back from it.
+    """The result of one injection.
 
-    `reset`: the way back begins a generation; `last`: a step of the proof that can be taken only after the way back.
+    `fired`: the proof that the fault happened, empty without one; `wrong`: problems; `recovery`: arguments of the
+    commands that recover; `reset`: the recovery starts a new generation; `last`: the part of the proof that is taken
+    after the recovery.
     """
 
     project: Project
@@ -41,14 +43,14 @@ class Blow:
     last: Callable[[], None] = lambda: None
 
     def expect(self, met: bool, problem: str) -> bool:
-        """Note a problem unless the expectation was met; whether it was."""
+        """Record `problem` unless `met`. Returns `met`."""
         if not met:
             self.wrong.append(problem)
         return met
 
 
 def strike(stage: Stage, fault: Fault) -> Blow:
-    """Make a copy and do the fault to it."""
+    """Make a copy and inject the fault into it."""
     act = _ACTS.get(fault.name, _kill)
     return act(stage, fault)
 
@@ -68,7 +70,7 @@ def _kill(stage: Stage, fault: Fault) -> Blow:
 
 
 def _killed(stage: Stage, project: Project, place: tuple[str, int], **more: int) -> tuple[int | None, str]:
-    """The exit code of a driver that dies at its place, and the proof that it died there."""
+    """Run a driver that is to be killed at `place`. Returns its exit code and the proof that it died there."""
     with stage.driver(project, place, "kill", **more) as driver:
         jvm = process.struck(project.root, driver, stage.patience)
         code = process.code_of(driver, _SOON if jvm else stage.patience)
@@ -79,7 +81,10 @@ def _killed(stage: Stage, project: Project, place: tuple[str, int], **more: int)
 
 
 def _at_random(stage: Stage, fault: Fault) -> Blow:
-    """Times are drawn from what is left to do: a driver that ends before its time is none that was killed."""
+    """Kill drivers at random times, drawn from the time that the rest of the input takes.
+
+    A driver that ends before its time does not count: its lake is compared, deleted, and drained anew.
+    """
     project = stage.scratch.project(fault.name)
     blow = Blow(project, f"{stage.times} times, seed {stage.seed}", recovery=(run_words(project),))
     draw, proofs = random.Random(stage.seed), []
@@ -156,7 +161,7 @@ def _compact_beside(stage: Stage, fault: Fault) -> Blow:
 
 
 def _refused(stage: Stage, blow: Blow, words: Sequence[str]) -> str:
-    """Type a command that must leave a lake alone whose lease is held; the proof that it met the lease."""
+    """Run a command while another driver holds the lease; it must change nothing. Returns the proof of its refusal."""
     before = kept(blow.project.layout)
     done = stage.call(blow.project, *words)
     moved = differing(before, kept(blow.project.layout))
@@ -216,7 +221,7 @@ def _lose_checkpoint(stage: Stage, fault: Fault) -> Blow:
     refusal = stage.call(project, *reset)
     doubled = (refusal.code, refusal.error.get("code")) == (Exit.NEEDS_PERSON, "reset-would-double")
     blow.expect(doubled, f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)")
-    aside.rename(home)  # what `next` says: restore it from a copy, as a whole
+    aside.rename(home)  # the recovery that the error names: restore the whole checkpoint from a copy
     return blow
 
 
