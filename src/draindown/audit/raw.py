@@ -99,7 +99,7 @@ class _Quotes:
 
     def __init__(self, delimiter: str, limit: int) -> None:
         mark = re.escape(delimiter.encode())
-        # no possessive quantifiers: Python up to 3.11.4 matches them wrongly. Backtracking fails at the next byte
+        # no possessive quantifiers: Python up to 3.11.4 matches them wrongly (python/cpython#106052)
         cell = rb'(?:"[^"]*(?:""[^"]*)*"|(?!")[^' + mark + rb"\n]*)"
         self._whole = re.compile(cell + rb"(?:" + mark + cell + rb")*")
         self._limit = limit
