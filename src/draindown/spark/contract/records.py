@@ -1,9 +1,14 @@
-"""Turn lines, CSV records and columnar rows into records: named cells, the raw text, and whether a record is broken.
+"""Turn lines, CSV records and columnar rows into records with named cells.
 
-A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
-string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
-`_drift` (`fields.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
-`cell` and `raw` read from.
+The frame of `Records` has these columns, and those that `cell` and `raw` read:
+
+    _blank    boolean: a blank line or a CSV header, so not a record
+    _header   boolean: a CSV header
+    _broken   string: why the record is malformed, or NULL
+    _unknown  string: JSON of the fields that the contract doesn't name, or NULL
+    _drift    `drift_marks.MARKS`, or NULL
+    PLACE     file and position
+    ARRIVED   if the lines had it
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
 
 ARRIVED = "_arrived"
-"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
+"""Microseconds since the epoch at which a line's file was first seen, for lines that don't share the batch's time."""
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
 _EXTRA_CELLS = 64
@@ -39,10 +44,11 @@ _NOTHING = "cast(null as string)"
 
 @dataclass(frozen=True)
 class Records:
-    """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast).
+    """A frame as the module describes it, with access to its cells.
 
-    `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
-    many bytes of text and binary it holds, to be held against the limit.
+    `cell`: maps a column's name to its cell, typed or text to be cast; `raw`: the record as it came; `size`: bytes of
+    its text and binary values, to compare with `max_record_bytes`; `whole_text`: `raw` is text whose encoding must be
+    verified.
     """
 
     frame: DataFrame
@@ -58,9 +64,10 @@ _NOTHING_KNOWN = Known()
 def read(
     spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known = _NOTHING_KNOWN
 ) -> list[Records]:
-    """The records of the batch's files: one entry per distinct header or file schema.
+    """Read the records of the batch's files. Returns one entry per distinct header or file schema.
 
-    `spool`: directory for copies that are read in place of files, until the batch is done; `known`: what is no news.
+    `spool`: directory for copies that are read in place of files until the batch is done; `known`: drift that was
+    reported before.
     """
     if flow.source.format in ("parquet", "orc"):
         groups = columnar_groups(spark, files, flow.source.format, flow.columns, spool)
@@ -71,7 +78,7 @@ def read(
 
 
 def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, known: Known = _NOTHING_KNOWN) -> Records:
-    """Records of a frame with `value`, PLACE and maybe ARRIVED. `header` is the CSV header the lines came under."""
+    """Return the records of a frame with `value`, PLACE and optionally ARRIVED. `header`: of the lines' CSV file."""
     match flow.source.format:
         case "json":
             return _json(lines, flow, known)
@@ -84,7 +91,7 @@ def from_lines(lines: DataFrame, flow: FlowSpec, header: str | None = None, know
 
 
 def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec, spool: str) -> DataFrame:
-    """CSV records as `value` plus PLACE; files in which quotes hold line ends are split record by record."""
+    """Return CSV records as `value`, with PLACE. Files with line ends inside quotes are split into records."""
     plain = [file for file in files if not file.multiline]
     folded = [file for file in files if file.multiline]
     frames = [read_text(spark, plain)] if plain else []
@@ -94,8 +101,8 @@ def _csv_lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec, 
 
 
 def _base(lines: DataFrame, flow: FlowSpec) -> DataFrame:
-    """Lines as `_raw`, and those that are to be parsed as `value`: one that is too large would fill the heap."""
-    # trimmed in front only: from behind it would walk through the whole line
+    """Return lines as `_raw`, and as `value` those to be parsed: parsing one that is too large could fill the heap."""
+    # leading only: trailing whitespace does not matter here, and trimming it would scan the line
     blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
     frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
     fits = F.octet_length("value") <= flow.source.max_record_bytes
@@ -109,8 +116,8 @@ def _finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *k
 
 
 def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
-    # first item of a list whose second no line can hold, and must leave that one intact.
+    # Spark ignores text after a complete value, so a second object on a line would vanish. Therefore the line is parsed
+    # as the first item of an array, and the second item, which has a random key, must be intact.
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
     frame = _base(lines, flow).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
@@ -128,7 +135,7 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     if texts.names:
         frame = frame.withColumn("_json", texts.parsed("value", _STRICT_JSON))
     exact = [name for name, column in flow.columns.items() if "decimal" in column.type]
-    if exact:  # as text, a JSON number passes through a double
+    if exact:  # a JSON number that is read as a string passes through a double
         schema = ", ".join(f"{quoted(name)} {widened(flow.columns[name].type)}" for name in exact)
         frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
 
@@ -138,7 +145,7 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
             return texts.of("_json", name)
         if name in exact:
             return pair(F.expr(text), F.col(f"_exact.{quoted(name)}"))
-        if kind in ("string", "binary"):  # to all other types the text of an object or array can't be cast
+        if kind in ("string", "binary"):  # for other types the cast of an object's or array's text fails anyway
             return pair(F.expr(text), F.when(~in_field("_raw", name, text, _STRICT_SQL), F.expr(text)))
         return F.expr(text)
 
@@ -148,11 +155,11 @@ def _json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
 
 
 def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
-    """The names that a header record gives to cells, and what is wrong with it."""
+    """Return the column names in a header record, and what is wrong with it, or None."""
     if not flow.source.header or header is None:
         return list(flow.columns), None
     try:
-        # not splitlines: it also splits at what is no line end, such as U+2028
+        # not splitlines, which also splits at characters such as U+2028
         names = next(csv.reader(io.StringIO(header, newline=""), delimiter=flow.source.delimiter), [])
     except csv.Error as error:
         return [], f"the header can't be read: {error}"
@@ -169,14 +176,14 @@ def _csv(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> 
     names, wrong = _header(flow, header)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
     frame = _base(lines, flow)
-    # a first line that names no column may be a record: it is refused like those after it
+    # a first line that names no column of the contract may be a record; it is refused like the others
     if flow.source.header and header is not None and set(names) & set(flow.columns):
         same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
         frame = frame.withColumn("_header", same == F.lit(header))
         frame = frame.withColumn("_blank", F.col("_blank") | F.col("_header"))
     cells = [f"c{i}" for i in range(max(len(names), 1))]
     frame = frame.withColumn("_c", F.from_csv("value", ", ".join(f"{c} string" for c in [*cells, "_bad"]), options))
-    # a last cell of our own, which no record holds, shows how many there are: Spark doesn't tell empty from absent
+    # a random mark appended as the last cell gives the number of cells: Spark does not tell empty from absent ones
     mark = secrets.token_hex(8)
     more = [f"c{i}" for i in range(len(cells) + _EXTRA_CELLS + 1)]
     marked = F.concat(F.col("value"), F.lit(separator + mark))
@@ -206,7 +213,7 @@ def _broken_csv(width: int, wrong: str | None) -> Column:
 
 
 def _unknown_csv(names: Sequence[str], flow: FlowSpec) -> Column:
-    """JSON of the cells under names that the contract lacks, and of those beyond the header as `_extra`."""
+    """Return JSON of the cells whose names are not in the contract, and of surplus cells as `_extra`."""
     width = len(names)
     entries = [F.col(f"_c.c{i}").alias(name) for i, name in enumerate(names) if name not in flow.columns]
     extra = F.expr(f"if(_count > {width}, slice(_all, {width + 1}, int(_count - {width})), null)")
@@ -226,7 +233,7 @@ def _text(lines: DataFrame, flow: FlowSpec) -> Records:
 
 
 def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Records of a frame as `reading.columnar_groups` returns it."""
+    """Return the records of a frame that `columnar_groups` returned."""
     own = rows.select("_row.*").columns
     unknown = F.to_json("_more", _ROW_JSON | {"ignoreNullFields": "true"})
     unknown = unknown if "_more" in rows.columns else F.expr(_NOTHING)
@@ -248,7 +255,7 @@ def _columnar(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
 
 
 def _json_rows(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Rows of a columnar file that quarantine kept as JSON, in which bytes stand as base64."""
+    """Return the records of quarantined rows of a columnar file, kept as JSON with binary values in base64."""
     held = _json(lines, flow, known)
 
     def cell(name: str) -> Column:
