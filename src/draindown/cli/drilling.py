@@ -17,7 +17,7 @@ from draindown.cli.context import Flow, Json, flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.drill.campaign import Order
+    from draindown.drill.campaign import Campaign
     from draindown.drill.result import Drill
 
 
@@ -45,7 +45,7 @@ def drill(
     as_json: Json = False,
 ) -> None:
     """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
-    from draindown.drill.campaign import Order
+    from draindown.drill.campaign import Campaign
 
     out = Output(as_json)
     if listed or fault is None:
@@ -57,22 +57,22 @@ def drill(
     spec = here.spec(pipeline)
     names, size = flows(spec, flow), _bytes(max_bytes)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
-    order = Order(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
-    _done(_play(order, out), where, keep, out)
+    campaign = Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
+    _done(_play(campaign, out), where, keep, out)
 
 
-def _play(order: Order, out: Output) -> Drill:
+def _play(campaign: Campaign, out: Output) -> Drill:
     from draindown.drill.campaign import play
 
     # else a driver that a drill froze would stay frozen for good
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        return play(order, out.note)
+        return play(campaign, out.note)
     except BaseException:
         with contextlib.suppress(OSError):
-            order.scratch.rmdir()  # a temporary one that nothing came into
-        if any((order.scratch / flow).exists() for flow in order.flows):
-            out.note(f"the copies are kept in {order.scratch}")
+            campaign.scratch.rmdir()  # a temporary one that nothing came into
+        if any((campaign.scratch / flow).exists() for flow in campaign.flows):
+            out.note(f"the copies are kept in {campaign.scratch}")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

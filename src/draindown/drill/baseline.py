@@ -13,7 +13,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.drill import process
 from draindown.drill.compare import Control
-from draindown.drill.faults import There
+from draindown.drill.faults import Conditions
 from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
 from draindown.lake import delta
@@ -28,7 +28,7 @@ _TIMES = 10  # a process that takes this multiple of the undisturbed drain, beyo
 
 
 @dataclass(frozen=True)
-class Stage:
+class Baseline:
     """The undisturbed drain of one flow, and where the faults are injected.
 
     `ledger`: changed rows and table version of each batch; `nth`: the batch in which faults are injected, from 1;
@@ -51,11 +51,11 @@ class Stage:
         return len(self.ledger)
 
     @property
-    def there(self) -> There:
+    def conditions(self) -> Conditions:
         """The properties of the flow and the batch that decide which faults apply."""
         struck = self.ledger[self.batch]
         changes = struck["inserted"] + struck["updated"] + struck["deleted"]
-        return There(self.keyed, self.batches, bool(changes))
+        return Conditions(self.keyed, self.batches, bool(changes))
 
     @property
     def version(self) -> int:
@@ -101,7 +101,7 @@ class Stage:
             yield driver
 
 
-def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Stage:
+def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
     """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one.
 
     Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
@@ -128,7 +128,7 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
             next=f"draindown drill all PIPELINE --batch {len(ledger)}",
         )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))
-    return Stage(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+    return Baseline(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
 
 
 def run_words(project: Project) -> tuple[str, ...]:

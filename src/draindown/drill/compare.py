@@ -23,7 +23,7 @@ from draindown.spec.models import FlowSpec
 _STAMP = "_changed_at"
 _REFUSED = ("quarantine_id", "file", "position", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
 _INPUT = ("batch", "cut", "files", "bytes", "lines", "blank", "records")
-_FATES = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
+_COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]
 """A Delta transaction (`txn` action): application id and version."""
@@ -67,7 +67,7 @@ class Control:
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
-        names = _INPUT if reset else ("generation", "origin", *_INPUT, *_FATES, "reasons")
+        names = _INPUT if reset else ("generation", "origin", *_INPUT, *_COUNTS, "reasons")
         newest = "select * from t where generation = (select max(generation) from t)"
         theirs = delta.query(other.ledger, newest) if reset and delta.exists(other.ledger) else _all(other.ledger)
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)

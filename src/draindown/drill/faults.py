@@ -12,7 +12,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class There:
+class Conditions:
     """What decides whether a fault applies.
 
     `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault changes rows.
@@ -40,14 +40,14 @@ class Fault:
     changes: bool = False
     batches: int = 1
 
-    def hindrance(self, there: There) -> str:
+    def hindrance(self, conditions: Conditions) -> str:
         """Return why the fault does not apply; empty if it does."""
-        if self.keyed and not there.keyed:
+        if self.keyed and not conditions.keyed:
             return "the flow has no keys, so it remembers no deletes"
-        if self.changes and not there.changes:
+        if self.changes and not conditions.changes:
             return "the batch to be struck changes no row; choose another with --batch"
-        if there.batches < self.batches:
-            return f"it takes {self.batches} batches, and the input makes {there.batches}"
+        if conditions.batches < self.batches:
+            return f"it takes {self.batches} batches, and the input makes {conditions.batches}"
         return ""
 
 
@@ -131,15 +131,15 @@ FAULTS = (
 )
 
 
-def chosen(name: str, there: There) -> list[Fault]:
+def chosen(name: str, conditions: Conditions) -> list[Fault]:
     """Return the fault of that name, or for `ALL` every fault that applies.
 
     Raises TerminalError `unknown-fault`, or `fault-does-not-apply` if the named fault doesn't.
     """
     if name == ALL:
-        return [fault for fault in FAULTS if not fault.hindrance(there)]
+        return [fault for fault in FAULTS if not fault.hindrance(conditions)]
     fault = named(name)
-    hindrance = fault.hindrance(there)
+    hindrance = fault.hindrance(conditions)
     if hindrance:
         raise TerminalError(
             "fault-does-not-apply", tried=f"drill {name}", found=hindrance, next="draindown drill all PIPELINE"

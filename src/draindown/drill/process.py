@@ -79,7 +79,7 @@ def call(arguments: Sequence[str], *, cwd: Path, patience: float) -> Ended:
     return Ended(process.returncode, time.monotonic() - begun, out, err)
 
 
-def struck(home: Path, driver: Process, patience: float) -> int | None:
+def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
     """Wait for the fault's marker file.
 
     Returns the JVM's process id, or None if the driver ended, or `patience` seconds passed, before the fault happened.
