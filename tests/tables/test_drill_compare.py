@@ -16,10 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from draindown.audit.model import Audit, Residue
 from draindown.base import clock
 from draindown.drill import campaign, injections, isolation
-from draindown.drill.baseline import Stage
+from draindown.drill.baseline import Baseline
 from draindown.drill.compare import Control
 from draindown.drill.faults import named
-from draindown.drill.injections import Blow
+from draindown.drill.injections import Injection
 from draindown.drill.sandbox import Project, Scratch
 from draindown.lake.layout import FlowLayout
 from draindown.recovery.opening import lease_of
@@ -135,12 +135,12 @@ def test_a_lake_whose_own_pipeline_ran_meanwhile_can_not_be_judged(control: Requ
     assert not changed and "ran meanwhile" in unsure[0]
 
 
-def _stage(control: Request, tmp_path: Path) -> Stage:
+def _baseline(control: Request, tmp_path: Path) -> Baseline:
     ledger = [{"table_version": n + 1, "inserted": 1, "updated": 0, "deleted": 0} for n in (0, 1)]
     held = Control(control.layout, control.flow_spec)
     project = Project(tmp_path / "control", control.spec, "f")
     scratch = Scratch(tmp_path, tmp_path, control.spec, "f", ())
-    return Stage(scratch, held, project, tuple(ledger), 1, 1.0, 3, 1, lambda _: None)
+    return Baseline(scratch, held, project, tuple(ledger), 1, 1.0, 3, 1, lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     residues: int,
     held: bool,
 ) -> None:
-    blow = Blow(Project(Path(control.root), other.spec, "f"), "batch 1 of 2", fired, last=lambda: harm(other))
-    monkeypatch.setattr(injections, "strike", lambda stage, fault: blow)
+    injection = Injection(Project(Path(control.root), other.spec, "f"), "batch 1 of 2", fired, last=lambda: harm(other))
+    monkeypatch.setattr(injections, "inject", lambda baseline, fault: injection)
     found = Audit("p", "f", [Residue("lost-key", "a", "1", "0")] * residues)
     monkeypatch.setattr(campaign, "audit", lambda spec, flow, root: found)
-    result = campaign._one(_stage(control, tmp_path), named("kill-after-merge"))
+    result = campaign._one(_baseline(control, tmp_path), named("kill-after-merge"))
     assert result.held == held, result
     assert held or not fired or result.wrong
     assert json.loads(json.dumps(result.as_dict()))["held"] == held
@@ -177,7 +177,7 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
 
 def test_a_way_back_that_fails_did_not_hold(control: Request, other: Request, tmp_path: Path) -> None:
     project = Project(Path(control.root), other.spec, "f")
-    blow = Blow(project, "batch 1 of 2", "seen", recovery=(("plan", "nothing"), ("plan", "never-typed")))
-    seconds = list(campaign._recover(_stage(control, tmp_path), blow))
+    injection = Injection(project, "batch 1 of 2", "seen", recovery=(("plan", "nothing"), ("plan", "never-typed")))
+    seconds = list(campaign._recover(_baseline(control, tmp_path), injection))
     assert len(seconds) == 1 and seconds[0] > 0
-    assert "ended with 78: pipeline-not-found" in blow.wrong[0]
+    assert "ended with 78: pipeline-not-found" in injection.wrong[0]

@@ -18,7 +18,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.drill import faults, injections, process
-from draindown.drill.faults import ALL, FAULTS, There
+from draindown.drill.faults import ALL, FAULTS, Conditions
 from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import BATCHES, Scratch, prepare
 from draindown.sources.files.listing import list_source
@@ -28,7 +28,7 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
 
 ROOT = Path(__file__).parents[2]
-KEYED = There(keyed=True, batches=3, changes=True)
+KEYED = Conditions(keyed=True, batches=3, changes=True)
 
 
 def _spec(root: Path, **source: Any) -> PipelineSpec:
@@ -81,14 +81,14 @@ def test_every_step_that_kills_is_one_that_strike_knows() -> None:
 
 
 def test_a_drill_of_all_leaves_out_what_cannot_happen() -> None:
-    left_out = {f.name for f in FAULTS} - {f.name for f in faults.chosen(ALL, There(False, 1, changes=False))}
+    left_out = {f.name for f in FAULTS} - {f.name for f in faults.chosen(ALL, Conditions(False, 1, changes=False))}
     assert left_out == {"kill-after-tombstones", "kill-while-writing", "stop"}
 
 
 @pytest.mark.parametrize(("name", "code"), [("stop", "fault-does-not-apply"), ("kill-after-merg", "unknown-fault")])
 def test_a_fault_that_is_named_must_be_one_that_can_happen(name: str, code: str) -> None:
     with pytest.raises(TerminalError) as raised:
-        faults.chosen(name, There(True, 1, changes=True))
+        faults.chosen(name, Conditions(True, 1, changes=True))
     assert raised.value.code == code
     assert code != "unknown-fault" or "'kill-after-merge'" in raised.value.found
 
@@ -167,21 +167,21 @@ def test_a_process_that_is_killed_at_its_mark_has_fired(tmp_path: Path) -> None:
     with process.running(
         ["-c", f"{script}; os.kill(os.getpid(), signal.SIGKILL)"], cwd=tmp_path, log=tmp_path / "log"
     ) as driver:
-        assert process.struck(tmp_path, driver, 30) == driver.pid
+        assert process.wait_for_fault(tmp_path, driver, 30) == driver.pid
         assert process.code_of(driver, 30) == -signal.SIGKILL
         assert process.gone(driver.pid)
 
 
 def test_a_process_that_ends_by_itself_has_not(tmp_path: Path) -> None:
     with process.running(["-c", ""], cwd=tmp_path, log=tmp_path / "log") as driver:
-        assert process.struck(tmp_path, driver, 30) is None
+        assert process.wait_for_fault(tmp_path, driver, 30) is None
 
 
 def test_nothing_that_a_process_started_outlives_its_block(tmp_path: Path) -> None:
     script = "import pathlib, subprocess, time; child = subprocess.Popen(['sleep', '600'])"
     script += "; pathlib.Path('fired').write_text(str(child.pid)); time.sleep(600)"
     with process.running(["-c", script], cwd=tmp_path, log=tmp_path / "log") as driver:
-        child = process.struck(tmp_path, driver, 30)
+        child = process.wait_for_fault(tmp_path, driver, 30)
         assert child and not process.gone(child, 0)
         process.signal_group(driver, signal.SIGSTOP)
         assert process.frozen(child)

@@ -1,4 +1,4 @@
-"""The audit: everything counted again from the raw files, by code that shares nothing with the drain."""
+"""The audit: recount a flow from its raw files with code that is independent of the drain."""
 
 from draindown.audit.model import Audit, Residue
 from draindown.audit.recount import audit

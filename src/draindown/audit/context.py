@@ -1,4 +1,4 @@
-"""What one audit works on: the tables as they are, and what was found in them so far."""
+"""The working state of one audit: the rows loaded from the flow's tables, and the residues found so far."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ from draindown.ledger.rows import BatchRow, from_commit
 from draindown.spec.models import FlowSpec
 
 Progress = Callable[[int, int, str], None]
-"""Told how many raw files are read, of how many, and the name of the next."""
+"""Called before each raw file with the number of files read, the total, and the name of the file."""
 
 
 @dataclass
 class Desk:
-    """What one audit works on, and what it has found so far."""
+    """The rows loaded from the flow's tables, and the residues found so far.
+
+    `batches`: ledger rows, without those in `lost`; `lost`: batches of older generations whose rows the table no longer
+    holds; `files`: intake rows; `refused`: quarantine rows without those that the gate withdrew; `withdrawn`: the
+    latter; `released`: quarantine id to the run that released the row ("" for a row that was read again); `unlooked`:
+    what could not be checked, and why; `seen`: how many of each thing were checked; `unfinished`: generation and number
+    of a batch that crashed before its commit; `accepted_before`: ids of refused rows that an earlier generation
+    accepted; `refused_since`: the oldest generation whose refused rows the quarantine holds; `without`: by generation,
+    the files that it did not read again.
+    """
 
     flow: FlowSpec
     layout: FlowLayout
@@ -41,7 +50,7 @@ class Desk:
     without: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
-        """Note a residue unless both are equal."""
+        """Add a residue if `expected` and `found` differ."""
         if expected != found:
             self.residues.append(Residue(kind, where, str(expected), str(found), detail))
 
@@ -57,8 +66,8 @@ def where_of(batch: BatchRow) -> str:
 
 
 def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
-    """By name, what a row of the ledger says otherwise than the commit that it projects."""
-    # times differ by how a table keeps them; every count must be the same
+    """Return the columns in which a ledger row differs from its commit: name to (value in the commit, in the row)."""
+    # the table stores times with another precision; every count must be equal
     skipped = {"started_at", "finished_at", "seconds", "reasons"}
     pairs = {f.name: (getattr(true, f.name), getattr(said, f.name)) for f in fields(BatchRow) if f.name not in skipped}
     pairs["reasons"] = (json.dumps(dict(sorted(true.reasons.items()))), json.dumps(dict(sorted(said.reasons.items()))))

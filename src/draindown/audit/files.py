@@ -1,4 +1,4 @@
-"""The audit of one raw file: what it holds, whether its bytes are those that were read, and what was refused of it."""
+"""The audit of one raw file: recount its records, verify its hash, and compare its refused rows with its bytes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _KEPT_OF_LONG = 64 * 1024  # bytes
 
 @dataclass
 class FileFacts:
-    """What one raw file holds. `accepted`: records that weren't refused; `changed`: not the bytes that were read.
+    """The counts of one raw file.
 
-    `lines` counts no CSV header, and takes a quoted line end as part of its record, as the ledger does;
-    `physical` is what the intake counts: lines as they lie there, and those without anything in them.
+    `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
+    physical lines and blank ones, which the intake counts; None for a columnar file. `accepted`: records that were not
+    refused. `changed`: the file no longer has the hash that the intake recorded.
     """
 
     lines: int = 0
@@ -37,12 +38,12 @@ class FileFacts:
 
     @property
     def records(self) -> int:
-        """Lines that are records."""
+        """The number of records: lines that are not blank."""
         return self.lines - self.blank
 
 
 class Refusals:
-    """Refused rows by file and position. A released row counts as accepted: the drain took it in later."""
+    """Refused rows by file and position. A released row counts as accepted, because a replay applied it later."""
 
     def __init__(self, refused: Iterable[Mapping[str, Any]], released: set[str]) -> None:
         self._rows: dict[str, dict[int, Mapping[str, Any]]] = {}
@@ -51,20 +52,20 @@ class Refusals:
             self._rows.setdefault(row["file"], {})[row["position"]] = row
 
     def files(self) -> set[str]:
-        """Every file that rows were refused of."""
+        """Return the paths of all files that have refused rows."""
         return set(self._rows)
 
     def of(self, path: str) -> dict[int, Mapping[str, Any]]:
-        """The refused rows of one file, by position."""
+        """Return the refused rows of one file, by position."""
         return self._rows.get(path, {})
 
     def is_released(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row was replayed into the table."""
+        """Return whether the row was replayed into the table."""
         return row["quarantine_id"] in self._released
 
 
 def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    """Count one file again, hold its refused rows against its bytes, and hand the keys of the others to `keys`."""
+    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`."""
     path = taken["path"]
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
@@ -112,9 +113,9 @@ def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
 def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     if not flow.source.has_header:
         return None
-    # whatever the intake says: the audit reads for itself
+    # the audit does not trust the header in the intake, it reads the file
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
-    # one that names no column of the contract is no header, but the first of the records that are refused
+    # a first line that names no column of the contract is not a header, but a record that was refused
     return first if first is not None and set(_names_in(first, flow)) & set(flow.columns) else None
 
 
@@ -133,7 +134,7 @@ def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Itera
         kept = (row["raw"] or "").encode("utf-8", "surrogatepass")
     if length is not None and length != len(raw):
         yield Residue("quarantine-length", where, str(len(raw)), str(length), "bytes of the raw record")
-    # of a long record only the beginning is kept
+    # the quarantine keeps only the first 64 KiB of a long record
     same = raw.startswith(kept) if len(kept) >= _KEPT_OF_LONG else raw == kept
     if not same:
         there, here = (value[:60].decode("utf-8", "backslashreplace") for value in (raw, kept))
@@ -141,7 +142,7 @@ def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Itera
 
 
 class _KeySink:
-    """Collects keys and sequences of accepted records and hands them on in blocks."""
+    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks."""
 
     def __init__(
         self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
@@ -154,7 +155,7 @@ class _KeySink:
         self._read = FieldReader(flow.source, keys.names if keys else [], names)
 
     def take(self, record: RawRecord) -> None:
-        """Take the keys of one record."""
+        """Add the keys of one record. A record that cannot be read becomes a residue."""
         if self._keys is None:
             return
         try:
@@ -167,7 +168,7 @@ class _KeySink:
             self.flush()
 
     def flush(self) -> None:
-        """Hand on what was collected."""
+        """Add the collected rows to the `KeyRecount`."""
         if self._rows and self._keys is not None:
             self._keys.add("raw", [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)])
         self._rows = []
@@ -196,7 +197,7 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A block of which only the number of rows matters."""
+    """A row group of which no column is read."""
 
     num_rows: int
 

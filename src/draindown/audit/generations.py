@@ -1,4 +1,4 @@
-"""The audit over several generations: what an older one wrote may be gone with its table, and be read again since."""
+"""The audit across generations: batches whose rows the table lost, and input that a later generation read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from draindown.ledger.rows import BatchRow, Place
 
 
 def generations_of(desk: Desk) -> None:
-    """Set apart batches of older generations that the table lost, and rows that were let through before."""
+    """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
     live = generations.generation(desk.layout)
     desk.without = generations.left_out(desk.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
@@ -63,7 +63,7 @@ def _lost(desk: Desk, live: int) -> set[Place]:
 
 
 def made_up_for(desk: Desk) -> set[int]:
-    """Versions of RESTOREs after which a new generation read everything again."""
+    """Return the versions of RESTOREs that precede a commit of a later generation, which read all input again."""
     begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
     history = TableLog(desk.layout.table).commits() if begun else []
     restored = _restores({commit.version: commit for commit in history})
@@ -76,13 +76,13 @@ def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
 
 
 def _let_through_before(desk: Desk) -> None:
-    """A row that was first refused when its file was read again had been let through, and is in the table."""
+    """Mark rows that were refused only when their file was read again: the first read put them into the table."""
     cut_of = {row["path"]: row["cut"] for row in _intake(desk)}
     earliest: dict[int, int] = {}
     refused_again = {batch.cut: batch.reasons for batch in of_source(desk) if batch.generation == desk.refused_since}
     for batch in of_source(desk):
         if batch.generation < desk.refused_since and refused_again.get(batch.cut) == batch.reasons:
-            continue  # the same rows, whose first refusal went with the quarantine
+            continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
         first = earliest.get(cut_of.get(row["file"], -1))
@@ -98,9 +98,11 @@ def _intake(desk: Desk) -> list[dict[str, Any]]:
 
 
 def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
-    """How many of `missing` rows, which the ledger counts as refused by the batch, stand in the quarantine from before.
+    """Return how many of `missing` refused rows of a batch were already in the quarantine when the batch ran.
 
-    Only a batch that reads input again leaves out what is there; at most as many as other batches refused of its cut.
+    `missing`: rows that the ledger counts as quarantined by the batch, less those that the quarantine has of it. Only a
+    batch that reads input again does not write a row that is already there. The result is at most the number of rows
+    that other batches refused in the files of the same cut.
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
@@ -112,5 +114,5 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
 
 
 def left_out(desk: Desk, path: str) -> bool:
-    """Whether a generation began without this file, because it was gone or changed."""
+    """Return whether a generation started without this file because the file was missing or changed."""
     return any(path in paths for paths in desk.without.values())

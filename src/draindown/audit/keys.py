@@ -1,8 +1,7 @@
-"""The audit of a keyed table: the greatest sequence of every key in raw input against the target and its tombstones.
+"""The audit of a keyed table: compare each key's greatest sequence in raw input with the target and its tombstones.
 
-A row that the gate withdrew explains why its key is not in the target, as a tombstone would.
-
-DuckDB compares; rules, transforms and the drain's parser play no part. What a refused row says doesn't count.
+A row that the gate withdrew accounts for a key that is missing in the target, as a tombstone does. Refused rows are
+ignored. DuckDB compares; rules, transforms and the drain's parser are not used.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from draindown.base.formatting import count
 from draindown.spec.models import FlowSpec
 
 MOST = 1000
-"""Residues listed of one kind; one more says how many there are in all."""
+"""At most so many residues of one kind are listed; one more residue then gives the total."""
 _TABLES = ("raw", "target", "tombstones", "withheld")
 _ROWS, _PARTS = 100_000, 1_000
-"""Rows, and files with any, that wait in memory to be inserted at once."""
+"""Rows, and blocks of rows, that are buffered before one INSERT."""
 _SAME = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date"}
 _OTHER = {"string": "varchar", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _MAKERS = {"withColumn": 0, "withColumnRenamed": 1, "alias": 0, "name": 0}
@@ -38,7 +37,7 @@ _NEED_ALL_FILES = ("key-from-nowhere", "sequence-from-nowhere")
 
 
 def unusable(flow: FlowSpec, root: Path) -> str | None:
-    """Why keys and sequences can't be recounted from raw input, or None if they can."""
+    """Return why keys and sequences can't be recounted from raw input, or None if they can."""
     names = [*flow.target.keys, *flow.target.sequence_by]
     foreign = [name for name in names if name not in flow.columns]
     if foreign:
@@ -56,7 +55,7 @@ def unusable(flow: FlowSpec, root: Path) -> str | None:
 
 
 def made_by(transform: str, root: Path) -> set[str] | None:
-    """Names of the columns that a transform's module sets, as its source spells them; None without its source."""
+    """Return the names of the columns that a transform's module sets, found in its source; None if it has no source."""
     path = root / "jobs" / "transforms" / Path(*transform.split(".")[:-1]).with_suffix(".py")
     try:
         tree = ast.parse(path.read_bytes())
@@ -78,21 +77,21 @@ def _names_set(call: ast.Call) -> Iterator[str]:
 
 
 def duck_type(spark_type: str) -> str | None:
-    """DuckDB's name of a column type, or None where values can't be compared."""
+    """Return DuckDB's name of a Spark type, or None if the audit can't compare values of it."""
     if spark_type in _SAME or spark_type.startswith("decimal("):
         return spark_type
     return _OTHER.get(spark_type)
 
 
 class KeyRecount:
-    """Keys and sequences of raw input, of the target, of its tombstones and of withheld rows, side by side.
+    """Compares keys and sequences of raw input, the target, its tombstones and withdrawn rows that are not released.
 
-    `names`: the columns it needs, each once.
+    `names`: the columns that it reads, key columns first, each once.
     """
 
     def __init__(self, flow: FlowSpec, temporary: Path) -> None:
         self._keys, self._sequence = flow.target.keys, flow.target.sequence_by
-        # a column may be key and sequence: it is read once
+        # a column may be in `keys` and in `sequence_by`
         self.names = list(dict.fromkeys([*self._keys, *self._sequence]))
         types = [duck_type(flow.columns[name].type) for name in self.names]
         self._slots = [f"c{i}" for i in range(len(self.names))]
@@ -114,7 +113,7 @@ class KeyRecount:
             self._insert(name)
 
     def _insert(self, name: str) -> None:
-        """Insert the pending rows: an INSERT takes milliseconds, however few rows it has."""
+        """Insert the buffered rows in one statement: each INSERT costs milliseconds, even for a single row."""
         pending = self._pending[name]
         if not pending:
             return
@@ -128,25 +127,27 @@ class KeyRecount:
             self._insert(name)
 
     def doubled(self) -> Iterator[Residue]:
-        """Keys that the target holds more than once."""
+        """Yield a residue for each key that the target holds more than once."""
         keys = ", ".join(self._slots[: len(self._keys)])
         sql = f"select {keys}, count(*) from target group by {keys} having count(*) > 1"
         for *key, number in self._few(sql):
             yield Residue("double-key", self._shown(key), "1 row", f"{number} rows")
 
     def uncast(self) -> int:
-        """Raw and withheld rows whose key or sequence this audit can't read as its type, though the drain could."""
+        """Return how many raw and withdrawn rows have a key or sequence that DuckDB can't cast to the column's type."""
         return self._one(f"select count(*) from ({self._unread()})")
 
     def compare(self, *, all_files: bool) -> Iterator[Residue]:
-        """What doesn't fit between raw input, target and tombstones. Without all files only what is left can be held
-        against the table."""
+        """Yield a residue for each key on which raw input, target and tombstones disagree.
+
+        Without `all_files` (some raw files are gone) the checks that need every raw record are left out.
+        """
         keys = ", ".join(self._slots[: len(self._keys)])
         sequence = "row(" + ", ".join(self._slots[self.names.index(name)] for name in self._sequence) + ")"
-        self._insert_all()  # in the zone of the source
+        self._insert_all()  # before the time zone changes: timestamps without a zone are in that of the source
         self._db.execute("set timezone = 'UTC'")
         unread = self.uncast()
-        # a key with an unreadable row may rightly be newer than what could be read
+        # a row that could not be cast may be the newest of its key, so its key is not judged
         self._db.execute(f"create or replace temp table blurred as {self._unread()}")
         for short, name in (("w", "raw"), ("h", "target"), ("d", "tombstones"), ("x", "withheld")):
             self._db.execute(
@@ -171,7 +172,7 @@ class KeyRecount:
 
     def _few(self, sql: str) -> list[tuple[object, ...]]:
         self._insert_all()
-        # as text: Python's own types of time would put a zone of their own on them
+        # as text: a Python datetime would be shown in another time zone
         return self._db.execute(f"select columns(*)::varchar from ({sql}) order by all limit {MOST}").fetchall()
 
     def _one(self, sql: str) -> int:

@@ -1,4 +1,4 @@
-"""The audit of the ledger: its sums, against the intake, and against the commits of the target."""
+"""The audit of the ledger: check its sums, and compare it with the intake and with the target's commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ledger_sums(desk: Desk) -> None:
 
 
 def ledger_against_intake(desk: Desk) -> None:
-    """Add a residue for every batch whose files or lines in the ledger differ from those of its cut in the intake."""
+    """Add a residue for every batch whose files or bytes in the ledger differ from those of its cut in the intake."""
     by_cut: dict[int, list[dict[str, Any]]] = {}
     for row in desk.files:
         by_cut.setdefault(row["cut"], []).append(row)
@@ -44,14 +44,17 @@ def ledger_against_intake(desk: Desk) -> None:
 
 
 def ledger_against_commits(desk: Desk) -> None:
-    """The ledger table is a projection of the target's commits: each row must be one of them, word for word."""
+    """Add a residue for every ledger row that is not equal to a commit of the target, and for every foreign commit.
+
+    The ledger table is a projection of the target's commits.
+    """
     table = desk.layout.table
     commits = {commit.version: commit for commit in TableLog(table).commits()}
     oldest = min(commits, default=0)
     aged = [batch for batch in desk.batches if batch.table_version < oldest]
     if aged:
         desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
-    # what a RESTORE took back is in the log all the same; what went with another table is not
+    # the log still has a commit that a RESTORE undid; it does not have those of a table that was replaced
     taken_back = [batch for batch in desk.lost if is_commit_of(commits.get(batch.table_version), batch)]
     rebuilt = rebuilt_against_log(desk, commits)
     batches = [batch for batch in desk.batches if rebuilt.get(batch.table_version) != batch.generation]

@@ -1,4 +1,4 @@
-"""What an audit says: what it looked at, what it couldn't look at, and every number that doesn't fit."""
+"""The result of an audit: what was checked, what could not be checked, and every number that does not agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_PER_KIND = 20
 
 @dataclass(frozen=True)
 class Residue:
-    """One thing that doesn't fit. `kind` is stable; tests and tools match on it."""
+    """One difference between what was expected and what was found. `kind` is stable: tests and tools match on it."""
 
     kind: str
     where: str
@@ -24,7 +24,10 @@ class Residue:
 
 @dataclass(frozen=True)
 class Audit:
-    """The audit of one flow. `seen` counts what was looked at; `unlooked` says what was not, and why."""
+    """The audit of one flow.
+
+    `seen`: how many of each thing were checked; `unlooked`: what could not be checked, and why; `seconds`: wall time.
+    """
 
     pipeline: str
     flow: str
@@ -35,11 +38,11 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether everything that was looked at fits."""
+        """Whether no residue was found in what was checked."""
         return not self.residues
 
     def asdict(self) -> dict[str, Any]:
-        """The audit for machines."""
+        """Return the audit as a JSON-ready dictionary."""
         return {"clean": self.clean, **asdict(self)}
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""The audit's own reader of raw files: plain Python, sharing nothing with the drain.
+"""The audit's reader of raw files: plain Python, independent of the drain.
 
-A line ends at \\n, \\r\\n or \\r; blank ones and CSV headers are counted apart; a record's position is the number of
-its line in the file (of its row in a columnar one), from 1.
+A line ends at \\n, \\r\\n or \\r. A record's position is the number of its line in the file, from 1; the number of its
+row in a columnar file.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _BOM = b"\xef\xbb\xbf"
 _OPENERS: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 
 
-# a cell may be as long as a record; the spec bounds records, the drain holds to it
+# a cell may be as long as a record, which the spec bounds by `max_record_bytes`; Python's default is 128 KiB
 csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
 class RawRecord:
-    """One line of a file as bytes, without its end; in CSV a record that may span lines."""
+    """One line of a file as bytes, without its line end; in multi-line CSV one record, which may span lines."""
 
     position: int
     raw: bytes
 
 
 def sha256(path: str) -> str:
-    """Hash of the file's bytes as they lie there."""
+    """Return the SHA-256 of the file's bytes, not decompressed, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_raw(path: str) -> IO[bytes]:
-    """The file's content, decompressed by what it is, not by its name."""
+    """Open a file and decompress it. The format is told by its first bytes, not by its name."""
     with Path(path).open("rb") as file:
         magic = file.read(8)
     for start, opener in _OPENERS:
@@ -57,11 +57,11 @@ def open_raw(path: str) -> IO[bytes]:
 
 
 def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
-    """Lines without their ends, whatever ends them, however the chunks cut them."""
+    """Yield the lines of a stream without their line ends. `chunk`: bytes per read; a line may span chunks."""
     rest = stream.read(len(_BOM)).removeprefix(_BOM)
     while data := stream.read(chunk):
         parts = (rest + data).splitlines(keepends=True)
-        # a part without \n is unfinished, and a \r may be the first half of \r\n
+        # the last part is incomplete unless it ends with \n: a final \r may be the first half of \r\n
         rest = b"" if parts[-1].endswith(b"\n") else parts.pop()
         for part in parts:
             yield part.rstrip(b"\r\n")
@@ -70,9 +70,10 @@ def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
 
 
 class TextFile:
-    """The records of a text file, blank ones too; after one pass, `lines` and `blank` count its physical lines.
+    """The records of a text file, blank ones included.
 
-    With a `source` a line end inside a quoted cell belongs to the record.
+    After one iteration `lines` and `blank` hold the number of physical lines and of blank ones. With a `source`, a line
+    end inside a quoted cell belongs to the record.
     """
 
     def __init__(self, path: str, *, source: FilesSource | None = None) -> None:
@@ -94,24 +95,24 @@ class TextFile:
 
 
 class _Quotes:
-    """Finds the records that span lines: those in which a quote opens a cell, and closes at the end of one."""
+    """Joins physical lines to CSV records. A quote opens a cell at its start and closes it at its end."""
 
     def __init__(self, delimiter: str, limit: int) -> None:
         mark = re.escape(delimiter.encode())
-        # nothing possessive: Python up to 3.11.4 matches such groups wrongly. What is given back fails at its next byte
+        # no possessive quantifiers: Python up to 3.11.4 matches them wrongly (python/cpython#106052)
         cell = rb'(?:"[^"]*(?:""[^"]*)*"|(?!")[^' + mark + rb"\n]*)"
         self._whole = re.compile(cell + rb"(?:" + mark + cell + rb")*")
         self._limit = limit
 
     def records(self, physical: Iterator[bytes]) -> Iterator[bytes]:
-        """Lines joined to records; a quote that doesn't close as it should, within the limit, costs its own line."""
+        """Yield the records. A line whose quote does not close within the limit is a record of its own."""
         ahead: deque[bytes] = deque()
         while (line := ahead.popleft() if ahead else next(physical, None)) is not None:
             taken = 0 if self._whole.fullmatch(line) or line.count(b'"') % 2 == 0 else self._span(line, ahead, physical)
             yield b"\n".join([line, *(ahead.popleft() for _ in range(taken))])
 
     def _span(self, line: bytes, ahead: deque[bytes], physical: Iterator[bytes]) -> int:
-        """How many of the lines after `line` belong to its record; `ahead` keeps what was read to find out."""
+        """Return how many of the next lines belong to the record of `line`; lines read ahead stay in `ahead`."""
         text, at = line, 0
         while len(text) <= self._limit:
             if at == len(ahead):
@@ -131,7 +132,7 @@ Fields = Callable[[bytes], list[str | None]]
 
 
 class FieldReader:
-    """Reads named fields of a record as text; None where a field is missing or null."""
+    """Reads named fields of a record as text; None if a field is missing or null."""
 
     def __init__(self, source: FilesSource, names: Sequence[str], header: Sequence[str]) -> None:
         self._fields = _FIELDS[source.format](source, names, header)
@@ -167,9 +168,9 @@ _FIELDS: dict[str, Callable[[FilesSource, Sequence[str], Sequence[str]], Fields]
 
 
 def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
-    """Named fields of a JSON object as text; None where one is missing or null.
+    """Return named fields of a JSON object as text; None if a field is missing or null.
 
-    Raises ValueError where the record is no object, or a field is itself an object or array: neither is text.
+    Raises ValueError if the record is not an object, or if a field is an object or array.
     """
     found = json.loads(raw, strict=False, parse_float=str, parse_int=str)
     if not isinstance(found, dict):
@@ -178,7 +179,7 @@ def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
 
 
 def cells_of(raw: bytes, delimiter: str) -> list[str]:
-    """The cells of one CSV record. Raises ValueError."""
+    """Return the cells of one CSV record. Raises ValueError if it is not UTF-8 or not CSV."""
     text = raw.decode("utf-8")
     try:
         return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])

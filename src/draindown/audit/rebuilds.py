@@ -1,4 +1,4 @@
-"""The audit of rebuilt generations: made in a table beside the live one, brought by one commit."""
+"""The audit of rebuilt generations: drained into a staged table, then swapped in by one commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from draindown.ledger.rows import BatchRow, Swap
 def rebuilt_against_log(desk: Desk, commits: Mapping[int, Commit]) -> dict[int, int]:
     """Hold the ledger's rows of rebuilt generations against the log they were made in, and that against the swap.
 
-    Returns the generation that each version of the target brought which is a swap of this flow.
+    Returns the version of each swap of this flow, and the generation that it brought.
     """
     found = swaps(desk, commits)
     for version, swap in found.items():

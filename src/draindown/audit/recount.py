@@ -1,8 +1,8 @@
-"""Recounts a flow from its raw input and holds every number draindown wrote against it.
+"""Recount a flow from its raw input, and compare every number that draindown recorded with the result.
 
-Shares no code with the drain: plain Python reads the files, DuckDB compares, `deltalake` reads the tables. Looks at
-raw files against the intake, the intake against the ledger, the ledger against the target's own commits, refused rows
-against the bytes they came from, and the target's keys against the newest raw row of each. Writes nothing.
+Plain Python reads the files, DuckDB compares, `deltalake` reads the tables: no code of the drain is used. Compared are
+the raw files with the intake, the intake with the ledger, the ledger with the target's commits, refused rows with the
+bytes they came from, and the target's keys with the newest raw row of each. Read-only.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
 from draindown.spec.models import PipelineSpec
 
-_LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
+_LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
 
 
 def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress | None = None) -> Audit:
-    """The audit of one flow.
+    """Audit one flow. `root`: the project, in which the source of a transform is looked up.
 
-    Raises TerminalError `nothing-to-audit` where the flow never ran, `rebuild-unfinished` where a rebuilt table is in
-    place and what belongs to it is not; TransientError `drain-at-work` while it runs: what is half written would look
-    wrong.
+    Raises TerminalError `nothing-to-audit` if the flow has no table, `rebuild-unfinished` if the swap of a rebuilt
+    table is incomplete; TransientError `drain-at-work` if the lease is held: a batch in progress would look wrong.
     """
     started = time.monotonic()
     desk = Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
@@ -70,7 +69,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
 
 
 def _silent(_done: int, _of: int, _name: str) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 def _refuse_drain_at_work(layout: FlowLayout) -> None:
@@ -85,7 +84,7 @@ def _refuse_drain_at_work(layout: FlowLayout) -> None:
 
 
 def _set_unfinished_apart(desk: Desk) -> None:
-    """Judge a batch that a crash cut short by what the next run will make of it: kept if committed, repeated if not."""
+    """Treat a batch that crashed as the next run will: count it if it was committed, else ignore it."""
     generation = generations.generation(desk.layout)
     number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
     if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
@@ -102,11 +101,11 @@ def _set_unfinished_apart(desk: Desk) -> None:
 
 
 def _settle_replay(desk: Desk) -> None:
-    """A replay that a crash cut short after its commit did release its rows; the next replay writes that down."""
+    """Count the rows of a replay as released if it crashed after its commit: the next replay records the release."""
     note = pending(desk.layout)
     if note is None:
         return
-    if note.read_again:  # a batch that read files again, and let rows through that were refused before
+    if note.read_again:  # a batch that read files again and accepted rows that were refused before
         if note.is_applied(desk.layout):
             desk.released |= dict.fromkeys(note.ids, "")
         return
@@ -141,7 +140,10 @@ def _load(desk: Desk) -> None:
 
 
 def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
-    """The newest decision about a row counts; a release without a run is that of a file that was read again."""
+    """Return the id of each row whose newest decision is a release, and the run that released it.
+
+    A release without a run is that of a row whose file was read again.
+    """
     newest = {row["quarantine_id"]: row for row in sorted(decided, key=lambda row: row["at"])}
     return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
 
@@ -176,10 +178,10 @@ def _quarantine(desk: Desk) -> None:
 
 
 def _released(desk: Desk) -> None:
-    """A replay releases what it didn't refuse again; what it did stays open as it was."""
+    """Compare released rows with replays: a replay releases each row that it does not refuse again."""
     known = Counter(desk.released.values())
     passed = _replayed(desk.batches)
-    # with a table, the releases of refused rows are lost; those of withdrawn ones need not be made again
+    # a table that was lost took its released rows with it; withdrawn rows need no second release
     for run_id, number in _replayed(desk.lost).items():
         passed[run_id] += min(number, released_withdrawals(desk)[run_id])
     for run_id in (known.keys() | passed.keys()) - {""}:

@@ -1,4 +1,4 @@
-"""The audit of rows that the gate withdrew: their batches against the quarantine, and the keys they keep out."""
+"""The audit of withdrawals: compare their batches with the quarantine, and list the keys that they withhold."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from draindown.base.formatting import count
 from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
-_LOOK_BACK = 100  # commits; a crash leaves one batch behind, maintenance may follow it
+_LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
 _Name = tuple[int, int]
 
 
 def settle_withdrawals(desk: Desk) -> None:
-    """Judge a withdrawal that a crash cut short by what the next run will make of it: kept if it was committed."""
+    """Treat a withdrawal that crashed as the next run will: count it if it was committed, else ignore its rows."""
     known = _known(desk)
     begun = {_name(row) for row in desk.withdrawn} - known
     if not begun:
@@ -38,7 +38,7 @@ def settle_withdrawals(desk: Desk) -> None:
 
 
 def withdrawals(desk: Desk) -> None:
-    """Hold what the ledger says was withdrawn against the quarantine."""
+    """Compare the number of withdrawn rows in the ledger with the quarantine."""
     held = Counter(_name(row) for row in desk.withdrawn)
     if desk.withdrawn:
         desk.seen["withdrawn rows"] = len(desk.withdrawn)
@@ -54,19 +54,19 @@ def withdrawals(desk: Desk) -> None:
 
 
 def released_withdrawals(desk: Desk) -> Counter[str]:
-    """How many withdrawn rows each run released."""
+    """Return how many withdrawn rows each run released."""
     ids = (row["quarantine_id"] for row in desk.withdrawn)
     return Counter(desk.released[known] for known in ids if known in desk.released)
 
 
 def withheld_keys(desk: Desk, names: Sequence[str]) -> list[list[str | None]]:
-    """Keys and sequence of every withdrawn row that was not released, as text."""
+    """Return keys and sequence, as text, of every withdrawn row that was not released."""
     kept = [row for row in desk.withdrawn if row["quarantine_id"] not in desk.released]
     found = []
     for row in kept:
         try:
             values = json_fields(row["raw"], names)
-            # Spark puts a sign before a year after 9999
+            # Spark writes a plus sign before a year after 9999
             found.append([value and re.sub(r"^\+(?=\d{5,}-)", "", value) for value in values])
         except ValueError as error:
             desk.expect("withdrawn-unreadable", row["quarantine_id"], "a row as JSON", str(error)[:200])

@@ -17,7 +17,7 @@ from draindown.cli.context import Flow, Json, flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.drill.campaign import Order
+    from draindown.drill.campaign import Campaign
     from draindown.drill.result import Drill
 
 
@@ -57,17 +57,17 @@ def drill(
     spec = here.spec(pipeline)
     names, size = flows(spec, flow), _bytes(max_bytes)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
-    order = Order(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
-    _done(_play(order, out), where, keep, out)
+    campaign = Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
+    _done(_play(campaign, out), where, keep, out)
 
 
-def _play(order: Order, out: Output) -> Drill:
+def _play(campaign: Campaign, out: Output) -> Drill:
     from draindown.drill.campaign import play
 
     # otherwise a driver that the drill stopped with SIGSTOP would stay stopped
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        return play(order, out.note)
+        return play(campaign, out.note)
     except BaseException:
         with contextlib.suppress(OSError):
             order.scratch.rmdir()  # an empty temporary directory

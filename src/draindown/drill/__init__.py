@@ -1,4 +1,4 @@
-"""Drills: faults on scratch copies of a user's own pipeline, to see that nothing is lost and nothing doubled.
+"""Drills: inject faults into scratch copies of a user's pipeline, and verify that no row is lost or doubled.
 
-Nothing here loads Spark: drivers and commands are processes of their own, because that is what can be killed.
+Nothing here imports Spark: drivers and commands run as separate processes, which can be killed.
 """

@@ -1,4 +1,4 @@
-"""What all faults of one flow share: an undisturbed drain to compare with, copies to strike, commands to recover by."""
+"""The baseline of a drill: one undisturbed drain per flow, with which every copy under a fault is compared."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.drill import process
 from draindown.drill.compare import Control
-from draindown.drill.faults import There
+from draindown.drill.faults import Conditions
 from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
 from draindown.lake.table_log import TableLog
 from draindown.runs import store
 
 Tell = Callable[[str], None]
-"""Told a line for people when something begins."""
+"""Called with a line of text for people when a phase begins."""
 STRUCK = "struck"
-"""Run id of a drain under a fault."""
-_PATIENCE = 300
-_TIMES = 10  # so much slower than the undisturbed drain nothing is, unless it hangs
+"""The run id of a drain under a fault."""
+_PATIENCE = 300  # seconds
+_TIMES = 10  # a process that takes this multiple of the undisturbed drain, beyond _PATIENCE, hangs
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One flow ready to be struck. `nth`: the batch that is struck, from 1; `seconds`: of the undisturbed drain."""
+class Baseline:
+    """The undisturbed drain of one flow, and where the faults are injected.
+
+    `ledger`: changed rows and table version of each batch; `nth`: the batch in which faults are injected, from 1;
+    `seconds`: duration of the undisturbed drain; `times`: how often `kill-at-random` kills a driver.
+    """
 
     scratch: Scratch
     control: Control
@@ -43,24 +47,24 @@ class Stage:
 
     @property
     def batches(self) -> int:
-        """How many batches the input makes."""
+        """The number of batches that the input makes."""
         return len(self.ledger)
 
     @property
-    def there(self) -> There:
-        """What a fault meets here."""
+    def conditions(self) -> Conditions:
+        """The properties of the flow and the batch that decide which faults apply."""
         struck = self.ledger[self.batch]
         changes = struck["inserted"] + struck["updated"] + struck["deleted"]
-        return There(self.keyed, self.batches, bool(changes))
+        return Conditions(self.keyed, self.batches, bool(changes))
 
     @property
     def version(self) -> int:
-        """The version of the table that the struck batch makes."""
+        """The version of the table that the batch under a fault commits."""
         return self.ledger[self.batch]["table_version"]
 
     @property
     def batch(self) -> int:
-        """The number of the batch that is struck, as Spark counts: from 0."""
+        """The number of the batch under a fault, from 0 as Spark counts."""
         return self.nth - 1
 
     @property
@@ -70,20 +74,23 @@ class Stage:
 
     @property
     def patience(self) -> float:
-        """Seconds after which a process hangs."""
+        """Seconds after which a process is considered hung."""
         return _PATIENCE + _TIMES * self.seconds
 
     def call(self, project: Project, *words: str) -> Ended:
-        """Type a command in a copy, with --json."""
+        """Run a draindown command in a copy, with --json."""
         return call(project, self.patience, *words)
 
     def run(self, project: Project) -> Ended:
-        """Type `draindown run` in a copy: the way back from almost everything."""
+        """Run `draindown run` in a copy: the recovery from most faults."""
         return self.call(project, *run_words(project))
 
     @contextmanager
     def driver(self, project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
-        """A driver at work on a copy, under a fault; whatever is left of it ends with the block."""
+        """Run a driver on a copy with one fault planned; kill its process group on leaving the block.
+
+        `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `more`: further fields of the plan.
+        """
         for mark in ("fired", "go", "outcome.json"):
             (project.root / mark).unlink(missing_ok=True)
         plan = project.root / "plan.json"
@@ -94,8 +101,8 @@ class Stage:
             yield driver
 
 
-def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Stage:
-    """Drain a copy undisturbed. `nth`: the batch to be struck, the middle one if None.
+def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
+    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one.
 
     Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
     """
@@ -121,34 +128,34 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
             next=f"draindown drill all PIPELINE --batch {len(ledger)}",
         )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))
-    return Stage(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+    return Baseline(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
 
 
 def run_words(project: Project) -> tuple[str, ...]:
-    """The words of a plain run. Judging and publishing are left out: a part of the input may fail the gate."""
+    """Return the arguments of a plain run without check and compaction: a part of the input may fail the gate."""
     return ("run", project.spec.pipeline, "--flow", project.flow, "--no-check", "--no-compact")
 
 
 def call(project: Project, patience: float, *words: str) -> Ended:
-    """Type a command in a copy, with --json."""
+    """Run a draindown command in a copy, with --json, for at most `patience` seconds."""
     arguments = ["-m", "draindown.cli", "--root", str(project.root), *words, "--json"]
     return process.call(arguments, cwd=project.root, patience=patience)
 
 
 def outcome(project: Project) -> Mapping[str, Any]:
-    """How the struck drain ended, as it wrote itself; empty if it did not come so far."""
+    """Return the outcome that a driver under a fault recorded; empty if it died before."""
     path = project.root / "outcome.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 
 def batches_done(project: Project) -> int:
-    """Batches in the ledger of a copy."""
+    """Return the number of batches in the ledger of a copy."""
     return len(_ledger(project))
 
 
 def _ledger(project: Project) -> tuple[Mapping[str, int], ...]:
-    """What the batches of a copy changed and the version of the table that each made, oldest first."""
+    """Return each batch's table version and changed rows in a copy, oldest first."""
     path, names = project.layout.ledger, "table_version, inserted, updated, deleted"
     rows = TableLog(path).rows(f"select {names} from t order by 1")
     return tuple(rows)
@@ -174,5 +181,5 @@ def _failed(project: Project, done: Ended) -> TerminalError:
 
 
 def words_of(steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Commands as they are typed."""
+    """Return the commands as a user types them."""
     return tuple(f"draindown {' '.join(words)}" for words in steps)

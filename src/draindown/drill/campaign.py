@@ -1,4 +1,4 @@
-"""A drill from its first copy to its verdict."""
+"""A drill campaign: for each flow and fault inject, recover, and compare with the baseline."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
 from draindown.base.formatting import age, count, size
 from draindown.drill import baseline, faults, injections, isolation
-from draindown.drill.baseline import Stage, Tell
+from draindown.drill.baseline import Baseline, Tell
 from draindown.drill.faults import Fault
-from draindown.drill.injections import Blow
+from draindown.drill.injections import Injection
 from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare
 from draindown.sources.files.listing import directory_of
@@ -24,8 +24,12 @@ _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to drill. `batch`: which one is struck, from 1, the middle one if None; sizes in bytes."""
+class Campaign:
+    """What to drill.
+
+    `fault`: a name or `faults.ALL`; `scratch`: the directory for the copies; `max_files`, `max_bytes`: how much input
+    is copied; `batch`: the batch for the faults, from 1, None for the middle one; `times`, `seed`: of `kill-at-random`.
+    """
 
     spec: PipelineSpec
     flows: Sequence[str]
@@ -39,35 +43,35 @@ class Order:
     seed: int = 1
 
 
-def play(order: Order, tell: Tell) -> Drill:
-    """Do the faults to copies of the flows, below `order.scratch`, which is made unless it is there and empty.
+def play(campaign: Campaign, tell: Tell) -> Drill:
+    """Inject the faults into copies of the flows, in `campaign.scratch`, which must be empty or absent.
 
-    If there is nothing to drill, it is removed again; after other errors its copies are what there is to look at.
+    The directory is removed if there is nothing to drill. After other errors it is kept for inspection.
 
     Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`, `control-failed`,
     `no-such-batch`, `scratch-in-use`, `source-missing`.
     """
-    if order.fault != faults.ALL:
-        faults.named(order.fault)
-    _refuse_bad_place(order)
-    order.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if campaign.fault != faults.ALL:
+        faults.named(campaign.fault)
+    _refuse_bad_place(campaign)
+    campaign.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        return _drill(order, tell)
+        return _drill(campaign, tell)
     except DraindownError as error:
         if error.code in (*_HINDERED, "source-missing"):
-            shutil.rmtree(order.scratch)
+            shutil.rmtree(campaign.scratch)
         raise
 
 
-def _drill(order: Order, tell: Tell) -> Drill:
-    """All flows; one that can't be drilled is said, and stops only a drill that has no other."""
+def _drill(campaign: Campaign, tell: Tell) -> Drill:
+    """Drill all flows. A flow that can't be drilled is reported; it is an error only if no other can."""
     results: list[Result] = []
     wrong: list[str] = []
     unlooked: list[str] = []
     hindered: list[TerminalError] = []
-    for flow in order.flows:
+    for flow in campaign.flows:
         try:
-            found, (changed, unsure) = _flow(order, flow, tell)
+            found, (changed, unsure) = _flow(campaign, flow, tell)
         except TerminalError as error:
             if error.code not in _HINDERED:
                 raise
@@ -80,23 +84,25 @@ def _drill(order: Order, tell: Tell) -> Drill:
     if hindered and not results:
         raise hindered[0]
     return Drill(
-        order.spec.pipeline, str(order.scratch), tuple(results), tuple(wrong), tuple(unlooked), seed=order.seed
+        campaign.spec.pipeline, str(campaign.scratch), tuple(results), tuple(wrong), tuple(unlooked), seed=campaign.seed
     )
 
 
-def _flow(order: Order, flow: str, tell: Tell) -> tuple[list[Result], tuple[list[str], list[str]]]:
-    here = order.scratch / flow
-    scratch = prepare(here, order.spec, flow, order.root, max_files=order.max_files, max_bytes=order.max_bytes)
-    before = isolation.look(order.spec.layout(flow), [file.path for file in scratch.inputs])
+def _flow(campaign: Campaign, flow: str, tell: Tell) -> tuple[list[Result], tuple[list[str], list[str]]]:
+    here = campaign.scratch / flow
+    scratch = prepare(
+        here, campaign.spec, flow, campaign.root, max_files=campaign.max_files, max_bytes=campaign.max_bytes
+    )
+    before = isolation.look(campaign.spec.layout(flow), [file.path for file in scratch.inputs])
     total = sum(file.size for file in scratch.inputs)
-    tell(f"{order.spec.pipeline}/{flow}: {count(len(scratch.inputs), 'file')}, {size(total)}, copies in {here}")
-    this = baseline.make(scratch, nth=order.batch, times=order.times, seed=order.seed, tell=tell)
+    tell(f"{campaign.spec.pipeline}/{flow}: {count(len(scratch.inputs), 'file')}, {size(total)}, copies in {here}")
+    this = baseline.make(scratch, nth=campaign.batch, times=campaign.times, seed=campaign.seed, tell=tell)
     tell(f"{count(this.batches, 'batch', 'batches')} in {age(this.seconds)}")
-    wanted = faults.chosen(order.fault, this.there)
+    wanted = faults.chosen(campaign.fault, this.conditions)
     return list(_each(this, wanted)), before.changes()
 
 
-def _each(this: Stage, wanted: Sequence[Fault]) -> Iterator[Result]:
+def _each(this: Baseline, wanted: Sequence[Fault]) -> Iterator[Result]:
     for number, fault in enumerate(wanted, 1):
         this.tell(f"{number}/{len(wanted)} {fault.name}: {fault.does}")
         result = _one(this, fault)
@@ -108,68 +114,68 @@ def _short(result: Result) -> str:
     return f"held, {age(result.recovery)} to recover" if result.held else f"DID NOT HOLD: {'; '.join(result.wrong)}"
 
 
-def _one(this: Stage, fault: Fault) -> Result:
-    """Strike, take the documented way back, compare."""
-    blow = injections.strike(this, fault)
-    seconds = sum(_recover(this, blow))
-    unlooked = _compare(this, blow)
+def _one(this: Baseline, fault: Fault) -> Result:
+    """Inject one fault, run the documented recovery, compare with the baseline."""
+    injection = injections.inject(this, fault)
+    seconds = sum(_recover(this, injection))
+    unlooked = _compare(this, injection)
     return Result(
         flow=this.scratch.flow,
         fault=fault.name,
-        where=blow.where,
-        fired=blow.fired,
-        wrong=tuple(blow.wrong),
+        where=injection.where,
+        fired=injection.fired,
+        wrong=tuple(injection.wrong),
         unlooked=unlooked,
-        commands=baseline.words_of(blow.recovery),
+        commands=baseline.words_of(injection.recovery),
         recovery=round(seconds, 3),
-        project=str(blow.project.root),
+        project=str(injection.project.root),
     )
 
 
-def _compare(this: Stage, blow: Blow) -> tuple[str, ...]:
-    """Hold the copy against the control and its raw input; what the audit couldn't look at."""
+def _compare(this: Baseline, injection: Injection) -> tuple[str, ...]:
+    """Compare the copy with the control, and audit it. Returns what the audit could not check."""
     try:
-        blow.last()
-        blow.wrong += this.control.differences(blow.project.layout, reset=blow.reset)
-        return _audit(blow)
-    except Exception as error:  # noqa: BLE001 - a lake that can't even be read is what a drill is there to find
-        blow.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
+        injection.last()
+        injection.wrong += this.control.differences(injection.project.layout, reset=injection.reset)
+        return _audit(injection)
+    except Exception as error:  # noqa: BLE001 - a lake that can't be read is a finding of the drill
+        injection.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
         return ()
 
 
-def _recover(this: Stage, blow: Blow) -> Iterator[float]:
-    """The way back, each command once: its seconds."""
-    for words in blow.recovery:
-        done = this.call(blow.project, *words)
+def _recover(this: Baseline, injection: Injection) -> Iterator[float]:
+    """Run each command of the recovery once, and yield its seconds. Stops at the first that fails."""
+    for words in injection.recovery:
+        done = this.call(injection.project, *words)
         said = done.error.get("code") or done.err.strip()[-200:]
         yield done.seconds
-        if not blow.expect(done.code == Exit.DONE, f"`draindown {words[0]}` ended with {done.code}: {said}"):
+        if not injection.expect(done.code == Exit.DONE, f"`draindown {words[0]}` ended with {done.code}: {said}"):
             return
 
 
-def _audit(blow: Blow) -> tuple[str, ...]:
-    """Recount the copy from raw input; what the audit couldn't look at."""
+def _audit(injection: Injection) -> tuple[str, ...]:
+    """Audit the copy. Returns what the audit could not check."""
     try:
-        found = audit(blow.project.spec, blow.project.flow, root=blow.project.root)
+        found = audit(injection.project.spec, injection.project.flow, root=injection.project.root)
     except DraindownError as error:
-        blow.wrong.append(f"audit: {error.code}: {error.found}")
+        injection.wrong.append(f"audit: {error.code}: {error.found}")
         return ()
     kinds = sorted({residue.kind for residue in found.residues})
-    blow.expect(found.clean, f"audit: {count(len(found.residues), 'residue')}: {', '.join(kinds)}")
+    injection.expect(found.clean, f"audit: {count(len(found.residues), 'residue')}: {', '.join(kinds)}")
     return tuple(found.unlooked)
 
 
-def _refuse_bad_place(order: Order) -> None:
-    """A scratch directory that holds something, or lies in the lake or a source or around them, is not ours."""
-    scratch = order.scratch.resolve()
-    sources = [directory_of(order.spec.flow(flow).source, order.root) for flow in order.flows]
-    taken = [place.resolve() for place in (Path(order.spec.lake), *sources)]
+def _refuse_bad_place(campaign: Campaign) -> None:
+    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap."""
+    scratch = campaign.scratch.resolve()
+    sources = [directory_of(campaign.spec.flow(flow).source, campaign.root) for flow in campaign.flows]
+    taken = [place.resolve() for place in (Path(campaign.spec.lake), *sources)]
     crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
     if not crossed and not (scratch.exists() and any(scratch.iterdir())):
         return
     raise TerminalError(
         "scratch-in-use",
-        tried=f"make copies of pipeline {order.spec.pipeline} in {scratch}",
+        tried=f"make copies of pipeline {campaign.spec.pipeline} in {scratch}",
         found=f"one of it and {crossed[0]} lies in the other" if crossed else "the directory is not empty",
         next="draindown drill all PIPELINE --scratch NEW_DIRECTORY",
     )

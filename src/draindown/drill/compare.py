@@ -1,7 +1,7 @@
-"""Holds what a struck lake says against what an undisturbed one says of the same input.
+"""Compare a lake that was under a fault with an undisturbed one that drained the same input.
 
-DuckDB compares, as text, what `deltalake` reads; commits are counted in the files of the Delta log. None of it is the
-drain's own code.
+`deltalake` reads the tables, DuckDB compares them as text, and commits are counted in the files of the Delta log. No
+code of the drain is used.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from draindown.spec.models import FlowSpec
 _STAMP = "_changed_at"
 _REFUSED = ("quarantine_id", "file", "position", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
 _INPUT = ("batch", "cut", "files", "bytes", "lines", "blank", "records")
-_FATES = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
-_ROWS = ":rows"  # how the transaction ids of the target's batches end
+_COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
+_ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]
-"""A Delta transaction: its application's id and its number there."""
+"""A Delta transaction (`txn` action): application id and version."""
 
 
 class Control:
-    """What an undisturbed drain made of the input."""
+    """The tables of an undisturbed drain."""
 
     def __init__(self, layout: FlowLayout, flow: FlowSpec) -> None:
         self.layout, self._flow = layout, flow
 
     @cached_property
     def states(self) -> frozenset[str]:
-        """Every state of the table that a reader could see: those after whole batches."""
+        """Fingerprints of the table's versions: every state that a reader may see, each after a whole batch."""
         return frozenset(_states(self.layout.table))
 
     @cached_property
     def commits(self) -> Counter[Commit]:
-        """The batches that the table's log holds."""
+        """How often the table's log has each batch."""
         return commits(self.layout.table)
 
     def differences(self, other: FlowLayout, *, reset: bool = False) -> list[str]:
-        """All that differs in the other lake, in words; nothing is good.
+        """Return a sentence for each difference of the other lake; an empty list if there is none.
 
-        `reset`: it read its input a second time, in a new generation, so rows have other fates and batches other ids.
+        `reset`: a new generation read the input again, so outcomes of rows and transaction ids may differ.
         """
         found = [*self._tables(other, reset), *self._ledger(other, reset)]
         torn = sum(state not in self.states for state in _states(other.table))
@@ -74,7 +74,7 @@ class Control:
 
 
 def commits(path: str) -> Counter[Commit]:
-    """How often the log of the table at `path` holds each batch."""
+    """Return how often the log of the table at `path` has each batch."""
     found: Counter[Commit] = Counter()
     for file in Path(path, "_delta_log").glob("*.json"):
         for line in file.read_text().splitlines():
@@ -95,7 +95,7 @@ def _there(path: str) -> bool:
 def _differing(
     what: str, mine: pa.Table | None, theirs: pa.Table | None, names: Sequence[str] | None = None
 ) -> Iterator[str]:
-    """Rows of one that the other lacks, counted as often as they stand there. A missing table is an empty one."""
+    """Yield a sentence if the multisets of rows differ. A missing table counts as an empty one."""
     there = mine if mine is not None else theirs
     if there is None:
         return

@@ -1,4 +1,4 @@
-"""The faults there are: what each does, how it is proven that it did, and what must hold then."""
+"""The list of faults: what each one does, what proves that it happened, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from draindown.base.errors import TerminalError
 from draindown.spec.names import near
 
 ALL = "all"
-"""In place of a fault: every one that the flow can suffer."""
+"""Stands for all faults that apply to the flow."""
 
 
 @dataclass(frozen=True)
-class There:
-    """What a fault meets: a flow with keys or without, batches, and whether the one to be struck changes rows."""
+class Conditions:
+    """What decides whether a fault applies.
+
+    `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault changes rows.
+    """
 
     keyed: bool
     batches: int
@@ -22,10 +25,10 @@ class There:
 
 @dataclass(frozen=True)
 class Fault:
-    """One way to disturb a drain.
+    """One fault.
 
-    `does`, `proof` and `holds` are sentences. `step`: where a driver is killed, as `spark.strike` says. `keyed`: only
-    flows with keys come there; `changes`: only batches that change rows do; `batches`: how many there must be.
+    `does`, `proof` and `holds` are sentences. `step`: where the driver is killed, see `spark.job.fault_driver`. It
+    applies only to flows with keys if `keyed`, to batches that change rows if `changes`, and from `batches` batches on.
     """
 
     name: str
@@ -37,14 +40,14 @@ class Fault:
     changes: bool = False
     batches: int = 1
 
-    def hindrance(self, there: There) -> str:
-        """Why what is there can't suffer it; empty if it can."""
-        if self.keyed and not there.keyed:
+    def hindrance(self, conditions: Conditions) -> str:
+        """Return why the fault does not apply; empty if it does."""
+        if self.keyed and not conditions.keyed:
             return "the flow has no keys, so it remembers no deletes"
-        if self.changes and not there.changes:
+        if self.changes and not conditions.changes:
             return "the batch to be struck changes no row; choose another with --batch"
-        if there.batches < self.batches:
-            return f"it takes {self.batches} batches, and the input makes {there.batches}"
+        if conditions.batches < self.batches:
+            return f"it takes {self.batches} batches, and the input makes {conditions.batches}"
         return ""
 
 
@@ -128,15 +131,15 @@ FAULTS = (
 )
 
 
-def chosen(name: str, there: There) -> list[Fault]:
-    """The fault of that name, or all that can happen.
+def chosen(name: str, conditions: Conditions) -> list[Fault]:
+    """Return the fault of that name, or for `ALL` every fault that applies.
 
-    Raises TerminalError `fault-does-not-apply` where the one that was named can't.
+    Raises TerminalError `unknown-fault`, or `fault-does-not-apply` if the named fault doesn't.
     """
     if name == ALL:
-        return [fault for fault in FAULTS if not fault.hindrance(there)]
+        return [fault for fault in FAULTS if not fault.hindrance(conditions)]
     fault = named(name)
-    hindrance = fault.hindrance(there)
+    hindrance = fault.hindrance(conditions)
     if hindrance:
         raise TerminalError(
             "fault-does-not-apply", tried=f"drill {name}", found=hindrance, next="draindown drill all PIPELINE"
@@ -145,7 +148,7 @@ def chosen(name: str, there: There) -> list[Fault]:
 
 
 def named(name: str) -> Fault:
-    """The fault of that name. Raises TerminalError `unknown-fault` listing those there are."""
+    """Return the fault of that name. Raises TerminalError `unknown-fault`, which lists all names."""
     found = next((fault for fault in FAULTS if fault.name == name), None)
     if found is None:
         names = [ALL, *(fault.name for fault in FAULTS)]

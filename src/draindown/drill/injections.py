@@ -1,4 +1,4 @@
-"""The faults as they are done: each strikes a copy, and says what proves that it did and what didn't hold at once."""
+"""How each fault is injected into a copy, with the proof that it happened and the problems seen at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from draindown.base.exits import Exit
 from draindown.drill import process
-from draindown.drill.baseline import Stage, batches_done, outcome, run_words
+from draindown.drill.baseline import Baseline, batches_done, outcome, run_words
 from draindown.drill.faults import Fault
 from draindown.drill.isolation import differing, kept
 from draindown.drill.process import Ended, Process
@@ -22,14 +22,16 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.table_log import log_of
 
 _SOON = 60.0
-"""Seconds in which a process that was killed, or told to, ends."""
+"""Seconds within which a killed process must end."""
 
 
 @dataclass
-class Blow:
-    """What a fault did. `fired`: the proof; `recovery`: the words of the commands that are the way back from it.
+class Injection:
+    """The result of one injection.
 
-    `reset`: the way back begins a generation; `last`: a step of the proof that can be taken only after the way back.
+    `fired`: the proof that the fault happened, empty without one; `wrong`: problems; `recovery`: arguments of the
+    commands that recover; `reset`: the recovery starts a new generation; `last`: the part of the proof that is taken
+    after the recovery.
     """
 
     project: Project
@@ -41,89 +43,94 @@ class Blow:
     last: Callable[[], None] = lambda: None
 
     def expect(self, met: bool, problem: str) -> bool:
-        """Note a problem unless the expectation was met; whether it was."""
+        """Record `problem` unless `met`. Returns `met`."""
         if not met:
             self.wrong.append(problem)
         return met
 
 
-def strike(stage: Stage, fault: Fault) -> Blow:
-    """Make a copy and do the fault to it."""
+def inject(baseline: Baseline, fault: Fault) -> Injection:
+    """Make a copy and inject the fault into it."""
     act = _ACTS.get(fault.name, _kill)
-    return act(stage, fault)
+    return act(baseline, fault)
 
 
-def _blow(stage: Stage, project: Project, step: str) -> Blow:
-    where = f"batch {stage.nth} of {stage.batches}, {step}"
-    return Blow(project, where, recovery=(run_words(project),))
+def _injection(baseline: Baseline, project: Project, step: str) -> Injection:
+    where = f"batch {baseline.nth} of {baseline.batches}, {step}"
+    return Injection(project, where, recovery=(run_words(project),))
 
 
-def _kill(stage: Stage, fault: Fault) -> Blow:
+def _kill(baseline: Baseline, fault: Fault) -> Injection:
     step = fault.step
-    blow = _blow(stage, stage.scratch.project(fault.name), step)
+    injection = _injection(baseline, baseline.scratch.project(fault.name), step)
     if step == "intake":
-        blow.where = "after intake"
-    _, blow.fired = _killed(stage, blow.project, (step, stage.batch), version=stage.version)
-    return blow
+        injection.where = "after intake"
+    _, injection.fired = _killed(baseline, injection.project, (step, baseline.batch), version=baseline.version)
+    return injection
 
 
-def _killed(stage: Stage, project: Project, place: tuple[str, int], **more: int) -> tuple[int | None, str]:
-    """The exit code of a driver that dies at its place, and the proof that it died there."""
-    with stage.driver(project, place, "kill", **more) as driver:
-        jvm = process.struck(project.root, driver, stage.patience)
-        code = process.code_of(driver, _SOON if jvm else stage.patience)
+def _killed(baseline: Baseline, project: Project, place: tuple[str, int], **more: int) -> tuple[int | None, str]:
+    """Run a driver that is to be killed at `place`. Returns its exit code and the proof that it died there."""
+    with baseline.driver(project, place, "kill", **more) as driver:
+        jvm = process.wait_for_fault(project.root, driver, baseline.patience)
+        code = process.code_of(driver, _SOON if jvm else baseline.patience)
         dead = jvm is not None and process.gone(jvm)
     if code != -signal.SIGKILL or not dead:
         return code, ""
     return code, f"driver and JVM {jvm} ended by signal 9 at `{place[0]}`"
 
 
-def _at_random(stage: Stage, fault: Fault) -> Blow:
-    """Times are drawn from what is left to do: a driver that ends before its time is none that was killed."""
-    project = stage.scratch.project(fault.name)
-    blow = Blow(project, f"{stage.times} times, seed {stage.seed}", recovery=(run_words(project),))
-    draw, proofs = random.Random(stage.seed), []
-    for _ in range(3 * stage.times + 3):
-        left = 1 - batches_done(project) / stage.batches
-        after = max(1, int(1000 * stage.seconds * left * draw.random()))
-        code, proof = _killed(stage, project, ("time", after))
+def _at_random(baseline: Baseline, fault: Fault) -> Injection:
+    """Kill drivers at random times, drawn from the time that the rest of the input takes.
+
+    A driver that ends before its time does not count: its lake is compared, deleted, and drained anew.
+    """
+    project = baseline.scratch.project(fault.name)
+    injection = Injection(project, f"{baseline.times} times, seed {baseline.seed}", recovery=(run_words(project),))
+    draw, proofs = random.Random(baseline.seed), []
+    for _ in range(3 * baseline.times + 3):
+        left = 1 - batches_done(project) / baseline.batches
+        after = max(1, int(1000 * baseline.seconds * left * draw.random()))
+        code, proof = _killed(baseline, project, ("time", after))
         if proof:
             proofs.append(f"{after / 1000:.1f} s")
-        elif not blow.expect(code == Exit.DONE, f"a driver that was to be killed after {after} ms ended with {code}"):
-            return blow
+        elif not injection.expect(
+            code == Exit.DONE, f"a driver that was to be killed after {after} ms ended with {code}"
+        ):
+            return injection
         else:
-            blow.wrong += stage.control.differences(project.layout)
+            injection.wrong += baseline.control.differences(project.layout)
             shutil.rmtree(project.spec.lake)
-        if len(proofs) == stage.times:
-            blow.fired = f"killed by signal 9 after {', '.join(proofs)} of draining"
-            return blow
-    return blow
+        if len(proofs) == baseline.times:
+            injection.fired = f"killed by signal 9 after {', '.join(proofs)} of draining"
+            return injection
+    return injection
 
 
-def _stop(stage: Stage, fault: Fault) -> Blow:
-    nth = min(stage.nth, stage.batches - 1)
-    project = stage.scratch.project(fault.name)
-    blow = Blow(project, f"batch {nth} of {stage.batches}, read", recovery=(run_words(project),))
-    with stage.driver(project, ("read", nth - 1), "term") as driver:
-        if process.struck(project.root, driver, stage.patience) is None:
-            return blow
-        code = process.code_of(driver, stage.patience)
+def _stop(baseline: Baseline, fault: Fault) -> Injection:
+    nth = min(baseline.nth, baseline.batches - 1)
+    project = baseline.scratch.project(fault.name)
+    injection = Injection(project, f"batch {nth} of {baseline.batches}, read", recovery=(run_words(project),))
+    with baseline.driver(project, ("read", nth - 1), "term") as driver:
+        if process.wait_for_fault(project.root, driver, baseline.patience) is None:
+            return injection
+        code = process.code_of(driver, baseline.patience)
     done = batches_done(project)
     ended = outcome(project).get("outcome")
-    if blow.expect(code == Exit.DONE, f"told to stop, it ended with {code} ({ended})"):
-        blow.fired = f"SIGTERM; it ended with 0 ({ended}) after {done} batches" if ended == "bounded" else ""
-        blow.expect(done == nth, f"{done} batches are done where {nth} were to be")
-    return blow
+    if injection.expect(code == Exit.DONE, f"told to stop, it ended with {code} ({ended})"):
+        injection.fired = f"SIGTERM; it ended with 0 ({ended}) after {done} batches" if ended == "bounded" else ""
+        injection.expect(done == nth, f"{done} batches are done where {nth} were to be")
+    return injection
 
 
-def _two_drivers(stage: Stage, fault: Fault) -> Blow:
-    blow = _blow(stage, stage.scratch.project(fault.name), "read")
-    with stage.driver(blow.project, ("read", stage.batch), "wait") as driver:
-        if process.struck(blow.project.root, driver, stage.patience) is None:
-            return blow
-        blow.fired = _refused(stage, blow, run_words(blow.project))
-        _ends_well(stage, blow, driver)
-    return blow
+def _two_drivers(baseline: Baseline, fault: Fault) -> Injection:
+    injection = _injection(baseline, baseline.scratch.project(fault.name), "read")
+    with baseline.driver(injection.project, ("read", baseline.batch), "wait") as driver:
+        if process.wait_for_fault(injection.project.root, driver, baseline.patience) is None:
+            return injection
+        injection.fired = _refused(baseline, injection, run_words(injection.project))
+        _ends_well(baseline, injection, driver)
+    return injection
 
 
 def _zombie(stage: Stage, fault: Fault) -> Blow:
@@ -132,54 +139,58 @@ def _zombie(stage: Stage, fault: Fault) -> Blow:
     with stage.driver(blow.project, (step, stage.batch), "wait") as driver:
         jvm = process.struck(blow.project.root, driver, stage.patience)
         if jvm is None:
-            return blow
+            return injection
         process.signal_group(driver, signal.SIGSTOP)
         if not process.frozen(jvm):
-            return blow
-        proof = _refused(stage, blow, run_words(blow.project))
-        blow.fired = f"JVM {jvm} was stopped; {proof}" if proof else ""
+            return injection
+        proof = _refused(baseline, injection, run_words(injection.project))
+        injection.fired = f"JVM {jvm} was stopped; {proof}" if proof else ""
         process.signal_group(driver, signal.SIGCONT)
-        _ends_well(stage, blow, driver)
-    return blow
+        _ends_well(baseline, injection, driver)
+    return injection
 
 
-def _compact_beside(stage: Stage, fault: Fault) -> Blow:
-    blow = _blow(stage, stage.scratch.project(fault.name), "read")
-    compact = ("compact", blow.project.spec.pipeline, "--flow", blow.project.flow, "--force")
-    with stage.driver(blow.project, ("read", stage.batch), "wait") as driver:
-        if process.struck(blow.project.root, driver, stage.patience) is None:
-            return blow
-        blow.fired = _refused(stage, blow, compact)
-        _ends_well(stage, blow, driver)
-    blow.recovery = (compact, *blow.recovery)
-    return blow
+def _compact_beside(baseline: Baseline, fault: Fault) -> Injection:
+    injection = _injection(baseline, baseline.scratch.project(fault.name), "read")
+    compact = ("compact", injection.project.spec.pipeline, "--flow", injection.project.flow, "--force")
+    with baseline.driver(injection.project, ("read", baseline.batch), "wait") as driver:
+        if process.wait_for_fault(injection.project.root, driver, baseline.patience) is None:
+            return injection
+        injection.fired = _refused(baseline, injection, compact)
+        _ends_well(baseline, injection, driver)
+    injection.recovery = (compact, *injection.recovery)
+    return injection
 
 
-def _refused(stage: Stage, blow: Blow, words: Sequence[str]) -> str:
-    """Type a command that must leave a lake alone whose lease is held; the proof that it met the lease."""
-    before = kept(blow.project.layout)
-    done = stage.call(blow.project, *words)
-    moved = differing(before, kept(blow.project.layout))
+def _refused(baseline: Baseline, injection: Injection, words: Sequence[str]) -> str:
+    """Run a command while another driver holds the lease; it must change nothing. Returns the proof of its refusal."""
+    before = kept(injection.project.layout)
+    done = baseline.call(injection.project, *words)
+    moved = differing(before, kept(injection.project.layout))
     name = words[0]
-    blow.expect(not moved, f"`{name}` beside a driver changed {len(moved)} files, {moved[0] if moved else ''}")
+    injection.expect(not moved, f"`{name}` beside a driver changed {len(moved)} files, {moved[0] if moved else ''}")
     held = (done.code, done.error.get("code")) == (Exit.TRY_AGAIN, "lease-held")
-    blow.expect(held, f"`{name}` beside a driver ended with {_said(done)}, not 75 (lease-held)")
+    injection.expect(held, f"`{name}` beside a driver ended with {_said(done)}, not 75 (lease-held)")
     return f"`{name}` beside it exited 75 (lease-held)" if held else ""
 
 
-def _ends_well(stage: Stage, blow: Blow, driver: Process) -> None:
-    code = _go_on(stage, blow.project, driver)
-    blow.expect(code == Exit.DONE, f"the first driver ended with {code} ({outcome(blow.project).get('outcome')})")
+def _ends_well(baseline: Baseline, injection: Injection, driver: Process) -> None:
+    code = _go_on(baseline, injection.project, driver)
+    injection.expect(
+        code == Exit.DONE, f"the first driver ended with {code} ({outcome(injection.project).get('outcome')})"
+    )
 
 
-def _go_on(stage: Stage, project: Project, driver: Process) -> int | None:
+def _go_on(baseline: Baseline, project: Project, driver: Process) -> int | None:
     (project.root / "go").touch()
-    return process.code_of(driver, stage.patience)
+    return process.code_of(driver, baseline.patience)
 
 
-def _delete_commit(stage: Stage, fault: Fault) -> Blow:
-    project = stage.scratch.copy(stage.project, fault.name)
-    blow = Blow(project, f"batch {stage.batches} of {stage.batches}, done", recovery=(run_words(project),))
+def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
+    project = baseline.scratch.copy(baseline.project, fault.name)
+    injection = Injection(
+        project, f"batch {baseline.batches} of {baseline.batches}, done", recovery=(run_words(project),)
+    )
     home = Path(project.layout.checkpoint(generations.generation(project.layout)))
     last = Checkpoint(str(home)).last_commit
     file, version = home / "commits" / str(last), log_of(project.layout, project.layout.table).version
@@ -192,39 +203,41 @@ def _delete_commit(stage: Stage, fault: Fault) -> Blow:
         now = log_of(project.layout, project.layout.table).version
         blow.expect(now == version, f"the batch ran again and the table went from version {version} to {now}")
 
-    blow.last = replayed
-    return blow
+    injection.last = replayed
+    return injection
 
 
-def _lose_checkpoint(stage: Stage, fault: Fault) -> Blow:
-    project = stage.scratch.copy(stage.project, fault.name)
-    blow = Blow(project, "all batches done", recovery=(run_words(project),))
+def _lose_checkpoint(baseline: Baseline, fault: Fault) -> Injection:
+    project = baseline.scratch.copy(baseline.project, fault.name)
+    injection = Injection(project, "all batches done", recovery=(run_words(project),))
     home = Path(project.layout.checkpoint(generations.generation(project.layout)))
     aside = project.root / "checkpoint-put-aside"
     home.rename(aside)
     before = kept(project.layout)
-    done = stage.run(project)
+    done = baseline.run(project)
     named = (done.code, done.error.get("code")) == (Exit.NEEDS_PERSON, "checkpoint-missing")
-    if not blow.expect(named, f"a run without its checkpoint ended with {_said(done)}, not 78 (checkpoint-missing)"):
-        return blow
-    blow.fired = "the run without it exited 78 (checkpoint-missing)"
-    blow.expect(kept(project.layout) == before, "the run that was refused changed files")
+    if not injection.expect(
+        named, f"a run without its checkpoint ended with {_said(done)}, not 78 (checkpoint-missing)"
+    ):
+        return injection
+    injection.fired = "the run without it exited 78 (checkpoint-missing)"
+    injection.expect(kept(project.layout) == before, "the run that was refused changed files")
     reset = (*shlex.split(str(done.error["next"][0]))[1:], "--yes")
-    if stage.keyed:
-        blow.recovery, blow.reset = (reset, *blow.recovery), True
-        return blow
-    refusal = stage.call(project, *reset)
+    if baseline.keyed:
+        injection.recovery, injection.reset = (reset, *injection.recovery), True
+        return injection
+    refusal = baseline.call(project, *reset)
     doubled = (refusal.code, refusal.error.get("code")) == (Exit.NEEDS_PERSON, "reset-would-double")
-    blow.expect(doubled, f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)")
-    aside.rename(home)  # what `next` says: restore it from a copy, as a whole
-    return blow
+    injection.expect(doubled, f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)")
+    aside.rename(home)  # the recovery that the error names: restore the whole checkpoint from a copy
+    return injection
 
 
 def _said(done: Ended) -> str:
     return f"{done.code} ({done.error.get('code') or 'no error'})"
 
 
-_ACTS: Mapping[str, Callable[[Stage, Fault], Blow]] = {
+_ACTS: Mapping[str, Callable[[Baseline, Fault], Injection]] = {
     "kill-at-random": _at_random,
     "stop": _stop,
     "two-drivers": _two_drivers,

@@ -1,4 +1,4 @@
-"""Proof that a drill left alone what it must not change: the flow's own lake, and the files it borrowed."""
+"""Verify that a drill did not change the flow's own lake and the source files that it copied."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from draindown.lease import holder
 from draindown.runs import store
 
 Seen = Mapping[str, tuple[int, int]]
-"""Files with their size and time of change in ns."""
+"""Path to size in bytes and mtime in ns."""
 _REPORTS = "reports"
 
 
 @dataclass(frozen=True)
 class Before:
-    """What was there before a drill."""
+    """The files of the lake and the source, and the flow's runs, before a drill."""
 
     layout: FlowLayout
     lake: Seen
@@ -27,7 +27,7 @@ class Before:
     runs: frozenset[str]
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """What changed since, and what can't be told: a lake that its own pipeline was writing meanwhile."""
+        """Return what changed since, and what can't be decided because the flow's own pipeline ran meanwhile."""
         changed = [f"source: {printable(path)} changed" for path in differing(self.source, _stats(self.source))]
         moved = differing(self.lake, kept(self.layout))
         if not moved:
@@ -39,18 +39,18 @@ class Before:
 
 
 def look(layout: FlowLayout, source: Iterable[str]) -> Before:
-    """Look at a flow's part of its lake, and at files of its source."""
+    """Record the files of a flow in its lake, and the files of its source."""
     return Before(layout, kept(layout), _stats(source), frozenset(store.runs(layout, 1000)))
 
 
 def kept(layout: FlowLayout) -> Seen:
-    """Every file that a flow keeps but its reports: a run that finds nothing to do leaves one."""
+    """Return the files of a flow in the lake, without reports: an idle run writes one too."""
     places = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.home)
     return {path: seen for place in places for path, seen in _files(place)}
 
 
 def differing(before: Seen, after: Seen) -> list[str]:
-    """Files that were made, changed or removed between two looks."""
+    """Return the files that were created, changed or removed between two snapshots."""
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 

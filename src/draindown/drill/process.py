@@ -1,4 +1,4 @@
-"""Processes that are struck: each leads a group of its own, leaves marks in a directory, and ends with its block."""
+"""Processes under a fault: each leads a process group, leaves marker files in a directory, and is killed in the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDED, _STOPPED = (None, "Z", "X"), ("T", "t")  # letters of /proc/PID/stat
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended. `seconds` is wall time, its start included."""
+    """A command that ended. `seconds`: wall time, process start included."""
 
     code: int
     seconds: float
@@ -33,12 +33,12 @@ class Ended:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error it ended with, as a command with --json says it; empty if there is none."""
+        """The error in the command's JSON output; empty if there is none."""
         return _error_of(self.out) or _error_of(self.err)
 
 
 def start(arguments: Sequence[str], *, cwd: Path, log: Path) -> Process:
-    """Run this Python with `arguments`, on the same draindown as here; what it says goes to `log`."""
+    """Start this Python with `arguments` and this draindown on its path; stdout and stderr go to `log`."""
     with log.open("wb") as out:
         return subprocess.Popen(
             [sys.executable, *arguments], env=_environ(), cwd=cwd, stdout=out, stderr=out, start_new_session=True
@@ -47,7 +47,7 @@ def start(arguments: Sequence[str], *, cwd: Path, log: Path) -> Process:
 
 @contextmanager
 def running(arguments: Sequence[str], *, cwd: Path, log: Path) -> Iterator[Process]:
-    """`start`, and whatever is left of it ends with the block."""
+    """Start a process as `start` does; kill its process group on leaving the block."""
     process = start(arguments, cwd=cwd, log=log)
     try:
         yield process
@@ -56,7 +56,7 @@ def running(arguments: Sequence[str], *, cwd: Path, log: Path) -> Iterator[Proce
 
 
 def call(arguments: Sequence[str], *, cwd: Path, patience: float) -> Ended:
-    """Run this Python to its end, at most `patience` seconds: then it is killed, which its exit code tells."""
+    """Run this Python to its end. After `patience` seconds it is killed, and its exit code is -9."""
     begun = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *arguments],
@@ -79,11 +79,14 @@ def call(arguments: Sequence[str], *, cwd: Path, patience: float) -> Ended:
     return Ended(process.returncode, time.monotonic() - begun, out, err)
 
 
-def struck(home: Path, driver: Process, patience: float) -> int | None:
-    """Wait until the fault struck; the JVM's process id, or None if the driver ended or time ran out before."""
+def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
+    """Wait for the fault's marker file.
+
+    Returns the JVM's process id, or None if the driver ended, or `patience` seconds passed, before the fault happened.
+    """
     until = time.monotonic() + patience
     while True:
-        ended = driver.poll() is not None  # before the look: it may leave its mark and die between the two
+        ended = driver.poll() is not None  # polled first: it may write the marker and die between the two tests
         if (home / "fired").exists():
             return int((home / "fired").read_text())
         if ended or time.monotonic() > until:
@@ -92,7 +95,7 @@ def struck(home: Path, driver: Process, patience: float) -> int | None:
 
 
 def code_of(driver: Process, patience: float) -> int | None:
-    """The exit code once it ended (a signal as its negative number), or None if it did not in time."""
+    """Return the exit code (a signal as its negative number), or None if it did not end within `patience` seconds."""
     try:
         return driver.wait(patience)
     except subprocess.TimeoutExpired:
@@ -100,21 +103,21 @@ def code_of(driver: Process, patience: float) -> int | None:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended, with all its threads.
+    """Return whether a process, or any of its threads, still runs.
 
-    A zombie has ended, as whoever should collect it may be dead; but only without its other threads, which hold its
-    files and locks until they have ended too.
+    A zombie counts as ended, because its parent may be dead. A zombie with threads left is alive: they hold its files
+    and locks until they end.
     """
     return _state(pid) not in _ENDED or _threads(pid) > 1
 
 
 def gone(pid: int, patience: float = 60) -> bool:
-    """Whether the process ends in time, locks and all."""
+    """Wait until the process has ended with all its threads. Returns whether it did within `patience` seconds."""
     return _becomes(lambda: not alive(pid), patience)
 
 
 def frozen(pid: int, patience: float = 60) -> bool:
-    """Whether the process is stopped by a signal in time; one that ended is not."""
+    """Wait until the process is stopped by a signal. Returns whether it was; False if it ended."""
     return _becomes(lambda: _state(pid) in (*_STOPPED, *_ENDED), patience) and _state(pid) in _STOPPED
 
 
@@ -125,14 +128,14 @@ def end(pid: int) -> None:
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
-    """Kill whatever is left of the group that `process` leads, and collect it."""
+    """Kill the process group that `process` leads, and wait for `process`."""
     signal_group(process, signal.SIGKILL)
     process.wait()
 
 
 def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
     """Send a signal to all processes of the group that `process` leads."""
-    # PermissionError is what some systems say of a group of zombies
+    # some systems raise PermissionError for a group of zombies
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -147,7 +150,7 @@ def _becomes(so: Callable[[], bool], patience: float) -> bool:
 
 
 def _state(pid: int) -> str | None:
-    """The kernel's letter for what a process does, None where there is none."""
+    """Return the state letter in /proc/PID/stat, None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -168,7 +171,10 @@ def _environ() -> dict[str, str]:
 
 
 def _error_of(text: str) -> dict[str, Any]:
-    """The error in a command's one JSON document: of its own (after its notes), or of the last step it reports."""
+    """Return the error in a command's JSON document: its own, or that of the last report in it.
+
+    On stderr the document may follow lines of text.
+    """
     start = 0 if text.startswith("{") else text.rfind('{\n "error"')
     try:
         document = json.JSONDecoder().raw_decode(text[start:])[0] if start >= 0 else {}

@@ -1,4 +1,4 @@
-"""What came of a drill: per fault whether it fired, whether everything held, and how long the way back took."""
+"""The results of a drill: for each fault whether it happened, whether everything held, and how long recovery took."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from draindown.base.formatting import age, columns, printable
 class Result:
     """One fault on one copy.
 
-    `fired`: the proof that it happened, empty without one; `wrong`: all that didn't hold; `unlooked`: what the audit
-    couldn't look at; `commands` were the way back, `recovery` their seconds, starting them included.
+    `where`: batch and step; `fired`: the proof that it happened, empty without one; `wrong`: what did not hold;
+    `unlooked`: what the audit could not check; `commands`: the recovery; `recovery`: its wall time in seconds, process
+    starts included; `project`: root of the copy.
     """
 
     flow: str
@@ -29,17 +30,17 @@ class Result:
 
     @property
     def held(self) -> bool:
-        """Whether it was proven that the fault did no harm: a fault that didn't fire proves nothing."""
+        """Whether the fault happened and did no harm. A fault that did not happen proves nothing."""
         return bool(self.fired) and not self.wrong
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
+        """Return a flat, JSON-ready dictionary."""
         return {**asdict(self), "held": self.held}
 
 
 @dataclass(frozen=True)
 class Drill:
-    """All faults of one drill. `wrong`: what it did beside its scratch copies; `unlooked`: what can't be told."""
+    """All results of one drill. `wrong`: changes outside its copies; `unlooked`: what could not be checked."""
 
     pipeline: str
     scratch: str
@@ -50,11 +51,11 @@ class Drill:
 
     @property
     def held(self) -> bool:
-        """Whether every fault fired and nothing came of any, here or in the flow's own lake."""
+        """Whether every fault happened and did no harm, in its copy and in the flow's own lake."""
         return bool(self.results) and not self.wrong and all(result.held for result in self.results)
 
     def as_dict(self, *, kept: bool) -> dict[str, Any]:
-        """JSON-ready; `scratch` only if it is still there."""
+        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
         results = [result.as_dict() for result in self.results]
         whole = {"pipeline": self.pipeline, "held": self.held, "seed": self.seed, "results": results}
         return whole | {"wrong": self.wrong, "unlooked": self.unlooked, "scratch": self.scratch if kept else None}

@@ -1,7 +1,7 @@
-"""Scratch copies of a flow: its pipeline on lakes of their own, over copies of some of its real files.
+"""Scratch copies of a flow: the same pipeline on separate lakes, with copies of some of its real input files.
 
-Below one directory: `source/`, which all copies read, and a project per copy (`control/`, one per fault) in which every
-command works: `draindown --root SCRATCH/FLOW/control doctor PIPELINE`.
+One directory holds `source/`, which all copies read, and one project per copy (`control/` and one per fault), in which
+every command works: `draindown --root SCRATCH/FLOW/control doctor PIPELINE`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from draindown.spec.project import rooted
 from draindown.spec.sources import FilesSource
 
 BATCHES = 3
-"""A first, a middle and a last one, at least."""
+"""The least number of batches to aim for: a first, a middle and a last one."""
 _SOURCE = "source"
 
 
 @dataclass(frozen=True)
 class Project:
-    """One copy: a project root, the pipeline (of this one flow) that its file declares, and where it writes."""
+    """One copy: a project root, and the pipeline with this flow only that its YAML file declares."""
 
     root: Path
     spec: PipelineSpec
@@ -42,17 +42,17 @@ class Project:
 
     @property
     def layout(self) -> FlowLayout:
-        """Where the copy's tables and files are."""
+        """The paths of the copy's tables and files."""
         return self.spec.layout(self.flow)
 
     def request(self, run_id: str) -> Request:
-        """A request to drain the copy."""
+        """Return a request to drain the copy."""
         return Request(spec=self.spec, flow=self.flow, step="drain", run_id=run_id, owner="drill", root=str(self.root))
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where the copies of one flow are made. `spec` is that of all copies, its lake relative to each."""
+    """The directory with the copies of one flow. `spec`: of every copy, with a lake path relative to the copy."""
 
     home: Path
     root: Path
@@ -61,11 +61,11 @@ class Scratch:
     inputs: tuple[SourceFile, ...]
 
     def project(self, name: str) -> Project:
-        """A copy with an empty lake."""
+        """Make a copy with an empty lake."""
         root = self.home / name
         file = root / DIRECTORY / f"{self.spec.pipeline}.yaml"
         file.parent.mkdir(parents=True)
-        # JSON is YAML whose strings can't be taken for numbers
+        # JSON is valid YAML, and its strings are quoted, so that none is read as a number
         file.write_text(json.dumps(_spelled(self.spec.model_dump(mode="json")), indent=1, ensure_ascii=False))
         for part in ("jobs", "expectations"):
             if (self.root / part).is_dir():
@@ -73,14 +73,16 @@ class Scratch:
         return Project(root, rooted(load(file, {}), root), self.flow)
 
     def copy(self, of: Project, name: str) -> Project:
-        """A copy whose lake is that of another."""
+        """Make a copy with a copy of another one's lake."""
         made = self.project(name)
         shutil.copytree(of.spec.lake, made.spec.lake)
         return made
 
 
 def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files: int, max_bytes: int) -> Scratch:
-    """Link the flow's oldest files, at most so many and one at least, below `home`, and bound the batches.
+    """Copy the flow's oldest files below `home`, and bound its batches.
+
+    At least one file is taken, at most `max_files`, and no further one once `max_bytes` would be exceeded.
 
     Raises TerminalError `nothing-to-drill`, `source-missing`.
     """
@@ -102,14 +104,14 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
         "max_bytes_per_trigger": None,
         "max_files_per_trigger": max(1, deliveries // BATCHES),
     }
-    # nobody else mounts the copies: a local lease lets a run follow a killed one at once
+    # no other host mounts the copies, and after a kill a run can take a local lease at once
     document |= {"lake": "lake", "lease": {}, "schedule": None}
     document["flows"] = {flow: one | {"deadline": None, "max_batches": None}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, tuple(inputs))
 
 
 def _spelled(value: Any) -> Any:
-    """Plain values as a pipeline file spells them: a dollar in one, which would begin a variable, is `$$`."""
+    """Return values as a pipeline file spells them: `$`, which would start a variable, becomes `$$`."""
     if isinstance(value, dict):
         return {key: _spelled(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -128,10 +130,9 @@ def _some(files: Sequence[SourceFile], most: int, size: int) -> list[SourceFile]
 
 
 def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, size: int) -> int:
-    """Fill the directory, each file under its own name in a directory of its own, in their order; how many it are.
+    """Copy the files in order, each into a numbered directory under its own name. Returns the number of copies.
 
-    Where there are too few for BATCHES batches, lines of text files are dealt out to several, and what is no text is
-    delivered more than once.
+    If there are too few files for BATCHES batches, text files are split by lines, and other files copied repeatedly.
     """
     parts = -(-BATCHES // len(files))
     number = 0
@@ -158,7 +159,7 @@ def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[byte
     try:
         with gzip.open(path) if zipped else path.open("rb") as text:
             raw = text.read(size + 1)
-    except (OSError, EOFError, zlib.error):  # it will be parked
+    except (OSError, EOFError, zlib.error):  # unreadable: the drain will park it
         return []
     lines = raw.splitlines(keepends=True) if len(raw) <= size else []
     head = lines[:1] if source.has_header else []

@@ -1,1 +1,1 @@
-"""The right to drain a flow: one driver at a time, by kernel locks or by numbered epochs in a shared directory."""
+"""The lease of a flow: one driver at a time, by kernel locks or by numbered epochs in a shared store."""

@@ -1,4 +1,4 @@
-"""Who holds a lease, and what its last holder left behind: its card, and the tables that its fence left out."""
+"""Find out who holds a lease, and what its last holder left: its card, and the tables that its fence left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from draindown.spec.models import LeaseSpec
 
 @dataclass(frozen=True)
 class Card:
-    """Who holds a lease. `since` is UTC, ISO 8601; `epoch` and `heartbeat`, in words, are of a shared one only."""
+    """Who holds a lease. `since`: UTC, ISO 8601; `epoch`, and `heartbeat` as a phrase: of the shared form only."""
 
     owner: str
     run_id: str
@@ -28,7 +28,7 @@ class Card:
     heartbeat: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """What is written down: all but what only a look can tell."""
+        """Return the fields that are stored: all but `epoch` and `heartbeat`, which are found out by the reader."""
         return {name: value for name, value in asdict(self).items() if name not in ("epoch", "heartbeat")}
 
     def __str__(self) -> str:
@@ -37,10 +37,10 @@ class Card:
 
 
 def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
-    """Who holds the lease, or None if it is free. Takes nothing away from anyone.
+    """Return the holder of the lease, or None if it is free. Does not change the lease.
 
-    Where a shared one seems to be stale it is watched until that is sure, for as long as its holder asked at most, and
-    counts as free then; who is not `patient` gets the card of its last holder, which says so.
+    A shared lease whose heartbeat looks stale is watched for at most as long as its holder asked for. If the heartbeat
+    stands still it counts as free. If not `patient`, the card of its last holder is returned at once and says so.
     """
     epochs = _seen(layout)
     newest = epochs.newest()
@@ -55,12 +55,15 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
 
 
 def left_open(layout: FlowLayout) -> Card | None:
-    """The card of the newest epoch of a shared lease if its holder did not leave in order; it may hold it still."""
+    """Return the card of the newest epoch of a shared lease, unless it was released. The holder may be alive."""
     return _newest_card(_seen(layout)) if open_epoch(layout) else None
 
 
 def unfenced(layout: FlowLayout) -> list[str]:
-    """Paths of the tables that the last fence had to leave out: nothing but its ids stops what was in flight there."""
+    """Return the paths of tables that the last fence could not fence.
+
+    In these a commit in flight of the previous holder is stopped only if it has the transaction id of a later commit.
+    """
     try:
         found = read_json(_unfenced(layout)) or {}
     except ValueError:
@@ -69,7 +72,7 @@ def unfenced(layout: FlowLayout) -> list[str]:
 
 
 def remember_unfenced(layout: FlowLayout, epoch: int, tables: Sequence[str]) -> None:
-    """Write down which tables the fence of an epoch left out. Call it as its holder."""
+    """Store the paths of tables that the fence of an epoch left out. To be called by its holder."""
     write_json(_unfenced(layout), {"epoch": epoch, "tables": list(tables)})
 
 
@@ -78,21 +81,21 @@ def _unfenced(layout: FlowLayout) -> str:
 
 
 def open_epoch(layout: FlowLayout) -> int:
-    """The newest epoch of a shared lease where it was not left in order, else 0."""
+    """Return the newest epoch of a shared lease if it was not released, else 0."""
     epochs = _seen(layout)
     newest = epochs.newest()
     return newest if epochs.is_open(newest) else 0
 
 
 def epochs_of(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
-    """The epochs of the shared form; also where the terms say local, and someone holds it in the shared form."""
+    """Return the epochs if the terms say shared, or if an epoch of that form was not released; else None."""
     if terms.form == "shared":
         return Epochs(_epochs(layout), terms.expires)
     return _seen(layout) if open_epoch(layout) else None
 
 
 def _seen(layout: FlowLayout) -> Epochs:
-    """The epochs of a lease for who has no terms of its own, as patient as the holder of the newest asks for."""
+    """Return the epochs of a lease with the `expires` of its newest holder, for a reader without terms of its own."""
     some = Epochs(_epochs(layout), LeaseSpec().expires)
     return Epochs(some.home, some.patience(some.newest()))
 
@@ -118,13 +121,16 @@ def _heartbeat(epochs: Epochs, number: int) -> str:
 
 
 def _seems_stale(epochs: Epochs, number: int) -> bool:
-    """By the times of files, which another host's clock may have set: a reason to watch, not more."""
+    """Return whether the newest heartbeat is old by its modification time.
+
+    Another host's clock may have set that time, so it is a reason to watch the heartbeat, not a proof.
+    """
     age = epochs.age(number)
     return age is None or not 0 <= age < epochs.expires / 2
 
 
 def local_card(layout: FlowLayout) -> Card | None:
-    """Return the card of the last holder in the local form, or None where there is none or it is torn."""
+    """Return the card of the last holder in the local form, or None if there is none or it is torn."""
     try:
         content = read_json(_owner(layout))
         return Card(**content) if content else None
@@ -133,12 +139,12 @@ def local_card(layout: FlowLayout) -> Card | None:
 
 
 def leave_card(layout: FlowLayout, card: Card) -> None:
-    """Write the card of the holder in the local form. Call it as the holder."""
+    """Store the card of the holder in the local form. To be called by the holder."""
     write_json(_owner(layout), card.as_dict())
 
 
 def take_card_away(layout: FlowLayout) -> None:
-    """Remove the card of the holder in the local form. Call it as the holder."""
+    """Remove the card of the holder in the local form. To be called by the holder."""
     documents.delete(_owner(layout))
 
 

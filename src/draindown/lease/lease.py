@@ -1,15 +1,15 @@
-"""The right to drain a flow: one driver at a time.
+"""The lease: the right to drain a flow, held by one driver at a time.
 
-Local form, for a lake on this machine's disks. Two kernel locks that vanish with the process that holds them, and a
-card that tells people who it is:
+Local form, for a lake on this machine's disks: two kernel locks, which the kernel releases when their process ends, and
+a card for people:
 
     driver.lock   held by the Python driver
     jvm.lock      held by its JVM, which can outlive Python and still commit
-    owner.json    who, where, since when; says nothing about whether the lease is held
+    owner.json    who, where, since when; it does not tell whether the lease is held
 
-Shared form, for a lake that several hosts mount, where the locks of another host can't be trusted: the same locks under
-a name of this host's own, and epochs (`shared.py`), which decide. Whoever follows a holder that did not leave in order
-fences its writes first (`fence`).
+Shared form, for a lake that several hosts mount, where locks of another host can't be relied on: epochs (`shared.py`)
+decide, and the same locks, with names that contain this host's boot id, exclude drivers on the same host. A holder
+whose predecessor did not release the lease fences the predecessor's writes first (`Fence`).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
 
 
 class Fence(Protocol):
-    """Commits in the name of every writer of the flow, so that a commit in flight of an earlier driver fails.
+    """Commits with the transaction ids of all writers of the flow, so that an earlier driver's commit in flight fails.
 
-    Calls `check` before each table. Returns the paths of tables that it could not fence.
+    It calls `check` before each table, and returns the paths of tables that it could not fence.
     """
 
     def __call__(self, layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
-        """Fence the tables of `layout` on behalf of `epoch`."""
+        """Fence the tables of `layout` for `epoch`."""
         ...
 
 
 class Lease:
     """Context manager that holds the lease of one flow. Not reentrant.
 
-    Entering raises TransientError `lease-held`, naming the holder, if another driver or a JVM it left behind has it. In
-    the shared form that can take as long as a heartbeat, and as long as `terms.expires` where the holder is gone. An
-    error inside it that comes of a lost lease leaves as TransientError `lease-lost`. `fence` is called where
-    the lease is shared and its last holder did not leave in order.
+    Entering raises TransientError `lease-held`, which names the holder, if another driver or the JVM of a dead one
+    holds it. In the shared form entering takes up to a heartbeat interval if the holder is alive, and up to
+    `terms.expires` if it is gone. An error in the block that follows from a lost lease is replaced by TransientError
+    `lease-lost`. `fence` is called in the shared form if the last holder did not release the lease.
     """
 
     def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, fence: Fence) -> None:
@@ -86,7 +86,7 @@ class Lease:
             if self._epochs:
                 self._begin(self._epochs)
             else:
-                # whoever shares it looks at this lock after its epoch began: one of both sees the other
+                # a driver in the shared form looks at this lock after its epoch began, so one of the two sees the other
                 if open_epoch(self._layout):
                     raise self._held("a driver that holds it in the shared form came first")
                 holder.leave_card(self._layout, self._card)
@@ -103,19 +103,22 @@ class Lease:
             if not lost and not self._is_shared:
                 holder.take_card_away(self._layout)
         finally:
-            # after any other error nobody knows whether the JVM still writes: the next holder waits, and fences it
+            # after any other error the JVM may still write: the next holder waits for it and fences it
             self._leave(in_order=error is None or isinstance(error, DraindownError))
         if lost and isinstance(error, Exception) and not _is_lease_lost(error):
             raise self._lease_lost(lost) from error
 
     def check(self) -> None:
-        """Raise TransientError `lease-lost` unless the lease is certainly held: nothing may be written any more."""
+        """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each write."""
         lost = self._lost()
         if lost:
             raise self._lease_lost(lost)
 
     def guard(self, reached: Reached = untold) -> Reached:
-        """`reached`, followed by `check`: each step of a batch is told before the next one writes."""
+        """Return a progress hook that calls `reached` and then `check`.
+
+        A lost lease thus ends a batch before its next step writes.
+        """
 
         def told(step: str) -> None:
             reached(step)
@@ -124,7 +127,7 @@ class Lease:
         return told
 
     def hand_to_jvm(self, jvm: Any) -> JvmLock:
-        """Have the driver's JVM (py4j's view of it, `spark._jvm`) hold the lease too, until the lease is left.
+        """Take the JVM's lock in the driver's JVM (`spark._jvm`), until the lease is released or the JVM ends.
 
         Call it before the first query starts. Raises TransientError `lease-held`.
         """
@@ -156,19 +159,19 @@ class Lease:
         return True
 
     def _begin(self, epochs: Epochs) -> None:
-        """Begin the next epoch as soon as the newest one is over."""
+        """Begin the next epoch, once the newest one is released or stale; fence the writes of a stale one."""
         while True:
             newest = epochs.newest()
             state = epochs.watch(newest) if newest else "released"
             if state == "alive":
                 raise self._held("another driver is at work")
-            heart = Heart(epochs, newest + 1)  # before the epoch is there: its heartbeat is as old as this
+            heart = Heart(epochs, newest + 1)  # before the claim: the heartbeat's age is counted from here
             if epochs.claim(heart.number, self._card.as_dict()):
                 break
-            time.sleep(POLL)  # a listing may be older than the epoch that was in the way
+            time.sleep(POLL)  # the listing may be older than the epoch that was claimed first
         self._heart = heart
         heart.start()
-        if not self._is_free_locally():  # who took it in the local form since may not have seen this epoch
+        if not self._is_free_locally():  # a driver that took the local form meanwhile may not have seen this epoch
             heart.stop(released=state == "released")
             raise self._held(_LOCAL)
         epochs.prune(heart.number)
@@ -217,7 +220,10 @@ class Lease:
 
 
 def _overtaken(error: BaseException | None) -> str | None:
-    """Where the table's log says what the lease does not know yet: someone else wrote in this flow's name."""
+    """Return why the lease is lost if the error is Delta's for a concurrent transaction of the same writer, else None.
+
+    The table's log then knows of a new holder before the lease does.
+    """
     if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {said(error)}" for mark in _OVERTAKEN):
         return "another driver wrote to the table in this flow's name first"
     return None

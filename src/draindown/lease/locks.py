@@ -11,35 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# someone who only looks holds a lock for microseconds
+# seconds to retry a lock: `is_free` of another process holds it for microseconds
 LOOKERS = 0.5
-POLL = 0.02
-LOCKS = {"driver": fcntl.flock, "jvm": fcntl.lockf}  # the kinds that Python and a JVM take
+POLL = 0.02  # seconds
+LOCKS = {"driver": fcntl.flock, "jvm": fcntl.lockf}  # filelock takes BSD locks, a JVM's FileChannel POSIX locks
 FORMS = (False, True)
 
 
 @dataclass
 class JvmLock:
-    """The JVM's half of a lease; the JVM keeps it until `release` or its end. Keep a reference to it."""
+    """The lock that the JVM holds until `release` or its end. Keep a reference: py4j frees objects without one."""
 
     _file: Any
     _lock: Any
 
     def release(self) -> None:
-        """Let go. Nothing happens if the JVM is gone."""
-        # py4j raises errors of its own when the JVM is gone, and core doesn't know py4j
+        """Release the lock. No-op if the JVM is gone."""
+        # py4j raises its own errors if the JVM is gone, and this package does not import py4j
         with contextlib.suppress(Exception):
             self._lock.release()
             self._file.close()
 
 
 def lock_name(kind: str, *, shared: bool) -> str:
-    """The name of a lock file. Locks of the shared form are seen by one kernel, whatever others make of them."""
+    """Return the name of a lock file. In the shared form it contains the boot id, so that each kernel has its own."""
     return f"{kind}.{_kernel()}.lock" if shared else f"{kind}.lock"
 
 
 def _kernel() -> str:
-    """What names the kernel whose locks this process sees; until it starts again."""
+    """Return an id of the running kernel, which changes with each boot; the host's name where there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -47,7 +47,7 @@ def _kernel() -> str:
 
 
 def lock_state(path: str) -> os.stat_result | None:
-    """Return the file status of a lock file, or None where it was removed."""
+    """Return the file status of a lock file, or None if it was removed."""
     try:
         return Path(path).stat()
     except FileNotFoundError:
@@ -55,13 +55,13 @@ def lock_state(path: str) -> os.stat_result | None:
 
 
 def is_free(path: Path, lock: Callable[[int, int], None]) -> bool:
-    """Whether no other process holds the kind of lock that `lock` takes: `flock` is Python's, `lockf` a JVM's."""
+    """Return whether no other process holds the lock file. `lock`: `flock` for the driver's, `lockf` for a JVM's."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return True
     try:
-        # shared: two that look don't see each other
+        # shared, so that two readers don't exclude each other
         lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False

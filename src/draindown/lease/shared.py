@@ -1,11 +1,11 @@
-"""Epochs: who held a shared lease, one after the other, in a store that several hosts see.
+"""Epochs: the holders of a shared lease, one after the other, in a store that several hosts see.
 
-    0000000007.json   epoch 7: the card of its holder, made once and never changed. The number is a fencing token
-    0000000007.beat   its heartbeat: a counter that its holder replaces, `released` once it left in order
+    0000000007.json   epoch 7: the card of its holder, created once and never changed. The number is a fencing token
+    0000000007.beat   its heartbeat: a counter that the holder replaces, finally `released`
 
-An epoch is taken by creating its file in the store: of all who try, one succeeds. Whether the holder of the newest is
-alive is never asked of a clock that two hosts would have to agree on: who waits watches the heartbeat, and counts by
-its own clock how long it stands still.
+An epoch is claimed by creating its file in the store (put if absent), so exactly one driver gets it. No decision
+compares clocks of two hosts: a driver that waits watches the heartbeat, and measures with its own monotonic clock how
+long it does not change.
 """
 
 from __future__ import annotations
@@ -25,64 +25,64 @@ from draindown.spec.models import LONGEST
 State = Literal["released", "alive", "stale"]
 RELEASED = b"released"
 KEPT = 5
-"""Epochs that stay for people to look at, with the newest."""
+"""Number of epochs to keep for people, the newest included."""
 BEATS = 4
-"""Heartbeats within the time after which a lease without any is stale."""
+"""Heartbeats per `expires`, the time after which a lease without a heartbeat is stale."""
 SAFE = 2 / 3
-"""Part of that time for which the last heartbeat lets its holder write: it stops before anybody may follow it."""
-_UNSEEN = 2  # times as long is a heartbeat awaited that was never seen: a host may keep "no such file" in mind
+"""Fraction of `expires` for which the last heartbeat lets its holder write, so that it stops before another follows."""
+_UNSEEN = 2  # factor on the wait for a first heartbeat: a host may cache that the file does not exist
 _NAME = re.compile(r"(\d{10})\.json")
 _ANY = re.compile(r"(\d{10})\.(json|beat)")
-_LOOKS = 50  # at a heartbeat, within that time
+_LOOKS = 50  # reads of a heartbeat within the wait
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """The epochs under `home`. `expires`: seconds after which a heartbeat that stands still is no longer waited for."""
+    """The epochs under `home`. `expires`: seconds after which a heartbeat that does not change is stale."""
 
     home: str
     expires: float
 
     def newest(self) -> int:
-        """The newest epoch, 0 before the first."""
+        """Return the number of the newest epoch, 0 before the first."""
         names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.home}/"))
         return max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
 
     def card(self, number: int) -> Mapping[str, Any]:
-        """What an epoch says of its holder; nothing where that can't be read. Raises TerminalError `format-unknown`."""
+        """Return the card of an epoch, empty if it can't be read. Raises TerminalError `format-unknown`."""
         try:
             return documents.read_json(self._path(number)) or {}
         except (OSError, ValueError):
             return {}
 
     def patience(self, number: int) -> float:
-        """Seconds that the holder of an epoch asked others to wait for its heartbeat; `expires` where it can't say."""
+        """Return the `expires`, in seconds, in the card of an epoch; that of this object if it has none."""
         expires = self.card(number).get("expires")
         if isinstance(expires, int | float) and 0 < expires <= LONGEST:
             return float(expires)
         return self.expires
 
     def pulse(self, number: int) -> bytes | None:
-        """The heartbeat as it is now, whatever it says: only that it changes, or says RELEASED, means anything."""
+        """Return the current heartbeat. Only a change of it, and the value RELEASED, have a meaning."""
         found = self._store.read(self._beat(number))
         return None if found is None else found[0]
 
     def age(self, number: int) -> float | None:
-        """Seconds since the last heartbeat by the store's clock, for people: nothing is decided by it."""
+        """Return the seconds since the last heartbeat by the store's clock. For display only, not for decisions."""
         with contextlib.suppress(OSError):
             for entry in self._store.list(f"{self.home}/{number:010}."):  # the heartbeat comes before the card
                 return time.time() - entry.modified.timestamp()
         return None
 
     def is_open(self, number: int) -> bool:
-        """Whether the epoch was begun and not left in order."""
+        """Return whether the epoch was claimed and not released."""
         return number > 0 and self.pulse(number) != RELEASED
 
     def watch(self, number: int) -> State:
-        """Watch an epoch until it is known what became of it, for as long as its holder or this one asks at most.
+        """Watch an epoch until its state is known, at most for the greater `expires` of its holder and this object.
 
-        A reader that is stopped meanwhile and wakes is not fooled: time counts between two looks that saw the same.
-        A heartbeat that was never seen is awaited twice as long.
+        Time counts only between reads with the same result, so a reader that was suspended does not take a live holder
+        for a dead one. A first heartbeat is awaited twice as long.
         """
         patience = max(self.expires, self.patience(number))
         try:
@@ -94,18 +94,18 @@ class Epochs:
                 if looked - since >= patience * (_UNSEEN if first is None else 1):
                     return "stale"
                 time.sleep(patience / _LOOKS)
-        except OSError:  # what can't be read proves nothing
+        except OSError:  # an unreadable heartbeat does not prove that the holder is gone
             return "alive"
         return "released"
 
     def claim(self, number: int, card: Mapping[str, Any]) -> bool:
-        """Begin an epoch; false where another holder was quicker."""
+        """Claim an epoch. Returns False if another driver claimed it or a later one."""
         claimed = documents.create_json(self._path(number), {**card, "expires": self.expires})
-        # who was stopped before this may find a number free that was pruned since: there is a newer one then
+        # a driver that was suspended before this may find a number that was pruned since; then a newer epoch exists
         return claimed and self.newest() <= number
 
     def is_there(self, number: int) -> bool:
-        """Whether the file of an epoch can be found, also where a listing is older than it."""
+        """Return whether the file of an epoch exists, even if a cached listing does not have it yet."""
         return self._store.read(self._path(number)) is not None
 
     def tell(self, number: int, content: bytes) -> None:
@@ -113,7 +113,7 @@ class Epochs:
         self._store.put(self._beat(number), content)
 
     def prune(self, newest: int) -> None:
-        """Remove what older epochs left but of the last few."""
+        """Remove the files of all epochs but the last KEPT."""
         for entry in self._store.list(f"{self.home}/"):
             found = _ANY.fullmatch(entry.key.rpartition("/")[2])
             if found and int(found[1]) <= newest - KEPT:
@@ -131,7 +131,7 @@ class Epochs:
 
 
 class Heart:
-    """Proves that the holder of one epoch lives, in a thread, until it is stopped. Once lost it never beats again."""
+    """The heartbeat of one epoch, written by a thread until it is stopped or the epoch is lost."""
 
     def __init__(self, epochs: Epochs, number: int) -> None:
         self._epochs, self.number = epochs, number
@@ -141,12 +141,12 @@ class Heart:
         self._thread = threading.Thread(target=self._beats, name=f"lease epoch {number}", daemon=True)
 
     def start(self) -> None:
-        """Beat once, then go on in a thread."""
+        """Write the first heartbeat, then start the thread."""
         self._beat()
         self._thread.start()
 
     def lost(self) -> str | None:
-        """Why the epoch is no longer this holder's, in words; None while it is."""
+        """Return why the epoch is lost to this holder, None while it holds it."""
         self._lost = self._lost or self._followed() or self._late(_clock())
         return self._lost
 
@@ -155,9 +155,9 @@ class Heart:
             newest = self._epochs.newest()
             if newest > self.number:
                 return f"epoch {newest} began after its epoch {self.number}"
-            # a listing may be older than the epoch
+            # a cached listing may be older than the epoch
             there = newest == self.number or self._epochs.is_there(self.number)
-        except OSError:  # a store that can't be looked at; if it goes on, the heartbeat is late
+        except OSError:  # the store can't be read; if that lasts, the heartbeat becomes too old
             return None
         return None if there else f"its epoch {self.number} is gone"
 
@@ -168,17 +168,17 @@ class Heart:
         return f"its heartbeat in epoch {self.number} is {age:.0f} s old; after {expires:g} s another driver may follow"
 
     def stop(self, *, released: bool) -> None:
-        """Stop beating, and say that the epoch was left in order if it was; one that is lost says nothing more."""
+        """Stop the thread. If `released`, and the epoch is not lost, mark it as released."""
         self._over.set()
-        if self._thread.ident is not None:  # the first beat may have failed
+        if self._thread.ident is not None:  # not started if the first heartbeat failed
             self._thread.join(self._epochs.expires)
         if released and not self._thread.is_alive() and self.lost() is None:
-            with contextlib.suppress(OSError):  # then it goes stale
+            with contextlib.suppress(OSError):  # the epoch then becomes stale
                 self._epochs.tell(self.number, RELEASED)
 
     def _beats(self) -> None:
         while not self._over.wait(self._epochs.expires / BEATS) and self.lost() is None:
-            with contextlib.suppress(OSError):  # a store that hiccups; if it goes on, the epoch is lost
+            with contextlib.suppress(OSError):  # a transient failure; if it lasts, the epoch is lost
                 self._beat()
 
     def _beat(self) -> None:
@@ -186,7 +186,7 @@ class Heart:
         self._lost = self._lost or self._late(began)
         if self._lost is None:
             self._epochs.tell(self.number, str(self._count + 1).encode())
-            # when it began counts, not when it ended: whoever waits may have seen it at once
+            # its age counts from the start of the write: a waiting driver may have seen it at once
             self._count, self._last = self._count + 1, began
 
 
@@ -195,4 +195,4 @@ def _boottime() -> float:
 
 
 _clock: Callable[[], float] = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-"""The holder's clock goes on while its machine sleeps, where there is such a one: others don't sleep with it."""
+"""The holder's clock. CLOCK_BOOTTIME also counts while the machine sleeps, because other hosts don't sleep with it."""

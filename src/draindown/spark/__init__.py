@@ -1,1 +1,1 @@
-"""Everything that needs a Spark session: reading, parsing, merging, checking, compacting."""
+"""All code that needs a Spark session: read, parse, merge, check, compact."""

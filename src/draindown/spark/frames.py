@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 TEXT, NUMBER, BYTES = pa.string(), pa.int64(), pa.binary()
 _SHARE = 8 * 1024**2
-"""Bytes of a partition where rows are alike: each is sent to its task whole."""
+"""Bytes per partition, for rows of about equal size. A partition is sent to its task as a whole."""
 
 
 def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]) -> DataFrame:
-    """`rows` with these columns, in their order.
+    """Return a DataFrame of `rows` with `columns` (name to Arrow type), in their order.
 
-    By way of Arrow, which the JVM reads itself: of a list Spark makes an RDD that starts Python workers, for seconds.
+    The rows go through Arrow, which the JVM reads. From a list Spark would make an RDD that starts Python workers,
+    which takes seconds.
     """
     schema = pa.schema(list(columns.items()))
     values = list(zip(*rows, strict=True)) or [()] * len(schema)

@@ -1,4 +1,4 @@
-"""When a step must begin no further batch: it was asked to stop, or reached what its request allows."""
+"""The limits of a step: after which batch it ends, because it was asked to stop or reached a bound of its request."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from dataclasses import dataclass, field, replace
 
 
 class Stop:
-    """Asks a running drain to end before its next batch; safe to call from a signal handler."""
+    """A request to end a running drain before its next batch. `why` is the reason, None while there is no request."""
 
     def __init__(self) -> None:
         self.why: str | None = None
 
     def ask(self, why: str) -> None:
-        """End before the next batch; the first reason stays."""
+        """Request the end before the next batch. The first reason is kept. Safe in a signal handler."""
         self.why = self.why or why
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What ends a step between two batches. `deadline` in seconds after `begun`, which is now."""
+    """The bounds that end a step between two batches.
+
+    `max_batches`: number of batches; `deadline`: seconds after `begun`; `begun`: monotonic time, by default now.
+    """
 
     stop: Stop
     max_batches: float | None = None
@@ -27,11 +30,11 @@ class Bounds:
     begun: float = field(default_factory=time.monotonic)
 
     def from_now(self) -> Bounds:
-        """The same, with the deadline's time beginning now."""
+        """Return the same bounds with the deadline counted from now."""
         return replace(self, begun=time.monotonic())
 
     def reached(self, done: int) -> str | None:
-        """Why no batch may begin after `done` of them, or None. A deadline lets the first one begin."""
+        """Return why no batch may start after `done` batches, or None. A deadline always allows the first batch."""
         if self.stop.why:
             return self.stop.why
         if self.max_batches is not None and done >= self.max_batches:

@@ -1,4 +1,4 @@
-"""The only place that builds a Spark session."""
+"""Build, configure and stop the Spark session. No other module builds one."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from draindown.runs.driver_log import DriverLog
 DEFAULT_MASTER = "local[*]"
 _STREAMS = (1, 2)
 _NO_SUBJECT = "getSubject is not supported"
-"""How every Java after 22 answers the Hadoop that Spark 4.1 brings."""
+"""The error of Hadoop before 3.4.3, which Spark 4.1 bundles, on Java 23 and later (HADOOP-19212, SPARK-54276)."""
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For little data: generating and compiling code for a plan takes longer than interpreting it (docs/performance.md)."""
+"""Settings for small batches: compiling generated code takes longer than interpreting it (docs/performance.md)."""
 
 
 def session(app: str, *, master: str | None = None, short: bool = False, log: DriverLog | None = None) -> SparkSession:
-    """A classic session with Delta, ready for a job. What a JVM that is started here says goes into `log`, if given.
+    """Return a classic (not Connect) session with Delta.
 
-    Under spark-submit the JVM runs already and its own settings stand; otherwise a JVM is started here with
-    draindown's. Raises TerminalError `jars-missing` where set-up is incomplete, `java-too-new` where Spark can't start.
+    Under spark-submit the running JVM keeps its settings. Otherwise a JVM is started with draindown's settings, and its
+    output goes to `log` if given. `short`: settings for a job of seconds.
+
+    Raises TerminalError `jars-missing` if set-up is incomplete, `java-too-new` if Spark can't run on this Java.
     """
     for name, value in spark_settings.spark_python().items():
         os.environ.setdefault(name, value)
@@ -51,15 +53,15 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
 
 @contextmanager
 def _said_to(log: DriverLog | None) -> Iterator[None]:
-    """Have the log take what processes say that start in this block.
+    """Redirect stdout and stderr of processes that start in this block to `log`.
 
-    pyspark starts the JVM with this process's own stdout and stderr; a session's builder offers no other way.
+    PySpark starts the JVM with this process's file descriptors; the session builder has no option to change them.
     """
     if log is None:
         yield
         return
     reader, writer = os.pipe()
-    log.pump(_lines(reader))  # until the JVM ends
+    log.pump(_lines(reader))  # ends when the JVM closes the pipe
     sys.stdout.flush()
     kept = [os.dup(stream) for stream in _STREAMS]
     try:
@@ -90,21 +92,22 @@ def _too_new() -> TerminalError:
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop a session; nothing to do where its JVM died: who was at work has said so."""
+    """Stop a session. No-op if its JVM died: the step that ran has reported it."""
     with suppress(OSError, Py4JError):
         spark.stop()
 
 
 def heap_bytes(spark: SparkSession) -> int:
-    """The most memory the driver's JVM may use for objects."""
+    """Return the maximum heap of the driver's JVM in bytes."""
     return int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
 
 
 @contextmanager
 def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set session settings for a block and put back what was there.
+    """Set session settings for a block, and restore the previous values.
 
-    Delta's transaction ids stay in force until unset, and a later write with the same id is dropped silently.
+    Delta's transaction settings (`txnAppId`, `txnVersion`) must not outlive their write: Delta silently skips a later
+    write to the same table with the same pair.
     """
     before = {name: spark.conf.get(name, None) for name in values}
     try:

@@ -1,4 +1,4 @@
-"""Expressions that users write, evaluated so that an error on a row is NULL for that row."""
+"""SQL helpers: evaluate users' expressions so that an error on a row gives NULL, quote names and literals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 
 def try_eval(spark: SparkSession, expression: str) -> Column:
-    """The SQL expression, NULL where it fails (bad cast, index, division, pattern).
+    """Return the SQL expression as a column that is NULL for rows on which it fails (cast, index, division, pattern).
 
-    Catalyst's own TryEval does it per row and inside generated code; `coalesce` or `try_*` around an ANSI cast don't.
-    tests/spark/test_engine.py pins this behaviour.
+    Catalyst's TryEval catches the error per row, also inside generated code. `coalesce` or a `try_*` function around an
+    ANSI cast does not. tests/spark/test_engine.py pins this behaviour.
     """
     jvm = spark._jvm
     convert = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
@@ -22,10 +22,10 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
 
 
 def quoted(name: str) -> str:
-    """A column name as Spark SQL takes it, whatever is in it."""
+    """Return a column name quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """Text as a SQL string literal."""
+    """Return text as a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,4 +1,4 @@
-"""How the plans of a batch run, by how much there is of it: bounds, and the Spark settings that follow from them."""
+"""Spark settings of a batch, chosen by its size and that of its target, with the thresholds they depend on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from draindown.spark.session import INTERPRETED
 PARTITIONS = "spark.sql.shuffle.partitions"
 COPY_ON_WRITE = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 ONE_FILE = {PARTITIONS: "1"}
-"""Of the comparison on, whose rows the MERGE takes in the same partitions."""
+"""One shuffle partition, so that the MERGE writes one file. Set from the comparison on, whose partitions it reuses."""
 HASH_BOUND = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
 PARTITION_SIZE = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large something is: its rows or lines, and their bytes."""
+    """Rows (or lines) and bytes of a batch or table."""
 
     rows: int
     bytes: int
@@ -26,17 +26,20 @@ class Size:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The bounds. A size of None stands for a table that holds nothing for the batch to meet.
+    """The thresholds. In all methods a size of None means that the target has no rows to compare with.
 
-    `little`: lines below which a batch is interpreted rather than compiled; `little_held`: rows of target and
-    tombstones from which on comparison and MERGE are compiled all the same; `sent`: records of a batch whose keys fit
-    into memory once more, to be broadcast; `much_more`: times the records of a batch from which on the target is not
-    sorted, but its rows looked up by the broadcast keys; `hashed_share`: of the heap, for a batch that the MERGE may
-    hash (a hash table takes more than its rows, and never spills); `shuffled`: bytes of batch and target for which a
-    shuffle gets a partition; `copied`: rows of small files that are written anew for one of the batch, at most;
-    `named_values`: values of a column by which files of the target are chosen, where there are more their ranges do;
-    `many_files`, `large`: files and bytes of a table of which it is told when keys don't choose its files, as all of a
-    smaller one is read in a moment.
+    - `little`: a batch with fewer lines runs interpreted, without code generation.
+    - `little_held`: from so many rows of target and tombstones on, comparison and MERGE are compiled anyway.
+    - `sent`: the keys of a batch with more records are not broadcast.
+    - `much_more`: if the candidate target rows exceed this multiple of the batch, its keys are broadcast instead of
+      sort-merge joining the target.
+    - `hashed_share`: a batch of at most this fraction (1/n) of the heap may be the build side of a shuffled hash join
+      in the MERGE; a hash table is larger than its rows and does not spill.
+    - `shuffled`: bytes of batch and target per shuffle partition.
+    - `copied`: copy-on-write rewrites at most so many target rows per row of the batch.
+    - `named_values`: a pruning predicate lists at most so many values of a column; beyond that it uses ranges.
+    - `many_files`, `large`: files and bytes from which on lost file skipping is reported; a smaller table is read in a
+      moment.
     """
 
     little: int = 50_000
@@ -51,34 +54,38 @@ class Tuning:
     large: int = 1024**3
 
     def evaluation(self, lines: int, held: int = 0) -> Mapping[str, str]:
-        """Whether plans are interpreted; `held`: rows of target and tombstones to compare the batch with."""
+        """Return the settings for code generation. `held`: rows of target and tombstones to compare the batch with."""
         return INTERPRETED if lines < self.little and held < self.little_held else {}
 
     def is_small_beside(self, held: Size | None, records: int) -> bool:
-        """Whether the batch is so much smaller than the target that its keys are looked up where they lie."""
+        """Return whether to broadcast the batch's keys instead of sort-merge joining the target."""
         if held is None or records > self.sent:
             return False
         return held.rows >= max(self.little_held, self.much_more * records)
 
     def joining(self, batch_bytes: int, heap: int, partition_size: str) -> Mapping[str, str]:
-        """How the MERGE joins a batch that is small beside its target: a light one is hashed, the target not sorted.
+        """Return the settings that let the MERGE use a shuffled hash join with a small batch as the build side.
 
-        Spark broadcasts no side whose unmatched rows a join keeps, and heeds the bound only if it is no lower than the
-        advisory size of a partition. Of two sides under it, the lighter one is hashed.
+        Sizes in bytes. A broadcast join is not possible, because the MERGE's outer join keeps unmatched rows of the
+        batch. Spark honours the threshold only if it is not below the advisory partition size, and builds the hash
+        table of the smaller side.
         """
         return {HASH_BOUND: partition_size} if batch_bytes <= heap // self.hashed_share else {}
 
     def shuffling(self, weight: int, tasks: int, partitions: int) -> Mapping[str, str]:
-        """Into how many partitions comparison and MERGE shuffle so many bytes of batch and target: more than
-        `partitions`, which the session says, only if tasks can take them.
+        """Return the number of shuffle partitions for comparison and MERGE, if the session's `partitions` are too few.
+
+        `weight`: bytes of batch and target; `tasks`: upper bound, the tasks that can run at once.
         """
         wanted = min(ceil(weight / self.shuffled), tasks)
         return {PARTITIONS: str(wanted)} if wanted > partitions else {}
 
     def writing(self, held: Size | None, batch: Size, most: int) -> Mapping[str, str]:
-        """How the MERGE writes: marks and small files beside small ones cost every reader more than a copy costs now.
+        """Return the settings for copy-on-write if the target is small, and for a single file if the batch is too.
 
-        `batch`: its records, and the bytes of its files; `most`: bytes of target that are written anew.
+        Rewriting a small target costs less than deletion vectors and small files would cost all its readers.
+
+        `batch`: records, and bytes of the input files; `most`: bytes of target that may be rewritten.
         """
         if held is not None and (held.bytes > most or held.rows > self.copied * batch.rows):
             return {}
@@ -87,4 +94,4 @@ class Tuning:
 
 
 TUNING = Tuning()
-"""As measured."""
+"""The defaults, chosen by measurement (docs/performance.md)."""

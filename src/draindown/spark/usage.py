@@ -1,4 +1,4 @@
-"""What a batch weighs while it runs: its rows in Spark's memory and on disk, and the collector's time."""
+"""Resource usage of a batch: persisted rows in memory and on disk, garbage collection time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from draindown.base.progress import Reached
 from draindown.sources.batch_size import Load
 
 _DELTAS_OWN = "Delta Table State"
-"""How the names of what Delta keeps of a table's log begin."""
+"""Prefix of the names of RDDs in which Delta caches the state of a table's log."""
 
 
 @dataclass(frozen=True)
 class Persisted:
-    """Bytes of all that lies persisted, of which `spilled` lie on disk."""
+    """Bytes of all persisted RDDs, and how many of them are on disk (`spilled`)."""
 
     bytes: int
     spilled: int
 
 
 def persisted(spark: SparkSession) -> Persisted:
-    """What lies persisted now, of whatever batch; what Delta keeps of logs is left out."""
+    """Return the size of all RDDs persisted now, without Delta's cached log state."""
     found = spark.sparkContext._jsc.sc().getRDDStorageInfo()
     stored = [one for one in found if not str(one.name()).startswith(_DELTAS_OWN)]
     spilled = sum(one.diskSize() for one in stored)
@@ -31,14 +31,17 @@ def persisted(spark: SparkSession) -> Persisted:
 
 
 class Gauge:
-    """Weighs one batch, from now on. On a cluster its memory is that of all executors, the collector the driver's."""
+    """Measures one batch, from construction on.
+
+    On a cluster memory is the sum over all executors, and garbage collection time is the driver's.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._begun, self._collected = spark, time.monotonic(), _gc_seconds(spark)
         self._kept = self._spilled = 0
 
     def beside(self, reached: Reached) -> Reached:
-        """Look after each step that `reached` is told."""
+        """Return a progress hook that takes a measurement and then calls `reached`."""
 
         def look_and_tell(step: str) -> None:
             self._look()
@@ -47,13 +50,13 @@ class Gauge:
         return look_and_tell
 
     def _look(self) -> None:
-        """Look at what lies persisted now; the most that was ever seen counts."""
+        """Measure what is persisted now, and keep the maximum."""
         now = persisted(self._spark)
         self._spilled = max(self._spilled, now.spilled)
         self._kept = max(self._kept, now.bytes)
 
     def load(self, raw_bytes: int, heap_bytes: int) -> Load | None:
-        """What the batch weighed, once it is done; None if nothing of it was ever persisted."""
+        """Return the measurements of a batch that is done; None if nothing was persisted in any step."""
         if not self._kept:
             return None
         seconds, collected = time.monotonic() - self._begun, _gc_seconds(self._spark) - self._collected

@@ -1,1 +1,1 @@
-"""The check step: judge what is not published yet, publish it or refuse it."""
+"""The check step: judge unpublished rows, then publish or refuse them."""

@@ -1,7 +1,7 @@
-"""Expectations whose meaning is certain, compiled: one aggregation per scope judges them all, as GX would.
+"""Judge expectations without Great Expectations: one aggregation per scope judges all that `translate` supports.
 
-Each is the very Spark expression that Great Expectations builds for it. Whatever is not certain (an unknown kind or
-argument, an unusual column or value, an error while judging) is left to GX itself.
+Each is translated to the Spark expression that Great Expectations builds for it. All others (an unknown kind or
+argument, an unusual column or value, an error in the aggregation) are left to GX.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from draindown.spark.sql import quoted
 _AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
 
 
-# Python would round times into this machine's zone; of texts that are no UTF-8 Delta notes other bounds than they have
+# no timestamps: PySpark collects them in this machine's time zone. No strings: Delta's statistics do not bound those
+# that are not valid UTF-8
 _RANGED = (IntegralType, DecimalType, DateType)
 _DOUBTS = (ValueError, OverflowError, TypeError)
-"""What Python raises on values that it doesn't have: dates after the year 9999, numbers beyond a double."""
+"""What Python raises on values that it can't represent: dates after the year 9999, numbers beyond a double."""
 
 
 @dataclass(frozen=True)
 class _Item:
-    """One compiled expectation of a suite."""
+    """One translated expectation of a suite."""
 
     name: str
     scope: Scope
@@ -50,9 +51,10 @@ def judge(
     keys: Sequence[str],
     proven: Collection[str] = (),
 ) -> dict[str, Expectation]:
-    """Verdicts by name on what is certain of the suite; the rest is not among them. `keys` name the rows in samples.
+    """Return the verdicts, by name, on the expectations that can be translated. The others are absent.
 
-    `proven`: what `proofs` said when all rows of the table but the changed ones were judged.
+    `changed`: the unpublished rows of `table`; `keys`: columns that identify rows in samples; `proven`: the result of
+    `proofs` for the published version.
     """
     verdicts: dict[str, Expectation] = {}
     for scope, frame in (("changed", changed), ("table", table)):
@@ -61,12 +63,12 @@ def judge(
         try:
             verdicts |= _judge(rows, items)
         except (PySparkException, Py4JJavaError, *_DOUBTS):
-            continue  # one of them fails on a row or a pattern: GX tells which, and judges the others
+            continue  # one of them fails on a row or a pattern: GX finds out which, and judges the others
     return verdicts
 
 
 def proofs(suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]) -> list[str]:
-    """Under which questions no row of the table shares its values with another, according to these verdicts."""
+    """Return the ids of the uniqueness questions for which the verdicts prove that the table has no duplicates."""
     clean = {e.name for e in judged if e.success and not e.unexpected and e.judged_by == "one aggregation"}
     items = [item for item in _items(suite, schema) if item.scope == "table" and item.name in clean]
     return [item.question.about.id for item in items if isinstance(item.question.about, Copies)]
@@ -74,7 +76,7 @@ def proofs(suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one scope; those of `frame` that are not in `changed` are known to have no copies under `proven`."""
+    """The rows of one scope. Rows of `frame` outside `changed` have no duplicates under the questions in `proven`."""
 
     frame: DataFrame
     changed: DataFrame
@@ -107,7 +109,7 @@ def _judge(rows: _Rows, items: Sequence[_Item]) -> dict[str, Expectation]:
 
 
 def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
-    """What each question counts, all in one aggregation; none at all where the schema answers."""
+    """Return the counts of each question from one aggregation. No job runs if the schema answers all of them."""
     if all(question.about is None for question in questions):
         return [Counted() for _ in questions]
     wanted = [question.aggregates for question in questions]
@@ -118,10 +120,10 @@ def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
 
 
 def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
-    """How many rows share their values with another.
+    """Count the rows that share their values with another row.
 
-    Where no hash comes twice, no values do, and hashes weigh a fraction of the values in a shuffle. Where one does, the
-    values themselves are counted.
+    Hashes are grouped first, as they are a fraction of the values in a shuffle: without a duplicate hash there is no
+    duplicate value. If a hash is duplicate, the values are grouped.
     """
     if about.hashed and about.id in rows.proven and not _repeated(rows, about.among, fields):
         count = rows.frame.count()
@@ -135,9 +137,10 @@ def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
 
 
 def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
-    """Whether values of a changed row come twice in the table; without it, where no others do, no values do.
+    """Return whether values of a changed row occur more than once in the table.
 
-    The range of the changed values is literal, so that Delta and Parquet skip what lies beyond it.
+    If they don't, and the other rows are proven unique, the table has no duplicates. The range of the changed values is
+    a literal predicate, so that Delta skips files and Parquet row groups.
     """
     new = rows.changed.where(among).select(*fields)
     few = new.distinct().select(*[F.col(name).alias(_OTHER + name) for name in fields])
@@ -148,14 +151,14 @@ def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
 
 
 def _range(new: DataFrame, fields: Sequence[str]) -> Column:
-    """A condition that every row fulfils which shares its values with one of `new`."""
+    """Return a condition that holds for every row that shares its values with a row of `new`."""
     ranged = [name for name in fields if isinstance(new.schema[name].dataType, _RANGED)]
     ends = [end for name in ranged for end in (F.count(name), F.min(name), F.max(name))]
     count, *found = _only(new.agg(F.count(F.lit(1)), *ends))
     within = [F.lit(True)]
     for at, name in enumerate(ranged):
         values, low, high = found[3 * at : 3 * at + 3]
-        if values and values == count:  # NULL, which may be shared too, lies in no range
+        if values and values == count:  # a column with NULLs has no range: NULLs may be duplicates too
             within.append(F.col(name).between(F.lit(low), F.lit(high)))
     return all_of(within)
 
@@ -183,7 +186,7 @@ def _verdict(rows: _Rows, item: _Item, counted: Counted) -> Expectation:
 
 
 def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[Any]:
-    """Keys and values of the first rows that are wrong; where there are no keys, the values as GX lists them."""
+    """Return keys and values of the first unexpected rows; without keys the values in the form of GX."""
     match question.about:
         case Each(wrong=wrong):
             rows = frame.where(wrong)
@@ -203,7 +206,7 @@ def _values(row: Row, question: Question) -> Any:
 
 
 def _sharing(frame: DataFrame, fields: Sequence[str]) -> DataFrame:
-    """Rows that share their values with another: those of the first few such values."""
+    """Return the rows that share their values with another, for the first SAMPLE such values."""
     several = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS)).where(F.col(_ROWS) > 1).limit(SAMPLE)
     few = several.select(*[F.col(name).alias(_OTHER + name) for name in fields])
     same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]

@@ -1,4 +1,4 @@
-"""The check step: judge what is not published yet, then publish it or refuse it."""
+"""The check step: judge unpublished rows, then publish the target's newest version or refuse it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from draindown.runs.request import Request
 from draindown.spark.checks import aggregate, judge
 from draindown.spark.targets.delta_target import CHANGED_AT
 
-_FEW = 200_000  # rows that are broadcast
-_MANY = 3_000_000  # in a smaller table counting all rows costs less than planning how to look up a few
+_FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
+_MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less than that lookup
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to judge, all of one version of the target. `changed`: those not yet published."""
+    """The rows to judge, of one version of the target. `changed`: the unpublished ones; `changed_at`: newest stamp."""
 
     table: DataFrame
     changed: DataFrame
@@ -36,11 +36,11 @@ class Rows:
 
 
 def check(request: Request, spark: SparkSession) -> StepReport:
-    """Judge the unpublished rows, and how much of the input was refused, and publish the target's newest version.
+    """Judge the unpublished rows and the refused share of the input, and publish the target's newest version.
 
-    Raises TerminalError `bad-suite` if the suite itself is wrong, and `gate.Refused` (a GateFailed with all verdicts in
-    `part`) if an expectation or the refused share fails that nobody waived; nothing is published then, also where no
-    row changed.
+    Raises TerminalError `bad-suite` if the suite is wrong, and `gate.Refused` (a GateFailed with all verdicts in
+    `part`) if an expectation or the refused share fails without a waiver. Then nothing is published, even if no row
+    changed.
     """
     started = now()
     state = published.unpublished(request.layout)
@@ -62,7 +62,7 @@ def check(request: Request, spark: SparkSession) -> StepReport:
 
 
 def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
-    """The rows of `state.version` of the target at `path`, all and unpublished."""
+    """Return the rows of version `state.version` of the target at `path`, and those not published yet."""
     table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
     changed = table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
     found = changed.agg(F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")).first()
@@ -73,12 +73,12 @@ def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows
 
 
 def _instant(at: datetime) -> Column:
-    # a literal with its zone: a plain comparison of the column lets Delta skip files by their statistics
+    # a literal with its zone: Delta skips files only for a comparison of the bare column with a literal
     return F.lit(at.astimezone(UTC).isoformat(sep=" ")).cast("timestamp")
 
 
 def _from_micros(micros: int) -> datetime:
-    # not collected as a timestamp: PySpark would hand it out in this machine's zone
+    # not collected as a timestamp: PySpark converts it to this machine's time zone
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
@@ -94,10 +94,7 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:
-    """Refuse expectations that can't be judged whatever the rows are, unless someone waived them before.
-
-    Raises TerminalError `bad-suite`.
-    """
+    """Raise TerminalError `bad-suite` if expectations can't be judged for any rows, unless they are waived."""
     known = suite_validation.kinds() or frozenset()
     known |= {config["type"] for config in gate_suite.expectations_of(request.suite) if _brought(config["type"], known)}
     waived, names = waivers.waivers(request.layout), gate_suite.names(request.suite)
@@ -118,7 +115,7 @@ def _brought(kind: str, known: Collection[str]) -> bool:
 
 
 def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
-    """What is known of all rows but the changed ones, where looking those up in the table pays."""
+    """Return what is proven of the published rows, if looking up the changed rows costs less than grouping all."""
     before = state.published if state.since is not None else None
     pays = before is not None and rows.changed_rows <= _FEW and before.rows >= _MANY
     return before.distinct if before and pays else ()
@@ -137,7 +134,7 @@ def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[
 
 
 def _carried(request: Request, state: Unpublished, part: CheckPart) -> CheckPart:
-    """The commits since the published version changed no row, so the pointer follows them."""
+    """Move the published pointer past commits that changed no row, such as a compaction."""
     after = part.published_before
     if state.published is not None and after != state.version:
         after = published.publish(request.layout, state.moved()).version

@@ -1,4 +1,4 @@
-"""The only place that calls Great Expectations: a suite as GX writes it in, plain verdicts out. Writes no file."""
+"""Judge expectations with Great Expectations. No other module calls GX. It writes no file."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _BY: Literal["Great Expectations"] = "Great Expectations"
 _MAPS = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
 
 
-# They judge a row by other rows although GX doesn't mark their condition as one over a window.
+# These conditions depend on other rows, although GX does not mark them as window conditions.
 _BY_OTHER_ROWS = ("z_score", "outliers", "compound_columns.unique")
 
 
 @dataclass(frozen=True)
 class _Item:
-    """One expectation of a suite; `broken` says why GX can't even build it."""
+    """One expectation of a suite. `broken`: why GX can't build it, else empty."""
 
     name: str
     scope: Scope
@@ -62,9 +62,9 @@ class _Item:
 def judge(
     suite: Mapping[str, Any] | None, changed: DataFrame, table: DataFrame, keys: Sequence[str], names: Sequence[str]
 ) -> dict[str, Expectation]:
-    """Judge those expectations of the suite that `names` name, each over the rows of its scope.
+    """Judge the expectations in `names`, each over the rows of its scope. `keys`: columns that identify sample rows.
 
-    What fails with an exception has failed, with the exception as its detail. `keys` name the rows in samples.
+    An expectation that raises an exception has failed, with the exception as its detail.
     """
     context = _context()
     items = [item for item in _items(suite) if item.name in names]
@@ -80,10 +80,10 @@ def judge(
 def failing(
     suite: Mapping[str, Any] | None, name: str, changed: DataFrame, mark: str, most: int
 ) -> tuple[Expectation, list[str]]:
-    """Judge one expectation as `judge` does, and name every row that makes it fail by its value of `mark`.
+    """Judge one expectation as `judge` does, and return the values of the string column `mark` of the failing rows.
 
-    `mark` is a column of text. No row is named where the expectation holds (`mostly` may let some pass), nor where more
-    than `most` fail: those are collected on the driver. Raises NotRowLevel, NotJudged.
+    The list is empty if the expectation holds (also by `mostly`), and if more than `most` rows fail, because the rows
+    are collected on the driver. Raises NotRowLevel, NotJudged.
     """
     item = next(item for item in _items(suite) if item.name == name)
     if item.built is None:
@@ -104,17 +104,17 @@ def failing(
 
 
 class NotRowLevel(Exception):
-    """An expectation that no single row makes fail; says why."""
+    """The expectation is not about single rows; the message says why."""
 
 
 class NotJudged(Exception):
-    """An expectation that GX can't judge; says why."""
+    """GX can't judge the expectation; the message says why."""
 
 
 def scope_of(config: Mapping[str, Any]) -> Scope:
-    """Which rows an expectation is about: each changed row by itself, or the table as a whole.
+    """Return the scope of an expectation: "changed" for one about single rows, "table" for one about the whole table.
 
-    The suite's `meta.draindown.scope` decides; else the kind of expectation. Raises ValueError on another scope.
+    The suite's `meta.draindown.scope` takes precedence over the kind. Raises ValueError if it is neither.
     """
     chosen = gate_suite.options(config).get("scope")
     if chosen is not None and chosen not in ("changed", "table"):
@@ -126,7 +126,7 @@ def scope_of(config: Mapping[str, Any]) -> Scope:
 
 
 def brings(kind: str) -> bool:
-    """Whether GX, or what a job's own main registered with it, has that kind of expectation."""
+    """Return whether the kind of expectation is registered with GX, by GX itself or by the job."""
     try:
         registry.get_expectation_impl(kind)
     except GreatExpectationsError:
@@ -136,13 +136,13 @@ def brings(kind: str) -> bool:
 
 def _row_by_row(kind: type[GxExpectation]) -> bool:
     metric = str(getattr(kind, "map_metric", ""))
-    # the registry looks at the engine's type alone; a real one would need a session
+    # the registry uses only the type of the engine; a constructed one would need a session
     engine = object.__new__(SparkDFExecutionEngine)
-    # (registry.get_metric_function_type looks at the provider's class where the function has the mark: always None)
+    # (registry.get_metric_function_type always returns None: it reads the attribute from the class, not the function)
     try:
         _, condition = registry.get_metric_provider(f"{metric}.condition", engine)
     except GreatExpectationsError:
-        return False  # judged by the schema, not by rows
+        return False  # it has no row condition, it judges the schema
     other_rows = getattr(condition, "metric_fn_type", None) == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
     return not other_rows and not any(word in metric for word in _BY_OTHER_ROWS)
 
@@ -162,10 +162,10 @@ def _item(name: str, config: Mapping[str, Any]) -> _Item:
         return _Item(name, scope, config, broken=unsafe)
     try:
         scope = scope_of(config)
-        # the name travels in meta, as GX returns results in an order of its own
+        # the name is passed in meta, because GX does not keep the order of expectations
         meta = {**(config.get("meta") or {}), "draindown": {**gate_suite.options(config), "name": name}}
         built = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta).to_domain_obj()
-    except Exception as error:  # noqa: BLE001 - whatever GX or a plug-in raises must become a verdict, never a pass
+    except Exception as error:  # noqa: BLE001 - any error of GX or a plug-in must become a failed verdict
         return _Item(name, scope, config, broken=brief(f"{type(error).__name__}: {error}"))
     return _Item(name, scope, config, built)
 
@@ -180,7 +180,7 @@ def _context() -> AbstractDataContext:
 
 
 def _batch(context: AbstractDataContext, name: str, frame: DataFrame) -> Batch:
-    # persist=False: GX would cache the whole table
+    # persist=False, otherwise GX caches the whole table
     source = context.data_sources.add_spark(name, persist=False)
     definition = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe(name)
     return definition.get_batch({"dataframe": frame})
@@ -190,7 +190,7 @@ def _judge(batch: Batch, items: Sequence[_Item], keys: Sequence[str]) -> dict[st
     found = _validate(batch, items, keys)
     failed = [item for item in items if _exception(found.get(item.name))]
     if len(items) > 1:
-        # GX computes metrics together, and one that fails takes the others with it: each gets a second look alone
+        # GX computes metrics together, and one that fails makes others fail: validate each failed one alone
         for item in failed:
             found |= _validate(batch, [item], keys)
     return {item.name: _verdict(item, found.get(item.name)) for item in items}
@@ -240,7 +240,7 @@ def _broken(item: _Item, why: str = "") -> Expectation:
 
 def _exception(result: ExpectationValidationResult | None) -> str:
     info = (result.exception_info if result is not None else None) or {}
-    # one exception, or one per metric
+    # either one exception, or a dictionary with one per metric
     entries = [info] if "raised_exception" in info else [entry for entry in info.values() if isinstance(entry, dict)]
     messages = [str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")]
     return brief(next(iter(messages), ""))

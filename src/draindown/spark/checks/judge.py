@@ -1,4 +1,4 @@
-"""One verdict per expectation of a suite: compiled where its meaning is certain, by Great Expectations where not."""
+"""Judge a suite: by one aggregation where expectations can be translated, else by Great Expectations."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def judge(
     keys: Sequence[str],
     proven: Collection[str] = (),
 ) -> list[Expectation]:
-    """Judge every expectation of the suite over the rows of its scope, in the suite's order.
+    """Judge every expectation of the suite over the rows of its scope, and return the verdicts in the suite's order.
 
-    What fails with an exception has failed, with the exception as its detail. `keys` name the rows in samples,
-    `proven` is as `compiled.judge` takes it.
+    An expectation that raises an exception has failed, with the exception as its detail. `keys`: columns that identify
+    rows in samples; `proven`: see `aggregate.judge`.
     """
     verdicts = aggregate.judge(suite, changed, table, keys, proven)
     left = [name for name in gate_suite.names(suite) if name not in verdicts]

@@ -1,4 +1,4 @@
-"""What a compiled expectation asks of the rows: columns to aggregate and how to judge the result."""
+"""The form of a translated expectation: which columns to aggregate, and how to judge the result."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _LONGEST = 2**63
 
 
 class Unclear(Exception):
-    """Whether GX would say the same is not certain: leave it to GX."""
+    """It is not certain that GX would give the same verdict, so GX has to judge the expectation."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What judging counted: rows in scope, those considered, those that are wrong; or the one value that is judged."""
+    """The result of an aggregation: rows in scope, considered rows, unexpected rows; or the single value to judge."""
 
     rows: int = 0
     considered: int = 0
@@ -61,7 +61,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Each:
-    """About every row of `among` by itself: those are wrong where `wrong` is true. Without `among`: about all rows."""
+    """A question about single rows. `among`: rows to consider, None for all; `wrong`: those that are unexpected."""
 
     among: Column | None
     wrong: Column
@@ -69,9 +69,9 @@ class Each:
 
 @dataclass(frozen=True)
 class Copies:
-    """About rows of `among` against each other: those are wrong that share the values of the question's fields.
+    """A question about uniqueness: among rows where `among` holds, those that share their values are unexpected.
 
-    `hashed`: equal values have equal hashes. `id` tells what is asked, whoever asks it.
+    `hashed`: equal values have equal hashes. `id`: equal for equal questions, whatever expectation asks them.
     """
 
     among: Column
@@ -81,17 +81,17 @@ class Copies:
 
 @dataclass(frozen=True)
 class Whole:
-    """About the rows together: one aggregate, or without one the number of rows."""
+    """A question about all rows together: the aggregate `value`, or the number of rows if it is None."""
 
     value: Column | None = None
 
 
 @dataclass(frozen=True)
 class Question:
-    """One expectation as Spark columns. `about` is None where the schema answers.
+    """One expectation as Spark columns.
 
-    `conclude` says from what was counted whether it holds, and what to show as observed. `scope` holds unless the suite
-    says otherwise; `fields` are the columns it names.
+    `scope`: the default scope; `about`: None if the schema answers; `conclude`: maps the counts to success and observed
+    value; `fields`: the columns that the expectation names.
     """
 
     scope: Scope
@@ -101,7 +101,7 @@ class Question:
 
     @property
     def aggregates(self) -> list[Column]:
-        """What to aggregate beside the number of rows."""
+        """The columns to aggregate beside the number of rows."""
         match self.about:
             case Each(among, wrong):
                 considered = F.lit(1) if among is None else F.when(among, 1)
@@ -111,14 +111,14 @@ class Question:
         return []
 
     def read(self, rows: int, values: Sequence[Any]) -> Counted:
-        """What came back of `aggregates`."""
+        """Return the counts from the number of rows and the values of `aggregates`."""
         if isinstance(self.about, Each):
             return Counted(rows, int(values[0] or 0), int(values[1] or 0))
         return Counted(rows, value=values[0] if values else rows)
 
 
 class Asked:
-    """The arguments of an expectation, each taken once; any that nobody takes makes it unclear."""
+    """The arguments of an expectation. Each is taken once; an argument that is not taken makes it unclear."""
 
     def __init__(self, kwargs: dict[str, Any], schema: StructType) -> None:
         self._left, self._schema = kwargs, schema
@@ -142,11 +142,11 @@ class Asked:
         return chosen, self.kind(chosen)
 
     def kind(self, column: object) -> Kind:
-        """What a column holds, if it is of the first level and its name means it alone."""
+        """Return the kind of a column's values. Raises Unclear unless it is a top-level column with a unique name."""
         sure(isinstance(column, str) and bool(_PLAIN_NAME.fullmatch(column)))
         sure(column in self._schema.names and self._names.count(str(column).lower()) == 1)
         found = self._schema[str(column)].dataType
-        # under another collation, equal texts have other hashes
+        # under a collation, equal strings may have different hashes
         collated = isinstance(found, StringType) and found != StringType()
         return "other" if collated else KINDS.get(type(found), "other")
 
@@ -166,7 +166,7 @@ class Asked:
         return bool(value)
 
     def mostly(self) -> float:
-        """Return the judgement that a share of the considered rows must hold."""
+        """Return the argument `mostly`: the share of considered rows that must hold, 1 by default."""
         value = self.take("mostly", 1)
         sure(is_number(value) and 0 <= value <= 1)
         return float(value)
@@ -216,7 +216,7 @@ def as_day(value: object) -> date:
 
 
 def mostly(share: float) -> Callable[[Counted], tuple[bool, Any]]:
-    """Return the argument `mostly`: the share of rows that must hold, 1 by default."""
+    """Return a `conclude` that requires `share` of the considered rows to hold."""
 
     def conclude(counted: Counted) -> tuple[bool, Any]:
         if not counted.considered:
@@ -227,5 +227,5 @@ def mostly(share: float) -> Callable[[Counted], tuple[bool, Any]]:
 
 
 def all_of(conditions: Iterable[Column]) -> Column:
-    """Whether every one of them holds; there is at least one."""
+    """Return the conjunction of conditions, of which there is at least one."""
     return reduce(lambda a, b: a & b, conditions)

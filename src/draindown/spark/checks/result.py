@@ -1,4 +1,4 @@
-"""What a verdict says, whoever reached it: its detail, its sample, and why there is none."""
+"""The parts of a verdict that all judges share: its detail, its sample, and the verdict on what can't be judged."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from draindown.runs.report import Expectation
 
 Scope = Literal["changed", "table"]
 SAMPLE = 20
-"""Rows kept per expectation that fails; no more than these are collected from the executors."""
+"""Rows that are collected from the executors and kept for each expectation that fails."""
 NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
-"""What a suite could set to make GX collect without bound, let an exception pass, or look at another batch."""
+"""Arguments that a suite must not set: they make GX collect without bound, pass exceptions, or read another batch."""
 _VALUE_LENGTH = 200
 _DETAIL_LENGTH = 600
-_LONG_NUMBER = 10_000  # a year is no such number
+_LONG_NUMBER = 10_000  # from here on with separators; a year has none
 _NAMED_ELSEWHERE = {*NOT_THE_SUITES, "column", "column_A", "column_B", "column_list"}
 
 
 def unjudged(name: str, scope: Scope, why: str) -> Expectation:
-    """The verdict on what Great Expectations, the last resort, can't judge: it failed."""
+    """Return the verdict on an expectation that Great Expectations can't judge: it failed."""
     return Expectation(name=name, success=False, scope=scope, detail=f"{UNJUDGED}{why}", judged_by="Great Expectations")
 
 
 def detail(config: Mapping[str, Any], observed: object = None) -> str:
-    """What an expectation wants, as its author spelled it, and what was observed."""
+    """Return the expectation's arguments, as its author wrote them, and the observed value."""
     wanted = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in _NAMED_ELSEWHERE}
     parts = [f"wants {', '.join(f'{k}={_spelled(v)}' for k, v in wanted.items())}"] if wanted else []
     if observed is not None:
@@ -34,17 +34,17 @@ def detail(config: Mapping[str, Any], observed: object = None) -> str:
 
 
 def sample(listed: Iterable[Any]) -> list[Any]:
-    """The first of these rows or values, each as plain JSON and cut short."""
+    """Return the first SAMPLE rows or values as JSON-ready values of bounded length."""
     return [_plain(value) for value in list(listed)[:SAMPLE]]
 
 
 def brief(text: str) -> str:
-    """One line of bounded length."""
+    """Return text as one line of bounded length."""
     return _cut(" ".join(text.split()), _DETAIL_LENGTH)
 
 
 def _spelled(value: object, quote: str = "'") -> str:
-    """As its author would write it: a regular expression with single backslashes, a big number with separators."""
+    """Return a value as an author writes it: no doubled backslashes in a pattern, separators in a large number."""
     if isinstance(value, str):
         return f"{quote}{value}{quote}"
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""From one expectation of a suite to the Spark columns that judge it, where it is certain that GX would say the same.
+"""Translate an expectation to the Spark columns that judge it, if it is certain that GX would give the same verdict.
 
-The conditions, and how a count becomes a verdict, are those of Great Expectations 1.24 on Spark; a test holds them
-against GX itself. Arguments have the types that GX makes of them: a bound of 5 is 5.0.
+The conditions, and how counts become a verdict, are those of Great Expectations 1.24 on Spark; a test compares them
+with GX. Arguments have the types that GX converts them to: a bound of 5 is 5.0.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from draindown.spark.checks.result import NOT_THE_SUITES
 
 _NUMBERS: Sequence[Kind] = ("whole", "fraction", "decimal")
 _TIMES: Sequence[Kind] = ("date", "timestamp")
-_HASHED: Sequence[Kind] = ("text", "whole", "decimal", "date", "timestamp", "boolean")  # not -0.0, which equals 0.0
+_HASHED: Sequence[Kind] = ("text", "whole", "decimal", "date", "timestamp", "boolean")  # no floats: -0.0 equals 0.0
 _TYPES: Sequence[type[DataType]] = (*KINDS, BinaryType)
 
 
 def question(config: Mapping[str, Any], schema: StructType) -> Question:
-    """What an expectation asks of rows of that schema. Raises Unclear."""
+    """Translate an expectation for rows of `schema`. Raises Unclear if GX has to judge it."""
     kwargs, meta = config.get("kwargs") or {}, config.get("meta") or {}
     translate = _TRANSLATIONS.get(config["type"])
     if translate is None or not isinstance(kwargs, dict) or not isinstance(meta, dict) or suite.unsafe(config):
@@ -81,7 +81,7 @@ class _Bounds:
 
 
 def _bounds(asked: Asked, of: Callable[[Any], Any]) -> _Bounds:
-    """Two bounds of one type, at least one of them given, that leave room between them."""
+    """Take the bounds, converted by `of`. Raises Unclear if both are missing, or if the lower one is greater."""
     low, high = (None if value is None else of(value) for value in (asked.take("min_value"), asked.take("max_value")))
     sure(not (low is None and high is None))
     sure(low is None or high is None or low <= high)
@@ -181,7 +181,7 @@ _LIST_IGNORES = {"all_values_are_missing": "all", "any_value_is_missing": "any",
 
 
 def _without_missing(ignore: object, known: Mapping[str, str], columns: Sequence[str]) -> Column:
-    """The rows that count, by how many of the columns may be NULL."""
+    """Return the condition for considered rows: `ignore`, one of `known`, says which rows with NULLs are not."""
     sure(isinstance(ignore, str) and ignore in known)
     missing = [F.col(column).isNull() for column in columns]
     match known[str(ignore)]:
@@ -235,7 +235,7 @@ def _extreme(asked: Asked, of: Callable[[Column], Column]) -> Question:
 
 
 def _shown(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else value  # as GX writes it
+    return float(value) if isinstance(value, Decimal) else value  # as GX does
 
 
 def _row_count(asked: Asked) -> Question:

@@ -1,1 +1,1 @@
-"""The contract of a landing flow: records in, typed columns or a reason out."""
+"""The contract of a landing flow: parse and cast records to typed columns, or refuse them with a reason."""

@@ -1,4 +1,4 @@
-"""The expressions of a flow, resolved by Spark's own parser and analyzer before anything is read or written."""
+"""Resolve a flow's expressions with Spark's parser and analyzer, before anything is read or written."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _STATE = re.compile(r"\s*SQLSTATE: .*")
 
 
 def refuse_unresolved(request: Request, spark: SparkSession) -> None:
-    """Resolve each rule and delete condition against the contract, as a batch will evaluate it. Runs no job.
+    """Resolve each rule and delete condition against the contract, in the form that a batch evaluates. Runs no job.
 
-    Raises TerminalError `invalid-pipeline` naming every expression that Spark refuses, with file and line.
+    Raises TerminalError `invalid-pipeline` that names every expression that Spark rejects, with file and line.
     """
     flow = request.flow_spec
     with _unlogged():
@@ -46,7 +46,7 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """PySpark logs each error of an analysis with its Java stack, before it raises it."""
+    """Disable PySpark's loggers that log each analysis error with its Java stack before it is raised."""
     loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     try:
@@ -59,7 +59,7 @@ def _unlogged() -> Iterator[None]:
 
 
 def _resolves(spark: SparkSession, flow: FlowSpec) -> bool:
-    """Whether Spark takes all of them. One plan: an analysis each would cost every start that much more."""
+    """Return whether Spark resolves all expressions. They share two plans, because each analysis slows every start."""
     try:
         for part in ("rules", "target"):
             texts = [text for path, text in flow.expressions.items() if path[0] == part]
@@ -86,7 +86,7 @@ def _condition(spark: SparkSession, text: str) -> Column:
 
 
 def _empty(spark: SparkSession, flow: FlowSpec, path: tuple[str, ...]) -> DataFrame:
-    """No rows, with the columns that an expression which stands at `path` may use."""
+    """Return an empty DataFrame with the columns that the expression at `path` of the pipeline file may use."""
     types = {name: column.type for name, column in flow.columns.items()}
     types |= dict.fromkeys(set(flow.names_in_scope(path)) & RESERVED_COLUMNS, "timestamp")
     return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in types.items()])
@@ -99,6 +99,6 @@ def _place(request: Request, path: tuple[str, ...]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What Spark says, in one line: no error state, no plan, no stack."""
+    """Return the first line of Spark's error, without SQLSTATE, plan and stack."""
     lines = (line.strip() for line in said(error).partition("JVM stacktrace:")[0].splitlines())
     return _STATE.sub("", next(filter(None, lines), type(error).__name__))[:500]

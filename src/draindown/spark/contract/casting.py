@@ -1,7 +1,8 @@
-"""A cell as its column's type, or NULL where it is no such value. Nothing is guessed and nothing is cut off:
+"""Cast a cell to its column's type; NULL if it is not a value of that type. Nothing is guessed, rounded or truncated.
 
-infinite and NaN are no numbers, 4.7 is no int, 1.005 is no decimal(10,2), a number is no time, a time of day is no
-timestamp, a local time that clocks skip or show twice is no timestamp either, and -0.0 is 0.0.
+Stricter than Spark's casts: infinity and NaN are not numbers, 4.7 is not an int, 1.005 is not a decimal(10,2), a number
+is not a time, a time of day is not a timestamp, and neither is a local time that a change of clocks skips or repeats.
+-0.0 becomes 0.0.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from draindown.spark.contract import containers, json_rows
 from draindown.spark.sql import literal, try_eval
 
 PAIR = ("_text", "_exact")
-"""Fields of a cell that has a text and, apart from it, a value that the text alone doesn't give: a decimal without a
-detour through a double, or a string that is NULL where the text is that of a JSON object or array."""
+"""Fields of a cell that carries, beside its text, an exact value that the text does not determine: a decimal that did
+not pass through a double, or a string that is NULL if the text is that of a JSON object or array."""
 _INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NUMBERS = (*_INTEGRAL, "float", "double", "decimal")
@@ -31,7 +32,7 @@ _OVERLAPS = (" + interval 1 hour", " + interval 30 minutes")
 
 
 def typed(frame: DataFrame, cell: str, kind: str) -> Column:
-    """The frame's column `cell` as `kind`."""
+    """Return the frame's column `cell` cast to the type `kind`."""
     held = frame.schema[cell].dataType
     if is_pair(held):
         result = _exact(frame.sparkSession, cell, kind)
@@ -51,17 +52,17 @@ def typed(frame: DataFrame, cell: str, kind: str) -> Column:
 
 
 def can_clash(frame: DataFrame, cell: str, kind: str) -> bool:
-    """Whether a cell that is there may be no value of its column's type."""
+    """Return whether casting a cell that is not NULL may fail."""
     return kind in _FINITE or frame.schema[cell].dataType != _type_of(kind)
 
 
 def is_there(frame: DataFrame, cell: str) -> Column:
-    """Whether the record has such a cell, whatever is in it."""
+    """Return whether the record has a value in the cell, castable or not."""
     return F.col(f"{cell}.{PAIR[0]}" if is_pair(frame.schema[cell].dataType) else cell).isNotNull()
 
 
 def text_of(frame: DataFrame, cell: str) -> Column:
-    """The cell as people may read it; NULL only where there is none."""
+    """Return the cell as text for people; NULL only if the record has none."""
     kind = frame.schema[cell].dataType
     if is_pair(kind):
         return F.col(f"{cell}.{PAIR[0]}")
@@ -69,27 +70,27 @@ def text_of(frame: DataFrame, cell: str) -> Column:
 
 
 def pair(text: Column, exact: Column) -> Column:
-    """A cell of PAIR."""
+    """Return a cell with the fields of PAIR."""
     return F.struct(text.alias(PAIR[0]), exact.alias(PAIR[1]))
 
 
 def is_pair(kind: DataType) -> bool:
-    """Whether cells of this type are text and exact value."""
+    """Return whether cells of this type have the fields of PAIR."""
     return isinstance(kind, StructType) and tuple(kind.names) == PAIR
 
 
 @cache
 def widened(kind: str) -> str:
-    """`kind` with all the digits after the point that a decimal can have beside those before it.
+    """Return `kind` with each decimal widened to the greatest scale that keeps its integral digits.
 
-    Spark rounds what it reads to the digits of the type that it is asked for, so it is asked for more. What comes after
-    the last digit of that is not seen.
+    Spark rounds a value to the scale of the requested type, so values are read with more digits to detect rounding.
+    Digits beyond the widened scale are not detected.
     """
     return _DECIMAL.sub(lambda at: f"decimal({_DIGITS},{_DIGITS - int(at[1]) + int(at[2])})", kind)
 
 
 def _narrowed(wide: Column, kind: str) -> Column:
-    """A value of type `widened(kind)` as `kind`; NULL where that would round it."""
+    """Cast a value of type `widened(kind)` to `kind`; NULL if that would round it."""
     if widened(kind) == kind:
         return wide
     result = wide.try_cast(kind)
@@ -107,7 +108,7 @@ def _is_nested(kind: DataType) -> bool:
 
 
 def _exact(spark: SparkSession, cell: str, kind: str) -> Column:
-    """The exact value where the text is such a value: read as JSON, Spark takes even `1,5` for a number."""
+    """Return the exact value if the text is a value of `kind` too: `from_json` takes even "1,5" for a decimal."""
     text, exact = (f"{cell}.{part}" for part in PAIR)
     if kind in ("string", "binary"):
         return F.col(exact).cast(kind)
@@ -119,9 +120,9 @@ def _exact(spark: SparkSession, cell: str, kind: str) -> Column:
 
 
 def _fits_scale(text: str, kind: str) -> Column:
-    """Whether a number written without an exponent has no more digits after the point than its type.
+    """Return whether a number without an exponent has no more digits after the point than its type.
 
-    Of more digits than the widest decimal holds, this alone finds that they are there.
+    This also detects digits beyond those of the widest decimal.
     """
     found = _DECIMAL.fullmatch(kind)
     if not found:
@@ -136,31 +137,31 @@ def _from_text(spark: SparkSession, text: str, kind: str) -> Column:
     result = F.expr(f"try_cast({text} as {widened(kind)})")
     if _DECIMAL.fullmatch(kind):
         return F.when(_fits_scale(text, kind), _narrowed(result, kind))
-    if kind in _TIMES:  # else `12:30` is today, 19782 a year, and 2024-07 its first of July
+    if kind in _TIMES:  # otherwise Spark reads 12:30 as today, 19782 as a year, 2024-07 as the first of July
         dashes = [f"substring(ltrim({text}), {at}, 1)" for at in (5, 7, 8)]
         whole_date = f"{dashes[0]} = '-' and '-' in ({dashes[1]}, {dashes[2]})"
         more = _is_bare_date(text) if kind == "date" else _once(spark, text) if kind == _TIMES[1] else ""
         return F.when(F.expr(whole_date + more), result)
-    if kind in _FINITE:  # else Java's 1.5d and NaN count
+    if kind in _FINITE:  # otherwise Java's 1.5d and NaN are accepted
         return F.when(F.expr(f"substring(rtrim({text}), -1, 1) between '.' and '9'"), result)
     return result
 
 
 def _is_bare_date(text: str) -> str:
-    """Condition: nothing follows the day. Spark takes whatever stands after a blank or a T, and leaves it out."""
+    """Return the condition that nothing follows the day. Spark ignores anything after a blank or a T."""
     return f" and length(trim({text})) <= 10 and instr(trim({text}), ' ') = 0 and instr({text}, 'T') = 0"
 
 
 def one_moment(zone: str) -> bool:
-    """Whether each local time of the zone is exactly one moment: it never changes its clocks."""
+    """Return whether each local time of the zone is exactly one instant, because its clocks never change."""
     return zone.upper() in ("UTC", "GMT", "Z") or zone.startswith(("+", "-", "Etc/"))
 
 
 def _once(spark: SparkSession, text: str) -> str:
-    """Condition: the text names its own zone, or a local time that clocks show exactly once in the session's zone.
+    """Return the condition that the text names a zone, or a local time that occurs exactly once in the session's zone.
 
-    Spark moves a time that is skipped by an hour, and takes the first of two. Only a text without zone and with a time
-    can take a `Z`; a lone date is its first moment.
+    Spark shifts a skipped local time by an hour, and takes the earlier of two. A text to which `Z` can be appended has
+    a time and no zone. A date alone stands for its first instant.
     """
     bare = f"try_cast(concat(rtrim({text}), 'Z') as timestamp) is null"
     local = f"try_cast({text} as timestamp_ntz)"
@@ -172,13 +173,17 @@ def _changes_clocks(spark: SparkSession) -> bool:
 
 
 def _is_once(moment: str, local: str) -> str:
-    """Condition: `moment`, which Spark made of `local`, shows that time, and no later one does."""
+    """Return the condition that `moment`, Spark's cast of `local`, is the only instant with that local time."""
     shown = [f"cast({moment}{later} as timestamp_ntz)" for later in ("", *_OVERLAPS)]
     return f"{shown[0]} = {local} and " + " and ".join(f"{again} <> {local}" for again in shown[1:])
 
 
 def _from_json(spark: SparkSession, text: str, kind: str) -> Column:
-    """A nested value from its JSON; NULL where anything in it clashes, a key stands twice or something follows it."""
+    """Return a nested value parsed from JSON; NULL on a wrong type within it, a duplicate key, or trailing text.
+
+    The text is parsed as the first item of an array whose last item is a random mark. If the mark is missing, text
+    follows the value.
+    """
     mark = secrets.token_hex(8)
     variant = f"""try_parse_json(concat('[', {text}, ',"{mark}"]'))"""
     whole = f"try_variant_get({variant}, '$[1]', 'string') = '{mark}'"

@@ -1,8 +1,8 @@
 """Find JSON objects and arrays where the contract names a string.
 
-`from_json` gives a string column the text of an object or array as if it had been a JSON string (SPARK-48148). Two
-steps tell them apart. Any text that doesn't begin and end as an object or array does was a string: that check costs
-almost nothing. Only for the others the JSON is read again, as a type that keeps the difference.
+For a string column `from_json` returns the text of an object or array as if it had been a JSON string (SPARK-48148).
+Two steps tell them apart. A text that does not start and end like an object or array was a string: this check costs
+almost nothing. Only for the others the JSON is parsed again, as a type that keeps the difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Leaf = Callable[[Column], Column]
 
 
 def in_field(line: str, name: str, text: str, options: str) -> Column:
-    """Whether a field of a JSON object is an object or array itself.
+    """Return whether a field of a JSON object is itself an object or array.
 
     `line`: SQL expression of the JSON text; `text`: SQL expression of the field as a string; `options`: SQL map.
     """
@@ -35,7 +35,7 @@ def in_field(line: str, name: str, text: str, options: str) -> Column:
 
 
 def without(value: Column, kind: DataType, variant: Column, path: str) -> Column:
-    """A nested value of type `kind`; NULL where one of its strings was an object or array.
+    """Return a nested value of type `kind`; NULL if one of its strings was an object or array.
 
     `variant`, a column of type variant, holds the same JSON at `path`.
     """
@@ -49,7 +49,7 @@ def without(value: Column, kind: DataType, variant: Column, path: str) -> Column
         shaped = F.try_variant_get(variant, path, _shape(kind) or "")
         return F.when(~_any(once, kind, _is_like_nested) | ~F.exists(F.array(shaped), confirmed), once)
 
-    # a lambda binds the value: the optimizer would evaluate an expression that stands twice twice
+    # a lambda binds the value: the optimizer may evaluate an expression that occurs twice two times
     return F.transform(F.array(value), checked)[0]
 
 
@@ -58,7 +58,7 @@ def _is_like_nested(text: Column) -> Column:
 
 
 def _shape(kind: DataType) -> str | None:
-    """The DDL of a nested type with its strings as variants and without all else; None if it has no strings."""
+    """Return the DDL of a nested type reduced to its strings, as variants; None if it has no strings."""
     if isinstance(kind, StringType):
         return "variant"
     if isinstance(kind, ArrayType):
@@ -75,7 +75,7 @@ def _shape(kind: DataType) -> str | None:
 
 
 def _any(value: Column, kind: DataType, leaf: _Leaf) -> Column:
-    """Whether `leaf` is true for any string within a value of type `kind`, never NULL."""
+    """Return whether `leaf` is true for any string within a value of type `kind`. The result is never NULL."""
     if isinstance(kind, ArrayType):
         found = F.exists(value, lambda item: _any(item, kind.elementType, leaf))
     elif isinstance(kind, MapType):

@@ -1,8 +1,8 @@
-"""Fields that the contract doesn't name and columns that files lack: marked as they are read, told by the batch, and
-made columns where the flow says so.
+"""Detect schema drift in records: mark fields that the contract doesn't name and columns that are missing, aggregate
+the marks of a batch, and turn new fields into columns for `drift: {new: add}`.
 
-A record carries MARKS only of what is news, so a flow whose input stays as it is pays nothing. What becomes of a field
-is decided from its record and its name alone, never from what came before it: see docs/decisions/022.
+A record is marked only with drift that was not reported before, so input without new drift costs nothing. How a field
+is treated depends only on its record and its name, not on earlier input: see docs/decisions/022.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from draindown.spec.models import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS
 
 MARKS = "array<string>"
-"""`+name` of a field that the contract doesn't name, `-name` of a column that the record or its file lacks."""
+"""Marks of a record: `+name` for a field that the contract doesn't name, `-name` for a column that is missing."""
 _MOST_OF_ONE = MOST_ADDED + 1
 _MANY = "*"
 _FIELDS = "map<string,string>"
@@ -28,12 +28,16 @@ _ADDABLE = literal(f"^{ADDABLE}\\z")
 
 
 def nothing() -> Column:
-    """No marks."""
+    """Return the value for no marks."""
     return F.lit(None).cast(MARKS)
 
 
 def of_names(names: Sequence[str], flow: FlowSpec, known: Known, beyond: tuple[str, Column] | None = None) -> Column:
-    """Marks of every record of a file with these columns. `beyond`: a name for what some have more, and which do."""
+    """Return the marks for all records of a file with the columns `names`.
+
+    `known`: drift that was reported before; `beyond`: the name for surplus cells, and the condition that a record has
+    some.
+    """
     new = [name[:LONGEST] for name in names if name not in flow.columns]
     lacking = [name for name in flow.columns if name not in names and name not in known.columns]
     marks = [f"+{name}" for name in new if name not in known.fields][:_MOST_OF_ONE] + [f"-{name}" for name in lacking]
@@ -45,7 +49,7 @@ def of_names(names: Sequence[str], flow: FlowSpec, known: Known, beyond: tuple[s
 
 
 def of_map(flow: FlowSpec, known: Known) -> Column:
-    """Marks of a record with `_m`, its fields by name, and `_more`, whether any is not in the contract."""
+    """Return the marks of a record with `_m`, a map of its fields, and `_more`, whether it has unnamed ones."""
     short = f"substring(k, 1, {LONGEST})"
     named = _array([*flow.columns, *sorted(known.fields)])
     new = f"slice(filter(map_keys(_m), k -> not array_contains({named}, {short})), 1, {_MOST_OF_ONE})"
@@ -54,7 +58,7 @@ def of_map(flow: FlowSpec, known: Known) -> Column:
     minus = f"transform(filter({wanted}, k -> not map_contains_key(_m, k)), k -> concat('-', k))"
     if known.all_records:
         marks = f"if(_m is null, null, concat(if(_more, {plus}, array()), {minus}))"
-    else:  # which columns a record lacks is worth a look only where one of its fields is new
+    else:  # missing columns are looked for only in records with a new field
         marks = f"if(_more and size({new}) > 0, concat({plus}, {minus}), null)"
     return F.expr(f"nullif(cast({marks} as {MARKS}), cast(array() as {MARKS}))")
 
@@ -65,9 +69,10 @@ def _array(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """A field or a column in one batch: records that have or lack it, the first of them, and two of its values.
+    """A new field or missing column in one batch.
 
-    `file`: the URI; `block` and `id`: as in PLACE.
+    `rows`: the number of records that have, or lack, it; `file` (URI), `block` and `id` (see PLACE): the first of them;
+    `values`: its least and greatest value, truncated.
     """
 
     name: str
@@ -80,8 +85,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class News:
-    """What one batch saw: fields the contract doesn't name, columns that whole files lack, and, for `add`, those that
-    become columns; `many`: records that have too many for that."""
+    """The drift of one batch.
+
+    `new`: fields that the contract doesn't name; `missing`: columns that whole files lack; `columns`: fields that
+    become columns; `many`: records with more than MOST_ADDED fields, none of which becomes a column.
+    """
 
     new: Sequence[Seen] = ()
     missing: Sequence[Seen] = ()
@@ -90,9 +98,9 @@ class News:
 
 
 def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -> News:
-    """What the marks of a batch say, at most a bounded number of names.
+    """Aggregate the marks of a batch, for a bounded number of names.
 
-    `files`: URIs, in the order in which the first one of a field is looked for; `records`: how many each has.
+    `files`: URIs, whose order decides which record of a field is the first; `records`: number of records per file.
     """
     order = {file: at for at, file in enumerate(files)}
     about = relation(
@@ -114,7 +122,7 @@ def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -
         F.min(F.struct("_block", "_id")).alias("first"),
         *_values(F.expr("_m[substring(_n, 2)]")),
     )
-    # a delete may come with its keys only: where there is nothing else, no column is missing
+    # a delete may have its keys only, so a column is not missing in a file with deletes only
     whole = (F.col("n") >= F.col("_records")) & (F.col("upserts") > 0)
     told = by_file.join(F.broadcast(about), "_file").where(F.col("_n").startswith("+") | whole)
     found = told.groupBy("_n").agg(
@@ -128,9 +136,9 @@ def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -
 
 
 def addable(good: DataFrame, taken: Collection[str]) -> News:
-    """Fields of good records that become columns: by name, at most one more than MOST_ADDED; `many` where one has more.
+    """Return the fields of good records that become columns, at most MOST_ADDED + 1, in `columns` and `many`.
 
-    `taken`: names, in whatever case, that no new column may bear.
+    `taken`: names, in any case, that a new column can't have.
     """
     fields = F.from_json("_rescued", _FIELDS)
     held = _array(sorted({name.lower() for name in taken}))
@@ -150,10 +158,10 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
 
 
 def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -> DataFrame:
-    """The rows with the fields that become columns in `columns` (their spelling), and taken out of `_rescued`.
+    """Move the fields that become columns from `_rescued` into `columns`.
 
-    `columns` hold every such field of these rows; `reserved`: names that stay in `_rescued` in whatever case. Of fields
-    of one name but for its case, the first in order that has a value counts; the others stay.
+    `columns`: names, in the spelling of the table, of all such fields in these rows; `reserved`: names, in any case,
+    that stay in `_rescued`. Of fields whose names differ in case only, the first in order that has a value is moved.
     """
     if not columns:
         return good
@@ -174,12 +182,12 @@ def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -
 
 
 def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows with these columns, NULL: none of them has a field that the contract doesn't name."""
+    """Add these columns as NULL, for rows of which none has a field that the contract doesn't name."""
     return good.withColumns({name: F.lit(None).cast("string") for name in columns}) if columns else good
 
 
 def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
-    """Names that no added column may bear: the contract's, the transform's, draindown's own."""
+    """Return the names that an added column can't have: those of the contract, the transform and draindown."""
     return {*flow.columns, *frame.columns, *RESERVED_COLUMNS}
 
 

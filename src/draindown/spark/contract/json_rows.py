@@ -1,7 +1,7 @@
-"""A row of a table as JSON that holds all of it, and the row back from it; what doesn't come back the same is found.
+"""Convert a table's row to JSON without loss, and back; find rows for which the round trip is not exact.
 
-Fields that are NULL are left out. Times are written to the microsecond, with their zone where they have one; bytes as
-base64; NaN and infinities as strings.
+NULL fields are omitted. Times have microseconds, and their zone if they have one; binary values are base64; NaN and
+infinities are strings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options for JSON with all of a time: without formats of its own Spark writes milliseconds, and reads anything."""
+"""JSON options for times with microseconds: by default Spark writes milliseconds, and parses leniently."""
 _FORM: Mapping[str, str] = {
     **TIMES,
     "dateFormat": "yyyy-MM-dd",
@@ -31,22 +31,22 @@ _FORM: Mapping[str, str] = {
 
 
 def encode(columns: Sequence[str]) -> Column:
-    """These columns of a row as one JSON object."""
+    """Return the columns of a row as one JSON object."""
     return F.to_json(F.struct(*[F.col(quoted(name)) for name in columns]), dict(_FORM))
 
 
 def decode(json: Column, schema: StructType) -> Column:
-    """The struct that `encode` made of such a row; a column that can't be read is NULL."""
+    """Return the struct of a row that `encode` wrote; a column that can't be parsed is NULL."""
     return F.from_json(json, schema, dict(_FORM))
 
 
 def unwritable(schema: StructType) -> list[str]:
-    """Columns whose type no JSON brings back: a map whose keys are no text."""
+    """Return the columns whose type JSON can't represent: maps with keys that are not strings."""
     return [field.name for field in schema if _has_odd_map(field.dataType)]
 
 
 def comes_back(json: Column, schema: StructType) -> Column:
-    """Whether `json`, made by `encode` of this row's columns, gives each of them back as it is."""
+    """Return whether `json`, which `encode` made from this row, decodes to the same value of each column."""
     back = decode(json, schema)
     same = [
         comparable(F.col(quoted(field.name)), field.dataType).eqNullSafe(
@@ -58,7 +58,7 @@ def comes_back(json: Column, schema: StructType) -> Column:
 
 
 def reads_as_written(json: Column, schema: StructType) -> Column:
-    """Whether every field of `json` is a column of `schema` and is written the same again: nothing of it is lost."""
+    """Return whether every field of `json` is a column of `schema`, and encodes to the same text again."""
     again = F.to_json(decode(json, schema), dict(_FORM))
     return _fields(json).eqNullSafe(_fields(again))
 
@@ -80,7 +80,7 @@ def _has_odd_map(kind: DataType) -> bool:
 
 
 def comparable(value: Column, kind: DataType) -> Column:
-    """The value, its maps as arrays of their entries: Spark compares no maps."""
+    """Return the value with each map as an array of entries, because Spark can't compare maps."""
     match kind:
         case MapType(valueType=held):
             return F.transform(

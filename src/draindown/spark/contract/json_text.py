@@ -1,9 +1,9 @@
-"""Columns of type `json`: the JSON text of whatever a field holds.
+"""Columns of type `json`: the JSON text of a field's value.
 
-`from_json` can't give it: the text of a number would pass through a double, and a JSON string loses the quotes that
-tell it from another value. So strings and numbers are marked in the line before it is parsed, numbers as strings, and
-the marks are taken away from the field's text. The text has no blanks between tokens; keys keep their order and
-numbers their spelling; strings have the escapes that JSON needs.
+`from_json` does not return that text: a number passes through a double, and a string loses its quotes. Therefore
+strings and numbers are marked in the line before it is parsed, numbers as strings, and the marks are removed from the
+field's text. The result has no blanks between tokens; keys keep their order and numbers their spelling; strings have
+only the escapes that JSON requires.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _NUMBER = "-?[0-9][-+.0-9eE]*"
 
 
 class JsonText:
-    """The `json` columns of a line: `parsed` is a struct to be kept in the frame, `of` reads a column from it."""
+    """The `json` columns of a line: `parsed` returns a struct to keep in the frame, `of` reads a column from it."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
-        mark = secrets.token_hex(8)  # one per plan, unknown to senders: no line holds it
+        mark = secrets.token_hex(8)  # random for each plan, so that no input contains it
         self._string, self._number = f"{mark}s", f"{mark}n"
         self._backslash, self._quote = f"{mark}b", f"{mark}q"
 
     def parsed(self, line: str, options: dict[str, str]) -> Column:
-        """The fields with their marks. `line`: SQL expression of the line."""
+        """Return the marked fields as a struct. `line`: SQL expression of the line."""
         schema = ", ".join(f"{quoted(self._string + name)} string" for name in self.names)
         return F.from_json(F.expr(self._marked(line)), schema, options)
 
     def of(self, parsed: str, name: str) -> Column:
-        """The JSON text of a column, NULL for `null`. `parsed`: the column that holds what `parsed` made."""
+        """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""
         text = f"{parsed}.{quoted(self._string + name)}"
         number = rf"\"{self._number}([-+.0-9eE]*)\""
         bare = f"substring({text}, {len(self._string) + 1})"  # both marks are of one length
@@ -46,10 +46,10 @@ class JsonText:
         )
 
     def _marked(self, line: str) -> str:
-        """SQL expression of the line with each string marked and each number as a marked string.
+        """Return a SQL expression of the line with each string marked and each number as a marked string.
 
-        Split at quotes, once escaped ones are out of the way, every second part is within a string. Patterns that
-        match a string as a whole recurse in Java, and overflow its stack on long ones.
+        Escaped quotes are replaced, then the line is split at quotes: every second part is inside a string. A regular
+        expression that matches whole strings would recurse in Java and overflow the stack on long ones.
         """
         unescaped = f"replace({line}, {literal(chr(92) * 2)}, '{self._backslash}')"
         unescaped = f"replace({unescaped}, {literal(chr(92) + chr(34))}, '{self._quote}')"

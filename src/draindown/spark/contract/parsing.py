@@ -1,7 +1,7 @@
-"""The contract: records in, typed columns out, and for each refused record the first reason that holds.
+"""Apply the contract: typed columns for good records, and for each refused record the first reason that holds.
 
-Reasons, in the order they are looked for: `too_large`, `malformed`, then per column in contract order `type` before
-`missing`, then `rule:<name>` in the order written. A row that deletes needs its keys and sequence only.
+Reasons in order: `too_large`, `malformed`, then for each column of the contract `type` and `missing`, then
+`rule:<name>` in the order of the pipeline file. A row that deletes needs only its keys and sequence.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from draindown.spec.models import FlowSpec
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
 KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", *PLACE)
-"""What `parse` adds to the contract's columns. `_raw` is kept for records that are or may yet be refused."""
+"""The columns that `parse` adds to those of the contract. `_raw` is set if a record is refused, or may be later."""
 _DETAIL = 200
 
 
 def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
-    """Contract columns (typed, NULL where refused) plus KEPT, one row per record or blank line.
+    """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
-    `arrived_at` is when the batch's files were first seen: rules may use it, so that a replay judges alike. Records
-    that have an ARRIVED of their own are judged by that.
+    `arrived_at`: when the batch's files were first seen. Rules may use it instead of the clock, so that a replay gives
+    the same result. Records with an ARRIVED of their own use that.
     """
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
 
 
 def _typed(flow: FlowSpec, records: Records) -> Records:
-    """The records with each column's cell as `_t0`, `_t1`... and its typed value under the column's name."""
+    """Add each column's cell as `_t0`, `_t1` ..., and its typed value under the column's name."""
     cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
     frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
     values = {name: typed(frame, f"_t{i}", column.stored) for i, (name, column) in enumerate(flow.columns.items())}
@@ -52,7 +52,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     code = F.when(F.lit(False), F.lit(0))
     for number, refusal in enumerate(refusals, 1):
         code = code.when(refusal.condition, F.lit(number))
-    # a number first: with a struct for each reason the generated code is too long for the JVM to compile
+    # first only the number of the reason: with a struct per reason the generated code is too long for the JIT compiler
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
@@ -70,7 +70,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
 
 
 def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Column:
-    code = F.coalesce(F.col("_code"), F.lit(1))  # the optimizer fails on a place in an array that is always NULL
+    code = F.coalesce(F.col("_code"), F.lit(1))  # the optimizer fails on an array index that is always NULL
 
     def told(values: Sequence[str | None]) -> Column:
         return F.element_at(F.array(*[F.lit(value).cast("string") for value in values]), code)
@@ -109,7 +109,7 @@ def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
 
 @dataclass(frozen=True)
 class _Refusal:
-    """A condition on a record and the reason it stands for; `found` is a detail that depends on the record."""
+    """A condition for refusing a record, with its reason. `detail` is fixed, `found` is computed from the record."""
 
     condition: Column
     reason: str
@@ -119,7 +119,7 @@ class _Refusal:
 
 
 def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator[_Refusal]:
-    """In the order in which the first one counts."""
+    """Yield the refusals in order of precedence."""
     size, limit = records.size, flow.source.max_record_bytes
     shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
     yield _Refusal(size > limit, "too_large", found=shown)

@@ -1,7 +1,8 @@
-"""The user's function: found, applied, and held to columns only.
+"""Load the user's transform, apply it, and verify that it only computes columns.
 
-A transform may add, rename, retype and compute columns. Filters, joins, aggregates and exploded rows would change how
-many rows there are and break the accounting; expressions that give another answer on a replay would break replays.
+A transform may add, rename, retype and compute columns. Filters, joins, aggregates and explodes are refused, because
+they change the number of rows and break the accounting. Non-deterministic expressions are refused, because a replay
+would give other rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _ROW = "_row"
 _ALLOWED = {"Project", "SubqueryAlias", "View"}
 
 
-# Spark marks some of them as deterministic: fixed within one query, or (`aes_encrypt`) random by its default only
+# functions that Spark marks as deterministic, although their value changes from query to query (`aes_encrypt`: by its
+# default mode)
 _UNSTABLE = re.compile(
     r"(?<![a-z0-9_])("
     r"current_(?:timestamp|date|time|user)|session_user|user|localtimestamp|now|curdate"
@@ -38,7 +40,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 def load(root: str, dotted: str) -> Transform:
-    """The function `module.name` of `<root>/jobs/transforms/`. Raises TerminalError `transform-missing`."""
+    """Load the function `module.name` from `<root>/jobs/transforms/`. Raises TerminalError `transform-missing`."""
     module_name, _, name = dotted.rpartition(".")
     path = Path(root, "jobs", "transforms", *module_name.split(".")).with_suffix(".py")
     if not path.is_file():
@@ -69,9 +71,9 @@ def _missing(dotted: str, found: str) -> TerminalError:
 
 
 def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
-    """`frame` (contract columns plus KEPT) with the transform's columns in place of the contract's.
+    """Apply a transform to `frame` (the contract's columns and KEPT). Returns its columns and KEPT.
 
-    Raises TerminalError `transform-not-columns` or `transform-unstable` before any row is read.
+    Raises TerminalError `transform-not-columns`, `transform-unstable` or `transform-bad-names` before any row is read.
     """
     packed = frame.select(
         *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
@@ -119,7 +121,7 @@ def _hold_to_names(columns: list[str], name: str) -> None:
 
 
 def _above(node: Any, bottom: Any) -> Iterator[Any]:
-    """The nodes of a plan down to `bottom`, which is not included."""
+    """Yield the nodes of a plan from the top down to `bottom`, which is excluded."""
     while not node.fastEquals(bottom):
         yield node
         if node.children().size() != 1:
@@ -137,10 +139,10 @@ def _not_columns(name: str, found: str) -> TerminalError:
 
 
 def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> bool:
-    """Whether `column` is computed from `keys` alone, as the plan between `given` and `result` shows.
+    """Return whether the plan between `given` and `result` computes `column` from `keys` alone.
 
-    Then it can't change for a key, and its values may prune the target. What counts are the keys of `result`: where a
-    transform lowers its key's case, two values of the key it was given are one key.
+    If so, its value can't change for a key, and a predicate on it may prune the target. `keys` are columns of `result`,
+    not of `given`: a transform that lower-cases its key makes one key of several.
     """
     bottom = given._jdf.queryExecution().analyzed()
     node = result._jdf.queryExecution().analyzed()

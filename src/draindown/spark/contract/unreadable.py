@@ -1,6 +1,7 @@
-"""Which file of a batch the engine can't read, although it could be read whole when it was taken in.
+"""Find the file of a batch that Spark can't read, although inspection at intake could read it.
 
-Rare: damage that only one of two readers minds. Nothing of the batch is written by then, so the file can be left out.
+This is rare: damage that only one of two readers detects. Nothing of the batch is written yet, so the file can be left
+out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from draindown.spec.models import FlowSpec
 
 @contextmanager
 def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> Iterator[None]:
-    """Raise TerminalError `file-unreadable` where the block fails because of some of the files; else what it raised."""
+    """Replace an error of the block by TerminalError `file-unreadable` if some of `files` can't be read."""
     try:
         yield
     except DraindownError:
@@ -43,13 +44,13 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequen
 
 
 def discarding(layout: FlowLayout, paths: Iterable[str]) -> str:
-    """The command that leaves files out of the batch that waits for them."""
+    """Return the command that leaves files out of the batch that failed on them."""
     chosen = " ".join(f"--path {shlex.quote(path)}" for path in paths)
     return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
 
 
 def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> dict[str, str]:
-    """Files that fail by themselves, with what the engine says; none if it reads nothing at all any more."""
+    """Return the files that fail when read alone, with Spark's error; none if Spark fails without any file too."""
     if _fails(lambda: spark.range(1).collect()):
         return {}
     tried = {file.path: _fails(partial(_read, spark, flow, layout.spool, file)) for file in files}
@@ -62,7 +63,7 @@ def _read(spark: SparkSession, flow: FlowSpec, spool: str, file: InputFile) -> N
 
 
 def _fails(work: Callable[[], object]) -> str:
-    """The first line of what `work()` raises, or nothing."""
+    """Return the first line of the error that `work()` raises; empty if it succeeds."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever a reader of a broken file raises

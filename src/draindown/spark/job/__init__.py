@@ -1,1 +1,1 @@
-"""The process around a step: decode the request, run the step, leave a report, exit by its code."""
+"""The process of a step: decode the request, run the step, write its report, exit with its code."""

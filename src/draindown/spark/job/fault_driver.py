@@ -1,18 +1,24 @@
-"""A driver that dies, waits or is told to end where it is asked to, so that what survives can be looked at.
+"""A driver with one planned fault: at a given step and batch it is killed, blocks, or receives SIGTERM.
 
-`python -m draindown.spark.job.fault_driver PLAN`, a JSON list of entries, each drained in turn by `main.attempt`:
+`python -m draindown.spark.job.fault_driver PLAN`. PLAN is a file with a JSON list of entries; `main.attempt` drains
+each in turn:
 
     request   as `Request.encode` writes it
-    home      directory for the files below
-    place     [step, batch] or none; batches count from 0
-    act       kill: JVM and Python at once, by SIGKILL (default); wait: until <home>/go is there; term: SIGTERM, once
-    version   of the table that the batch's commit makes, for step `commit`; default: batch + 1
+    home      directory of the marker files below
+    place     [step, batch], batches from 0; absent for a drain without a fault
+    act       kill: SIGKILL to JVM and Python (default); wait: until <home>/go exists; term: one SIGTERM
+    version   the table version that the batch commits, for step `commit`; default: batch + 1
 
-Steps are those that a drain tells (`begun`, `read`, `quarantined`, `remembered`, `merged`, `recorded`), and: `intake`,
-after files were taken in; `data`, when a data file of the batch's write appears; `commit`, when the commit's file, or
-the one it is about to be renamed from, does; `committed`, when the checkpoint has the batch done; `time`, so many
-milliseconds after the drain began (in place of a batch). <home>/fired says that it happened, and names the JVM;
-<home>/outcome.json says how the drain ended.
+Steps are those that a drain reports (`begun`, `read`, `quarantined`, `remembered`, `merged`, `recorded`), and:
+
+    intake     files were taken in
+    data       a data file of the batch's write appears
+    commit     the commit's file, or the temporary file that is renamed to it, appears in the Delta log
+    committed  the checkpoint's commit file of the batch appears
+    time       milliseconds since the drain began, given in place of the batch
+
+<home>/fired appears when the fault happens and contains the JVM's process id; <home>/outcome.json has the outcome of a
+drain that ended by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ _BEFORE_DATA = "remembered"
 
 
 class Strike:
-    """One fault on one flow: strikes once, at its place."""
+    """One fault in one drain, which happens once."""
 
     def __init__(self, spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> None:
         self._jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
@@ -65,14 +71,14 @@ class Strike:
             self.strike()
 
     def progress(self, line: str) -> None:
-        """What a drain tells people: its first line about a backlog comes right after the intake."""
+        """Called with each line for people: the first one about a backlog follows the intake."""
         sys.stderr.write(f"{line}\n")
         if "waiting" in line:
             self.reached("intake")
 
     @contextmanager
     def armed(self, stop: Stop) -> Iterator[None]:
-        """Look out for what no step tells of until the block ends. `stop` is what the driver asks whether to end."""
+        """Watch for the steps that no callback reports (files, time) until the block ends. `stop`: of the drain."""
         self._stop = stop
         there = self._there(self._layout)
         if there:
@@ -83,7 +89,7 @@ class Strike:
             self._over.set()
 
     def _is_now(self) -> bool:
-        """Whether the newest batch that Spark planned is the one to strike."""
+        """Return whether the newest batch that Spark planned is the one for the fault."""
         planned = Checkpoint(self._layout.checkpoint(generation(self._layout))).last_offset
         return planned is not None and planned.batch == self._batch
 
@@ -110,21 +116,21 @@ class Strike:
         threading.Thread(target=look, daemon=True).start()
 
     def strike(self) -> None:
-        """Leave the mark, then act."""
+        """Write the marker file, then act."""
         temporary = self._home / ".fired"
         temporary.write_text(str(self._jvm))
         temporary.replace(self._home / "fired")
         if self._act == "kill":
             self._die()
         elif self._act == "term":
-            # to the main thread: that one waits for Spark, and only it runs handlers
+            # to the main thread: it waits for Spark, and Python runs signal handlers only in the main thread
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
             self._wait(lambda: bool(self._stop.why))
         else:
             self._wait((self._home / "go").exists)
 
     def _wait(self, over: Callable[[], bool]) -> None:
-        """Who waits for a parent that is gone waits for nothing, and dies."""
+        """Wait until `over()` is true. Die if the parent process is gone."""
         while not over():
             if os.getppid() != self._parent:
                 self._die()
@@ -136,13 +142,13 @@ class Strike:
 
 
 def new_file(directory: Path) -> Callable[[], bool]:
-    """Whether a data file has come since."""
+    """Return a function that tells whether a data file was added since this call."""
     before = _data_files(directory)
     return lambda: not _data_files(directory) <= before
 
 
 def _data_files(directory: Path) -> set[str]:
-    """Files of rows and of deletions, in all partitions."""
+    """Return the paths of data files and deletion vectors in all partitions."""
     found: set[str] = set()
     for place, below, names in os.walk(directory):
         below[:] = [name for name in below if name != "_delta_log"]
@@ -152,14 +158,14 @@ def _data_files(directory: Path) -> set[str]:
 
 def _names(directory: Path) -> list[str]:
     try:
-        return os.listdir(directory)  # noqa: PTH208 (as fast as it gets)
+        return os.listdir(directory)  # noqa: PTH208 (polled: faster than iterdir)
     except FileNotFoundError:
         time.sleep(0.001)
         return []
 
 
 def drained(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:
-    """Drain under a fault (`place`, `act`, `version` of `entry`); the exit code, if anything is left to return it."""
+    """Drain under the fault of `entry`. Returns the exit code, unless the fault killed this process."""
     strike = Strike(spark, request, home, entry)
 
     def work(stop: Stop) -> Any:
@@ -172,7 +178,7 @@ def drained(spark: SparkSession, request: Request, home: Path, entry: Mapping[st
 
 
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
-    """Drain everything in the plan; the worst exit code."""
+    """Drain each entry of the plan in turn. Returns the greatest exit code."""
     spark = session("draindown strike", short=True)
     return max(drained(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
 

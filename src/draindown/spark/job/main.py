@@ -1,4 +1,4 @@
-"""A spark-submit job around one step: decode the request, run it, leave a report whatever happens, exit by its code."""
+"""The spark-submit job of one step: decode the request, run the step, write its report, exit with its code."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from draindown.spark.limits import Stop
 from draindown.spark.session import session
 
 _HEAP_EXHAUSTED = 52
-"""How Spark ends a JVM in which a task found no memory."""
+"""Spark's exit code of a JVM in which a task ran out of memory (SparkExitCode.OOM)."""
 _ENDING_SECONDS = 30.0
 _WHOLE = "whole batches only; the ledger lists them"
 Work = Callable[[Request, SparkSession, Stop], StepReport]
-"""One step: what to do with a request and a session."""
+"""A step, as a function of request, session and stop flag."""
 
 
 def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
-    """The main of a job in jobs/. Its last line on stdout is `draindown: {json}`; its exit code one of `Exit`."""
+    """Run a job of jobs/. Its last line on stdout is `draindown: {json}`, its exit code one of `Exit`."""
     parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
     parser.add_argument("--request", required=True, help="what `Request.encode` returned")
     try:
@@ -60,9 +60,10 @@ def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
 
 
 def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepReport, Exit]:
-    """Do the work; whatever becomes of it, a report is written (if the disk takes it) and returned with the exit code.
+    """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
 
-    The first SIGTERM or SIGINT asks for an end before the next batch, the second ends at once (the next run resumes).
+    The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
+    report can't be written, the exit code is not DONE.
     """
     started, stop = now(), Stop()
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
@@ -73,7 +74,7 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
         except Exception as raised:
             error = _foreseen(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)
-            print(printable_lines(str(error)), file=sys.stderr)  # it may quote a record
+            print(printable_lines(str(error)), file=sys.stderr)  # escaped: it may quote a record
         finally:
             restore()
         if before is not None:
@@ -84,12 +85,12 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
 
 
 def _died(before: Unfinished) -> Finding:
-    """That an earlier start of the step died, for the report of the one that follows it."""
+    """Return the finding that an earlier start of the step died, for the report of this one."""
     return Finding(kind="died", subject="an earlier start", detail=str(before))
 
 
 def _left(request: Request, result: StepReport, code: Exit) -> Exit:
-    """Write the report; where that fails, as on a full disk, the step is not done, whatever it says itself."""
+    """Write the report. If that fails, as on a full disk, return an error code even for a step that succeeded."""
     try:
         store.write(request.layout, result)
         store.forget_old(request.layout)
@@ -101,7 +102,10 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
 
 
 def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
-    """The error to report: the one raised, or one that says what it comes of; then the driver log has the trace."""
+    """Return the error to report: `error` itself if it is draindown's, else one that names the cause.
+
+    The trace of a foreign error goes to the driver log.
+    """
     if isinstance(error, DraindownError):
         return error
     with DriverLog.of(request.layout, request.run_id, request.step) as log:
@@ -120,7 +124,7 @@ def _tried(request: Request) -> str:
 
 
 def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError | None:
-    """The error of a step whose Spark was told to end: what fails in it then is no crash."""
+    """Return the error `stopped` if Spark ended because of a signal: what fails then is not a crash. Else None."""
     ended, context = _ended(error), _context()
     by = signal.Signals(-ended).name if ended in (-signal.SIGTERM, -signal.SIGINT) else stop.why
     if context == "at work" or (by is None and context != "stopped"):
@@ -135,13 +139,13 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
 
 
 def _context() -> Literal["at work", "stopped", "gone"]:
-    """How Spark's context is; only a signal to its JVM stops it while a step is at work."""
+    """Return the state of Spark's context. During a step only a signal to its JVM stops it."""
     context = SparkContext._active_spark_context
     try:
         if context is None:
             return "gone"
         return "stopped" if context._jsc.sc().isStopped() else "at work"
-    except Exception:  # py4j raises what it likes where the JVM is gone
+    except Exception:  # py4j raises various errors if the JVM is gone
         return "gone"
 
 
@@ -160,18 +164,18 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
 
 
 def _ended(error: Exception) -> int | None:
-    """How the JVM ended, if one was started here and did."""
+    """Return the exit code of the JVM that this process started; None if it started none, or it still runs."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
-    if isinstance(error, (ConnectionError, Py4JNetworkError)):  # it answers no more; its exit takes a moment longer
+    if isinstance(error, (ConnectionError, Py4JNetworkError)):  # the connection closes before the JVM has ended
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_ENDING_SECONDS)
     return process.poll()
 
 
 def failed(request: Request, error: DraindownError, started: datetime) -> StepReport:
-    """The report of a step that ended in an error: what the error says, and for a drain what was done before it."""
+    """Return the report of a step that failed: the error, and for a drain the batches done before it."""
     part, findings = _done_so_far(request) if request.step == "drain" else (None, [])
     return report.of(
         request,
@@ -189,7 +193,7 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
         told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
         rows = [row for row in ledger_table.of_run(request.layout, request.run_id) if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
-    except Exception:  # the report of the error matters more than its embellishment
+    except Exception:  # the error must be reported even if its context can't be read
         return None, []
     return part, [*refused, *told]
 
@@ -209,7 +213,7 @@ def _crash(error: Exception, request: Request, log: str) -> Crash:
 
 
 def _killed(code: int | None) -> str:
-    """Which signal ended the JVM, in words, if one did."""
+    """Return a sentence that names the signal that ended the JVM; empty if none did."""
     if code is None or code >= 0:
         return ""
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -219,7 +223,7 @@ def _killed(code: int | None) -> str:
 
 def _first_line(error: Exception) -> str:
     text = said(error)
-    if isinstance(error, Py4JJavaError):  # which call it was, and then the exception, after a colon
+    if isinstance(error, Py4JJavaError):  # the text is the failed call, "\n: ", and the exception
         text = text.partition("\n: ")[2] or text
     line = text.strip().splitlines()[0] if text.strip() else ""
     return f"{type(error).__name__}: {shortened(line)}"

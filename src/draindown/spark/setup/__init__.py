@@ -1,1 +1,1 @@
-"""Set-up of Spark: the pinned jars, the class-data archive."""
+"""Set-up of Spark: fetch the pinned jars, build the class-data archive."""

@@ -1,8 +1,8 @@
-"""The JVM's class-data archive: classes of a real drain, parsed once at set-up, so that every later JVM starts faster.
+"""Build the class-data-sharing archive (AppCDS), with which the JVM of a job starts faster.
 
-`python -m draindown.spark.setup.class_archive` makes it where `launch.settings.class_archive` looks, and tries whether
-the JVM of a job takes it. It fits one Java and one class path, that of `launch.settings.spark_submit`; any other JVM
-ignores it. Measured on a run of 1,000 rows: a third of the wall time.
+`python -m draindown.spark.setup.class_archive` writes it where `launch.settings.class_archive` looks, and verifies that
+a job's JVM uses it. It is valid for one Java build and one class path, that of `launch.settings.spark_submit`; any
+other JVM ignores it. It saves a third of the wall time of a run of 1,000 rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NAME = "exercise"
 
 
 def make(target: Path | None = None) -> Path:
-    """Run the exercise below under spark-submit and keep the classes it loaded; the file appears whole or not at all.
+    """Run `exercise` under spark-submit, and archive the classes that it loaded. The file is replaced atomically.
 
-    Raises subprocess.CalledProcessError, its output in `.stdout`, and TerminalError `class-archive-foreign` if a job's
-    JVM doesn't take what was made.
+    Raises subprocess.CalledProcessError with the output in `.stdout`, and TerminalError `class-archive-foreign` if a
+    job's JVM ignores the archive.
     """
     archive = target or spark_settings.class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def make(target: Path | None = None) -> Path:
         env = os.environ | spark_settings.spark_python()
         subprocess.run(command, check=True, text=True, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with fresh.open("rb") as written:
-            os.fsync(written.fileno())  # no JVM starts with a torn one
+            os.fsync(written.fileno())  # a JVM does not start with a truncated archive
         if (found := jvm.tried(fresh)) in ("ignored", "fatal"):
             raise TerminalError(
                 "class-archive-foreign",
@@ -66,7 +66,10 @@ def make(target: Path | None = None) -> Path:
 
 
 def exercise(spark: SparkSession, scratch: Path) -> None:
-    """The pipeline that `init` writes: drained into no table, into rows that are there in both ways, and compacted."""
+    """Drain and compact the pipeline that `init` writes, so that a job's classes are loaded.
+
+    Three drains: into a new table, a MERGE by copy-on-write, a MERGE with deletion vectors.
+    """
     root = scratch / "project"
     init(root, _NAME)
     spec = rooted(load(find(_NAME, root), {}), root)
@@ -82,14 +85,14 @@ def exercise(spark: SparkSession, scratch: Path) -> None:
 
 
 def _marking(spec: PipelineSpec) -> PipelineSpec:
-    """The same pipeline over tables that are too large to be written anew."""
+    """Return the pipeline with copy-on-write off, as for a large table."""
     maintenance = spec.flows[_NAME].maintenance.model_copy(update={"copy_on_write": 0})
     flow = spec.flows[_NAME].model_copy(update={"maintenance": maintenance})
     return spec.model_copy(update={"flows": spec.flows | {_NAME: flow}})
 
 
 def main(arguments: list[str]) -> int:
-    """Make the archive; inside spark-submit, be the exercise."""
+    """Build the archive; inside spark-submit (`exercise SCRATCH`), run the exercise."""
     if arguments[:1] == ["exercise"]:
         exercise(SparkSession.builder.getOrCreate(), Path(arguments[1]))
         return 0

@@ -1,8 +1,8 @@
-"""The jars Spark needs beside pip's pyspark: pinned in `jars.lock`, fetched once at set-up, verified.
+"""Fetch and verify the jars that Spark needs beside PyPI's pyspark, pinned in `jars.lock`.
 
-`python -m draindown.spark.setup.jars fetch [jars.lock]` puts them in place, `... verify` recounts their hashes. Spark's
-own resolver does the fetching, so mirrors are whatever `spark-defaults.conf` (`spark.jars.ivySettings`,
-`spark.jars.repositories`) or `DRAINDOWN_IVY_SETTINGS` say, and no other tool is needed.
+`python -m draindown.spark.setup.jars fetch [jars.lock]` installs them, `... verify` verifies their hashes. Spark's own
+Ivy resolver downloads them, from the mirrors in `spark-defaults.conf` (`spark.jars.ivySettings`,
+`spark.jars.repositories`) or in the file that `DRAINDOWN_IVY_SETTINGS` names.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = [
     "verify",
 ]
 Resolver = Callable[[Sequence[LockedJar], Path], Mapping[LockedJar, Path]]
-"""Fetches jars into a scratch directory and says where each landed; an absent one was not found."""
+"""Downloads jars into a scratch directory. Returns the path of each jar; a jar that was not found is absent."""
 
 
 def cache_dir() -> Path:
-    """Where verified jars are kept for the next clone."""
+    """Return the directory in the user's cache that keeps verified jars for other clones."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
     return base / "draindown" / "jars"
 
 
 def verify(target: Path | None = None, lock: Path | None = None) -> tuple[LockedJar, ...]:
-    """Recount the hash of every locked jar in `target` and return them all.
+    """Verify the hash of every locked jar in `target`, and return the jars.
 
     Raises TerminalError `jars-missing` or `jar-hash-mismatch`.
     """
@@ -67,9 +67,11 @@ def verify(target: Path | None = None, lock: Path | None = None) -> tuple[Locked
 def fetch(
     lock: Path, target: Path | None = None, *, resolve: Resolver | None = None, say: Callable[[str], None] = print
 ) -> tuple[LockedJar, ...]:
-    """Put every locked jar into `target`, from there, the user's cache or `resolve`, in this order; return them.
+    """Install every locked jar into `target`, and return the jars. Idempotent.
 
-    Each file appears whole and verified or not at all, and the copy of the lock beside the jars comes last. Idempotent.
+    A jar that is in `target` with the right hash is kept; others come from the user's cache, else from `resolve`. Each
+    file is verified and then placed atomically; a copy of the lock file is placed last.
+
     Raises TerminalError `jar-unresolved` or `jar-hash-mismatch`.
     """
     directory = target or jar_dir()
@@ -93,16 +95,16 @@ def _fetch_missing(missing: Sequence[LockedJar], directory: Path, resolve: Resol
         absent = [jar.coordinates for jar in missing if jar not in found]
         if absent:
             raise _unresolved(absent, "the resolver left no file")
-        for jar in missing:  # all before the first is placed: a bad mirror changes nothing
+        for jar in missing:  # verify all before the first is placed: a bad mirror changes nothing
             _require_hash(found[jar], jar, from_where="Spark's resolver, which looks in ~/.m2/repository first")
         for jar in missing:
             _place(found[jar], directory / jar.file_name)
-            with suppress(OSError):  # the cache is a kindness to the next clone, not a need
+            with suppress(OSError):  # the cache is optional
                 _place(found[jar], _cached(jar))
 
 
 def spark_resolver(jars: Sequence[LockedJar], scratch: Path) -> dict[LockedJar, Path]:
-    """Fetch exactly `jars`, none of their dependencies, in a Spark session made for nothing else."""
+    """Download `jars` without their dependencies, in a Spark session of its own."""
     spark = _throw_away_session(scratch)
     try:
         for jar in jars:
@@ -116,7 +118,7 @@ def spark_resolver(jars: Sequence[LockedJar], scratch: Path) -> dict[LockedJar, 
 
 
 def _throw_away_session(scratch: Path) -> SparkSession:
-    # One attempt at a free loopback port, no UI: this JVM lives for one download.
+    # loopback only, no UI: the JVM lives for one download
     builder = (
         SparkSession.builder.appName("draindown jars")
         .master("local[1]")
@@ -137,7 +139,7 @@ def _throw_away_session(scratch: Path) -> SparkSession:
 
 
 def proxy_options(environ: Mapping[str, str]) -> list[str]:
-    """JVM options for the proxy variables every other tool reads; a JVM ignores those by itself."""
+    """Return JVM options for the proxy environment variables, which a JVM does not read by itself."""
     options = []
     for scheme in ("http", "https"):
         value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
@@ -165,7 +167,7 @@ def _unresolved(coordinates: Iterable[str], reason: str) -> TerminalError:
 
 
 def _first_reason(text: str) -> str:
-    """The line of a resolver's long complaint that says what is wrong."""
+    """Return the line of the resolver's output that names the cause."""
     lines = [line.strip(" :\t") for line in text.splitlines() if line.strip(" :\t")]
     named = [line for line in lines if "unresolved dependency" in line or "Exception" in line]
     return (named or lines or ["no reason given"])[0][:300]
@@ -188,7 +190,7 @@ def _cached(jar: LockedJar) -> Path:
 
 
 def _place(source: Path, destination: Path) -> None:
-    """Copy so that a reader sees the whole file or none."""
+    """Copy a file atomically: a reader sees the whole file or none."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=".incoming-", dir=destination.parent)
     os.close(handle)
@@ -202,16 +204,16 @@ def _place(source: Path, destination: Path) -> None:
 
 
 def _drop_unlocked(directory: Path, jars: Iterable[LockedJar]) -> None:
-    """Remove what an older lock put here; never a file that no lock of ours named."""
+    """Remove jars of the previous lock that are not in the new one. Other files are kept."""
     keep = {jar.file_name for jar in jars}
-    with suppress(TerminalError):  # none, or one that was damaged: it is about to be replaced
+    with suppress(TerminalError):  # no lock, or a damaged one, which is about to be replaced
         for old in locked_jars(directory / LOCK_NAME):
             if old.file_name not in keep:
                 (directory / old.file_name).unlink(missing_ok=True)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`fetch [LOCK]` or `verify [LOCK]`; prints what was done, raises nothing a person can't read."""
+    """Run `fetch [LOCK]` or `verify [LOCK]`. Prints the result or the error, returns the exit code."""
     verb, *rest = arguments or ("",)
     lock = Path(rest[0]) if rest else None
     if verb not in ("fetch", "verify") or len(rest) > 1:
