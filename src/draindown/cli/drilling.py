@@ -1,4 +1,4 @@
-"""The drill command: inject faults into scratch copies of a pipeline."""
+"""The command that breaks things on purpose, on scratch copies of a pipeline."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def drill(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the copies although everything held.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Inject a fault into a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
-    from draindown.drill.campaign import Order
+    """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
+    from draindown.drill.campaign import Campaign
 
     out = Output(as_json)
     if listed or fault is None:
@@ -64,15 +64,15 @@ def drill(
 def _play(campaign: Campaign, out: Output) -> Drill:
     from draindown.drill.campaign import play
 
-    # otherwise a driver that the drill stopped with SIGSTOP would stay stopped
+    # else a driver that a drill froze would stay frozen for good
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         return play(campaign, out.note)
     except BaseException:
         with contextlib.suppress(OSError):
-            order.scratch.rmdir()  # an empty temporary directory
-        if any((order.scratch / flow).exists() for flow in order.flows):
-            out.note(f"the copies are kept in {order.scratch}")
+            campaign.scratch.rmdir()  # a temporary one that nothing came into
+        if any((campaign.scratch / flow).exists() for flow in campaign.flows):
+            out.note(f"the copies are kept in {campaign.scratch}")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

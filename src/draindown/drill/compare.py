@@ -67,9 +67,11 @@ class Control:
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
-        names = _INPUT if reset else ("generation", "kind", *_INPUT, *_FATES, "reasons")
+        names = _INPUT if reset else ("generation", "kind", *_INPUT, *_COUNTS, "reasons")
         newest = "select * from t where generation = (select max(generation) from t)"
-        theirs = log_of(other, other.ledger).query(newest) if reset and _there(other.ledger) else _all(other.ledger)
+        theirs = (
+            log_of(other, other.ledger).query(newest) if reset and TableLog(other.ledger).exists else _all(other.ledger)
+        )
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
 
 
@@ -85,11 +87,7 @@ def commits(path: str) -> Counter[Commit]:
 
 
 def _all(path: str) -> pa.Table | None:
-    return TableLog(path).query("select * from t") if _there(path) else None
-
-
-def _there(path: str) -> bool:
-    return TableLog(path).exists
+    return TableLog(path).query("select * from t") if TableLog(path).exists else None
 
 
 def _differing(
@@ -119,7 +117,7 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
 
 
 def _states(path: str) -> Iterator[str]:
-    """A fingerprint of the rows of each version, in whatever order they stand."""
+    """Yield a fingerprint of the rows of each version, independent of their order."""
     for version in range(TableLog(path).version + 1) if TableLog(path).exists else ():
         rows = TableLog(path, version).query("select * from t")
         yield _fingerprint(rows)

@@ -133,11 +133,11 @@ def _two_drivers(baseline: Baseline, fault: Fault) -> Injection:
     return injection
 
 
-def _zombie(stage: Stage, fault: Fault) -> Blow:
+def _zombie(baseline: Baseline, fault: Fault) -> Injection:
     step = "remembered"
-    blow = _blow(stage, stage.scratch.project(fault.name), step)
-    with stage.driver(blow.project, (step, stage.batch), "wait") as driver:
-        jvm = process.struck(blow.project.root, driver, stage.patience)
+    injection = _injection(baseline, baseline.scratch.project(fault.name), step)
+    with baseline.driver(injection.project, (step, baseline.batch), "wait") as driver:
+        jvm = process.wait_for_fault(injection.project.root, driver, baseline.patience)
         if jvm is None:
             return injection
         process.signal_group(driver, signal.SIGSTOP)
@@ -199,9 +199,9 @@ def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
 
     def replayed() -> None:
         if file.exists():
-            blow.fired = f"commits/{last} was removed, and is there again"
+            injection.fired = f"commits/{last} was removed, and is there again"
         now = log_of(project.layout, project.layout.table).version
-        blow.expect(now == version, f"the batch ran again and the table went from version {version} to {now}")
+        injection.expect(now == version, f"the batch ran again and the table went from version {version} to {now}")
 
     injection.last = replayed
     return injection

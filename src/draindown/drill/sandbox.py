@@ -151,7 +151,7 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
 
 
 def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[bytes]:
-    """The file's lines in so many files of the same kind; nothing where that can't be done."""
+    """Split a text file by lines into `parts` files of the same compression; an empty list if that is not possible."""
     if source.form.columnar:
         return []
     with path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""The run card: the result of a run as plain text, mostly within 30 lines a flow and 100 columns.
+"""The run card: what a run did, for people at 3 a.m. Plain text, mostly within 30 lines a flow and 100 columns.
 
-The first line is the verdict. Then follow the outcome of every row, the backlog, the gate, maintenance, findings and,
-after a failure, what was tried, found and changed, and what to type next. Lines are wrapped only at blanks: a path, a
-command or a number is never broken, even if it exceeds the width.
+The first line is the verdict in words; then what became of every row, the backlog, the gate, maintenance, findings
+and, where something failed, what was tried, found and changed, and what to type next. Lines are wrapped at blanks only:
+a path, a command or a number is never cut, though it pass the width.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MOST_FINDINGS = 2
 _MOST_EXPECTATIONS = 3
 _MOST_COMMANDS = 4
 _MOST_LINES = {"found": 5, "tried": 2, "changed": 2}
-_OUTCOMES = ("applied", "superseded", "duplicate", "quarantined", "late")
+_FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
 _APPLIED = ("inserted", "updated", "deleted", "remembered")
 
 
 def card(reports: Sequence[StepReport], unfinished: Iterable[Unfinished] = ()) -> str:
-    """Return the card of one run: one block per flow, ordered by the first report of each.
+    """The card of one run: one block per flow, in the order the flows first appear.
 
-    `unfinished` are the steps that left no report.
+    `unfinished`: what is known of the steps that left no report.
     """
     open_steps = {(one.pipeline, one.flow, one.run_id): one for one in unfinished}
     blocks = [_block(_of_plan(steps), open_steps.get(key)) for key, steps in by_flow(reports).items()]
@@ -41,7 +41,7 @@ def card(reports: Sequence[StepReport], unfinished: Iterable[Unfinished] = ()) -
 
 
 def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[StepReport]]:
-    """Group reports by (pipeline, flow, run), ordered by the first report of each."""
+    """Reports by pipeline, flow and run, in the order in which these first appear."""
     flows: dict[tuple[str, str, str], list[StepReport]] = {}
     for report in reports:
         flows.setdefault((report.pipeline, report.flow, report.run_id), []).append(report)
@@ -49,10 +49,7 @@ def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[St
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
-    """Drop the reports of earlier attempts of a cleared run.
-
-    A report is dropped if it ended before a step began that precedes its own.
-    """
+    """Without what earlier attempts left, of a run that was cleared: what ended before a step began that it follows."""
     order = {step: at for at, step in enumerate(STEPS)}
     return [
         s
@@ -62,7 +59,7 @@ def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
 
 
 def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None) -> str:
-    """Return the verdict over one flow's steps in one line. `unfinished` is the step that left no report, if any."""
+    """The verdict over one flow's steps, in one line. `unfinished`: what is known of the one that left no report."""
     steps = _of_plan(steps)
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
@@ -75,18 +72,18 @@ def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None) -
 
 
 def silent(steps: Sequence[StepReport]) -> Step | None:
-    """Return the first step that the plan found necessary, that was not left out, and that left no report."""
+    """The first step that the plan found necessary, that somebody asked for, and that left no report."""
     steps = _of_plan(steps)
     plan = next((s.plan for s in steps if s.plan), None)
-    reported = {s.step for s in steps}
-    # no compaction: whether one is due is decided again after the drain
+    told = {s.step for s in steps}
+    # of a compaction that is due the drain decides anew
     wanted: tuple[Step, ...] = ("drain", "check")
     awaited = [step for step in wanted if plan and getattr(plan, step) and step not in plan.left_out]
-    return next((step for step in awaited if step not in reported), None)
+    return next((step for step in awaited if step not in told), None)
 
 
 def _is_unchecked(steps: Sequence[StepReport]) -> bool:
-    """Return whether a necessary check was left out."""
+    """Whether nobody asked for a check that was necessary."""
     return any(s.plan and s.plan.check and "check" in s.plan.left_out for s in steps)
 
 
@@ -117,7 +114,7 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
 
 
 def _replayed(step: StepReport) -> str:
-    """Return what the step read again, or would have; empty for a drain."""
+    """What the step read again, or would have; empty for a drain."""
     return (step.drain.replay if step.drain else "") or (step.plan.replay if step.plan else "")
 
 
@@ -162,7 +159,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None) -> list[s
 
 
 def _run_lines(steps: Sequence[StepReport]) -> list[str]:
-    """Return the run's sums in the ledger beyond this start, and the batches that this start found committed."""
+    """What the ledger has of the run beyond what the start at hand did, and what that one found done."""
     lines, sums = [], _earlier(steps)
     if sums:
         batches = count(sums.get("batches", 0), "batch", "batches")
@@ -174,10 +171,10 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
 
 
 def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
-    """Return sums over the run's batches that starts without a report here committed; empty if there are none."""
+    """Sums over the batches of the run that other starts made than those told here; empty where there are none."""
     run = next((s.run for s in reversed(steps) if s.run), None)
     own = next((s.drain.totals for s in steps if s.drain), {})
-    drains = any(s.step in ("plan", "drain") for s in steps)  # the card of a check alone has no batches
+    drains = any(s.step in ("plan", "drain") for s in steps)  # the card of a check alone tells of no batches
     if run is None or not drains or run.totals.get("batches", 0) <= own.get("batches", 0):
         return {}
     return {name: number - own.get(name, 0) for name, number in run.totals.items()}
@@ -212,9 +209,9 @@ def _drain_lines(drain: DrainPart) -> list[str]:
     ]
 
 
-def _outcome_lines(drain: DrainPart) -> list[str]:
-    outcomes = list(_outcomes(drain))
-    numbers = columns([(name, number) for name, number, _ in outcomes], right=[1])
+def _fate_lines(drain: DrainPart) -> list[str]:
+    fates = list(_fates(drain))
+    numbers = columns([(name, number) for name, number, _ in fates], right=[1])
     indent = len(numbers[0]) + 2
     lines = []
     for cells, (_, _, note) in zip(numbers, fates, strict=True):
@@ -223,24 +220,24 @@ def _outcome_lines(drain: DrainPart) -> list[str]:
     return lines
 
 
-def _outcomes(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
+def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     sums = drain.totals
     notes = {
         "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in _APPLIED),
         "quarantined": _refused(drain) + _reasons(drain),
     }
-    for name in _OUTCOMES:
+    for name in _FATES:
         yield name, count(sums.get(name, 0)), notes.get(name, "")
     yield "records", count(sums.get("records", 0)), ""
 
 
 def _sum_line(sums: Mapping[str, int]) -> str:
-    accounted, records = sum(sums.get(name, 0) for name in _OUTCOMES), sums.get("records", 0)
+    fates, records = sum(sums.get(name, 0) for name in _FATES), sums.get("records", 0)
     lines, blank = sums.get("lines", 0), sums.get("blank", 0)
     if sum(sums.get(name, 0) for name in _APPLIED) != sums.get("applied", 0):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
-    if accounted != records:
-        return f"DOES NOT ADD UP: {count(accounted)} rows are accounted for, {count(records)} were read"
+    if fates != records:
+        return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
     if lines != records + blank:
         return f"DOES NOT ADD UP: {count(lines)} lines are not {count(records)} records and {count(blank)} blank"
     return "adds up ✓" + (f"  ({count(blank, 'blank line')} apart)" if blank else "")
@@ -263,7 +260,7 @@ def _reasons(drain: DrainPart) -> str:
 
 
 def backlog_words(backlog: Backlog) -> str:
-    """Format a backlog: `104 files, 31.2 MB, oldest 3 h`, or `nothing`."""
+    """`104 files, 31.2 MB, oldest 3 h`, or `nothing`."""
     if not backlog.files:
         return "nothing"
     oldest = f", oldest {age(backlog.oldest_seconds)}" if backlog.oldest_seconds is not None else ""
@@ -275,7 +272,7 @@ def _backlog(before: Backlog, after: Backlog) -> str:
 
 
 def _check_lines(check: CheckPart) -> list[str]:
-    # a refused share within its bounds is shown with the rows
+    # a share of the input that held is told by the rows' own lines
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:
         return labelled("gate", [f"no expectations, so nothing was judged; {_published(check)}"])
@@ -335,13 +332,13 @@ def _error_lines(step: StepReport) -> list[str]:
     lines = labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
     for name, most in _MOST_LINES.items():
         if name == "found" and step.check and error.get("code") == "gate-failed":
-            continue  # shown by the gate's lines
+            continue  # the gate's lines have it
         text = f"{name}: {printable(str(error.get(name) or 'unknown'), _LONGEST_TEXT)}"
         lines += labelled("", pieces(text, most, indent="  "))
     return lines + _next_lines(error)
 
 
 def _next_lines(error: Mapping[str, object]) -> list[str]:
-    """Return the commands to type, each on one line whatever its length, so that it can be copied."""
+    """What to type, each on a line of its own however long it is: it is there to be copied."""
     steps = list(next_steps(error))[:_MOST_COMMANDS]
     return [f"{'':<{LABEL}} {label}: {printable(command)}" for label, command in steps]

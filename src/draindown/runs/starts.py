@@ -1,6 +1,6 @@
-"""The starts of a run's steps. Each leaves its own report; the ledger holds the batches of those that left none.
+"""The starts of a run's steps: each left a report of its own, and the ledger knows the batches of those that left none.
 
-Sums over a run come from the ledger, so a start that was killed after a commit is counted too.
+Sums over a run come from the ledger, so that a start that was killed after it committed is counted like any other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a step: its report, and the sums of its batches in the ledger.
+    """One start of a step: its report, and the sums of the batches that it committed, by the ledger.
 
-    If the report is missing, the driver died or still runs. Then only the ledger knows of the start.
+    Without a report, its driver died or is at work; only the ledger knows of it then.
     """
 
     step: Step
@@ -37,12 +37,12 @@ class Start:
 
     @property
     def outcome(self) -> Outcome | Literal["no report"]:
-        """The outcome in the report, or "no report"."""
+        """How it ended, as far as that was told."""
         return self.report.outcome if self.report else "no report"
 
     @property
     def made(self) -> str:
-        """What the start committed, as text."""
+        """What it committed, in words."""
         if not self.totals:
             return "-"
         batches = count(self.totals["batches"], "batch", "batches")
@@ -50,25 +50,25 @@ class Start:
 
     @property
     def code(self) -> str:
-        """The code of the error that ended the start; empty if none did."""
+        """The code of the error it ended in, if one."""
         return str(((self.report.error if self.report else None) or {}).get("code") or "")
 
     @property
     def began(self) -> datetime | None:
-        """The start time; None if even the id does not hold one."""
+        """When it began; None of one of which not even its id tells."""
         return self.report.started_at if self.report else _began(self.start)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the start as JSON-ready values, with the whole report if there is one."""
+        """JSON-ready: the whole report, where there is one."""
         if self.report:
             return self.report.model_dump(mode="json")
         began = None if self.began is None else self.began.isoformat()
-        known = {"step": self.step, "start": self.start, "outcome": self.outcome, "started_at": began}
-        return known | {"totals": self.totals}
+        told = {"step": self.step, "start": self.start, "outcome": self.outcome, "started_at": began}
+        return told | {"totals": self.totals}
 
 
 def sums(rows: Iterable[BatchRow]) -> RunSums:
-    """Return the sums of a run's ledger rows."""
+    """The sums of a run's ledger rows."""
     rows = list(rows)
     return RunSums(
         starts=len({row.start for row in rows}),
@@ -80,15 +80,15 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
 
 
 def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
-    """Return the number of refused rows by reason, over these batches."""
+    """Refused rows by reason, over some batches."""
     found: Counter[str] = Counter()
     for row in rows:
         found.update(row.reasons)
     return dict(sorted(found.items()))
 
 
-def with_sums(layout: FlowLayout, report: StepReport) -> StepReport:
-    """Return the report with the ledger's current sums of its run, or unchanged if the ledger can't be read."""
+def with_sums(layout: FlowLayout, told: StepReport) -> StepReport:
+    """The report with what the ledger has of its run by now; as it is where the ledger can't be read."""
     try:
         found = sums(ledger_table.of_run(layout, told.run_id))
     except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
@@ -97,9 +97,9 @@ def with_sums(layout: FlowLayout, report: StepReport) -> StepReport:
 
 
 def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
-    """Return the newest report of each step of a run, in the order of a run, with the run's current sums."""
-    found = [report for step in STEPS if (report := store.read(layout, run_id, step))]
-    return [with_sums(layout, report) for report in found]
+    """The report of the newest start of each step of a run, in the order of a run, with the run's sums as of now."""
+    found = [told for step in STEPS if (told := store.read(layout, run_id, step))]
+    return [with_sums(layout, told) for told in found]
 
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
@@ -108,8 +108,8 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     rows: dict[str, list[BatchRow]] = {}
     for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
         rows.setdefault(row.start, []).append(row)
-    found = [Start(one.step, one.start, one, _totals(rows, one)) for one in reports]
-    known = {one.start for one in reports if one.step == "drain"}
+    found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
+    known = {one.start for one in told if one.step == "drain"}
     found += [
         Start("drain", start, None, ledger_rows.total(made)) for start, made in rows.items() if start not in known
     ]
@@ -117,17 +117,14 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
 
 
 def afresh(request: Request) -> Request:
-    """Return the request as a new start, if its start has a report already.
-
-    A command line that is run again must not overwrite the report of an earlier start.
-    """
+    """The request, as a start of its own: a command line that is run again must not take an earlier start's report."""
     if store.read(request.layout, request.run_id, request.step, request.start) is None:
         return request
     return request.model_copy(update={"start": new_start()})
 
 
-def _totals(rows: Mapping[str, list[BatchRow]], report: StepReport) -> dict[str, int]:
-    return ledger_rows.total(rows[report.start]) if report.step == "drain" and report.start in rows else {}
+def _totals(rows: Mapping[str, list[BatchRow]], told: StepReport) -> dict[str, int]:
+    return ledger_rows.total(rows[told.start]) if told.step == "drain" and told.start in rows else {}
 
 
 def _began(start: str) -> datetime | None:
