@@ -131,7 +131,7 @@ def contents(landing: Landing) -> dict[str, Any]:
 
 def state(landing: Landing) -> dict[str, Any]:
     """All that a lake says, without what differs from run to run: times, and where the lake is."""
-    stones = Counter((row["id"], row["seq"], row["batch"]) for row in landing.tombstones())
+    stones = Counter((row["id"], row["seq"], row["_batch"]) for row in landing.tombstones())
     batches = [(row["batch"], row["records"], row["applied"], row["superseded"]) for row in landing.ledger()]
     return contents(landing) | {"tombstones": stones, "batches": batches, "totals": landing.totals()}
 

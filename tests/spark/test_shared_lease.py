@@ -25,8 +25,9 @@ from draindown.lease.shared import RELEASED, Epochs
 from draindown.recovery.opening import lease_of
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
+from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.delta_target import CHANGED_AT, Clauses, Writer
+from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
 from draindown.spec.models import LeaseSpec

@@ -77,7 +77,7 @@ def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request]
         (_change, "table: 1 row of the control missing, 1 there"),
         (_remove(lambda at: at.table, "id = '1'"), "table: 1 row of the control missing, 0 there"),
         (lambda asked: shutil.rmtree(asked.layout.table), "table: 2 rows of the control missing"),
-        (_append(lambda at: at.tombstones, id="0", n=1, generation=1, batch=0, kind="source"), "tombstones: 0 rows"),
+        (_append(lambda at: at.tombstones, id="0", n=1, _generation=1, _batch=0, _kind="source"), "tombstones: 0 rows"),
         (_append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")), "quarantine: 0 rows"),
         (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 row of the control missing"),
         (lambda asked: flowfiles.commit(asked, 1, recorded=False), "is committed 2 times"),

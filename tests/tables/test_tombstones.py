@@ -23,13 +23,13 @@ from tests.flowfiles import AT, checkpoint, commit, drained
 
 REPLAY = "replay:abc"
 _SCHEMA = pa.schema(
-    [("id", pa.string()), ("generation", pa.int32()), ("batch", pa.int64()), ("kind", pa.string())],
+    [("id", pa.string()), ("_generation", pa.int32()), ("_batch", pa.int64()), ("_kind", pa.string())],
 )
 
 
 def remember(asked: Request, batch: int, *, kind: str = "source", generation: int = 1) -> None:
     """What a batch that died before its MERGE leaves; its key says whose it is."""
-    row = {"id": f"{generation} {kind} {batch}", "generation": generation, "batch": batch, "kind": kind}
+    row = {"id": f"{generation} {kind} {batch}", "_generation": generation, "_batch": batch, "_kind": kind}
     app = (app_id(asked.layout, generation, "tombstones", kind), batch)
     delta.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
 

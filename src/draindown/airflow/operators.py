@@ -21,7 +21,6 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import age, count, printable
 from draindown.launch.settings import settings, spark_python, spark_submit
-from draindown.ledger import rows as ledger_rows
 from draindown.runs import store
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
@@ -267,8 +266,7 @@ def summary(report: StepReport) -> dict[str, Any]:
         numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
         numbers |= {"run_max_sequence": report.run.max_sequence, "run_refused_share": report.run.refused_share}
     if report.drain:
-        newest = [b["max_sequence"] for b in report.drain.batches if b.get("max_sequence")]
-        numbers |= report.drain.totals | {"max_sequence": ledger_rows.newest_sequence(newest)}
+        numbers |= report.drain.totals | {"max_sequence": report.drain.max_sequence}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
         numbers |= {"refused_share": report.drain.refused_share}
     if report.check:

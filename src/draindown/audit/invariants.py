@@ -101,4 +101,4 @@ def _finished(desk: Desk) -> str:
     if desk.unfinished is None:
         return ""
     generation, number = desk.unfinished
-    return f" where not (generation = {generation} and batch = {number} and kind = 'source')"
+    return f" where not (_generation = {generation} and _batch = {number} and _kind = 'source')"

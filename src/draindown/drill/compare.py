@@ -61,7 +61,7 @@ class Control:
 
     def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
         goal, mine = self._flow.target, self.layout
-        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("generation", "batch", "kind"))]
+        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("_generation", "_batch", "_kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)

@@ -33,7 +33,7 @@ def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
     if not found or resume.behind(layout, Checkpoint(layout.checkpoint(live)), live):
         return 0
     for generation, kind, batch in found:
-        mine = f"generation = {generation} and kind = {literal(kind)} and batch = {batch}"
+        mine = f"_generation = {generation} and _kind = {literal(kind)} and _batch = {batch}"
         delta.delete_any(layout.tombstones, mine)
     return len(found)
 

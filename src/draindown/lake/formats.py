@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown import __version__
 from draindown.base.errors import TerminalError
 
 FORMAT = 1
@@ -26,7 +25,7 @@ def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
     raise TerminalError(
         "format-unknown",
         tried=f"read {what}",
-        found=f"{what} is of format {str(found)[:40]!r}; draindown {__version__} reads format {FORMAT}",
+        found=f"{what} is of format {str(found)[:40]!r}; this version of draindown reads format {FORMAT}",
         next=[
             "pip install --upgrade draindown   # the version that wrote it, or a newer one; then try again",
             otherwise or f"restore the whole lake from a copy of before {what} was written",

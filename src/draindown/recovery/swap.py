@@ -56,7 +56,7 @@ def swap(request: Request) -> Swap:
 
 
 _OF_TOMBSTONES = (
-    *(pa.field("generation", pa.int32()), pa.field("batch", pa.int64()), pa.field("kind", pa.string())),
+    *(pa.field("_generation", pa.int32()), pa.field("_batch", pa.int64()), pa.field("_kind", pa.string())),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
 

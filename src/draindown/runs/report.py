@@ -10,6 +10,7 @@ from pydantic import Field
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.models import Frozen
+from draindown.ledger.rows import newest_sequence
 from draindown.runs.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
@@ -63,6 +64,11 @@ class DrainPart(Frozen):
     totals: dict[str, int] = Field(default_factory=dict)
     refused_share: float | None = None
     refused: Literal["", "warned", "failed"] = ""
+
+    @property
+    def max_sequence(self) -> str | None:
+        """The greatest sequence among the batches of this start, or None where none has one."""
+        return newest_sequence(batch["max_sequence"] for batch in self.batches if batch.get("max_sequence"))
 
 
 class Expectation(Frozen):

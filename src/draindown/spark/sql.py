@@ -6,6 +6,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+CHANGED_AT = "_changed_at"
+"""Column of target and tombstones: the stamp of the batch that last changed the row; rises from batch to batch."""
+
 
 def try_eval(spark: SparkSession, expression: str) -> Column:
     """Return the SQL expression as a column that is NULL for rows on which it fails (cast, index, division, pattern).

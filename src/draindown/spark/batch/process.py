@@ -43,7 +43,7 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and
     what reading and merging raise.
     """
-    with emptied(batch.writer.layout):
+    with emptied(batch.writer.layout.spool):
         return _done_before(batch) if batch.writer.is_done() else _process(spark, batch)
 
 

@@ -19,7 +19,7 @@ from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.spark.checks import aggregate, judge
-from draindown.spark.targets.delta_target import CHANGED_AT
+from draindown.spark.sql import CHANGED_AT
 
 _FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
 _MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less than that lookup

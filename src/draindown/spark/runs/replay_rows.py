@@ -42,7 +42,8 @@ from draindown.spark.contract import analysis, json_rows, transforms
 from draindown.spark.contract.record_frame import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.targets.delta_target import CHANGED_AT, Writer
+from draindown.spark.sql import CHANGED_AT
+from draindown.spark.targets.delta_target import Writer
 
 MOST = 100_000
 """Rows of one replay: they pass through the driver."""

@@ -12,20 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from draindown.lake.layout import FlowLayout
-
 
 @contextmanager
-def emptied(layout: FlowLayout) -> Iterator[None]:
+def emptied(spool: str) -> Iterator[None]:
     """Empty the flow's spool before and after the block. For the holder of the lease.
 
     Before, it holds what a killed driver left behind.
     """
-    shutil.rmtree(layout.spool, ignore_errors=True)
+    shutil.rmtree(spool, ignore_errors=True)
     try:
         yield
     finally:
-        shutil.rmtree(layout.spool, ignore_errors=True)
+        shutil.rmtree(spool, ignore_errors=True)
 
 
 def new_file(spool: str) -> Path:

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.session import configured
+from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.delta_target import CHANGED_AT
 from draindown.spark.targets.strategy import Accepted
 
 

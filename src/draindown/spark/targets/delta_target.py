@@ -23,11 +23,10 @@ from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, not_adding_up
 from draindown.spark.session import configured
-from draindown.spark.sql import quoted
+from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.models import FlowSpec
 
-CHANGED_AT = "_changed_at"
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -278,12 +277,13 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
-def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str) -> None:
+def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
     """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
 
-    `rows` need `generation`, `batch` and `kind`.
+    `rows` need `generation`, `batch` and `kind`, each with the prefix `own`.
     """
-    where = f"generation = {writer.generation} AND batch = {writer.batch} AND kind = '{writer.kind}'"
+    batch = {"generation": writer.generation, "batch": writer.batch, "kind": f"'{writer.kind}'"}
+    where = " AND ".join(f"{own}{name} = {value}" for name, value in batch.items())
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return

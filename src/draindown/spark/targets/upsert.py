@@ -16,9 +16,9 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark import usage
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured, heap_bytes
-from draindown.spark.sql import quoted
+from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, resolution, tombstones, withheld
-from draindown.spark.targets.delta_target import CHANGED_AT, Clauses, Held, written
+from draindown.spark.targets.delta_target import Clauses, Held, written
 from draindown.spark.targets.strategy import Accepted
 from draindown.spark.tuning import PARTITION_SIZE, PARTITIONS, Size
 
