@@ -71,7 +71,7 @@ def _foreign(layout: FlowLayout, version: int) -> list[dict[str, Any]]:
 def look_at_ledger(desk: Desk) -> None:
     """Examine the ledger against the commits of the target."""
     numbers = _ledger_numbers(desk.layout, desk.generation)
-    desk.say("ledger", f"{count(numbers['rows'], 'batch', 'batches')} of generation {desk.generation}")
+    desk.say("ledger", f"{_batches(desk, numbers['rows'])} of generation {desk.generation}")
     newest = delta.transaction_version(desk.layout.table, app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
@@ -84,6 +84,16 @@ def look_at_ledger(desk: Desk) -> None:
         desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
     elif numbers["batches"] < held:
         _lacking(desk, held - numbers["batches"], audit)
+
+
+def _batches(desk: Desk, source: int) -> str:
+    """How many batches the ledger has of the live generation, `source` of them from the source, in words."""
+    if not delta.exists(desk.layout.ledger):
+        return count(source, "batch", "batches")
+    sql = f"select count(*) as rows from t where generation = {desk.generation}"
+    rows = int(delta.query(desk.layout.ledger, sql).to_pylist()[0]["rows"])
+    apart = f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
+    return count(rows, "batch", "batches") + (apart if rows != source else "")
 
 
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:
