@@ -287,6 +287,17 @@ def test_a_try_tells_of_one_before_that_airflow_never_heard_of(project: Path, ca
     assert "an earlier try ended well at " in "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize(("code", "told_of"), [("stopped", True), ("lease-held", False)])
+def test_a_try_tells_of_one_before_that_failed_and_of_no_wait(
+    project: Path, capfd: Any, database: None, code: str, told_of: bool
+) -> None:
+    task, asked = before(project)
+    store.write(asked.layout, reports.of(asked, now(), "failed", error={"code": code}))
+    task._tell_before(asked)
+    said = "".join(capfd.readouterr())
+    assert (("an earlier try failed at " in said) and (f"drain: {code}" in said)) == told_of
+
+
 def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) -> None:
     task, asked = before(project)
     task._tell_before(asked)
