@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from tests.e2e.evening.orders import Orders
 from tests.e2e.evening.scene import ACTIONS, Action, perform
 from tests.e2e.evening.shift import Shift
 
+_LOG = logging.getLogger(__name__)
 _ENTERED = (triggers, deaths, again, judgement, files, beside)  # these modules enter their actions
 
 
@@ -30,6 +32,7 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
 )
 def test_evening(shift: Shift, one: Action, record_property: Callable[[str, object], None]) -> None:
     tally = perform(one, shift, shift.pipelines[one.pipeline])
+    _LOG.info("%s: %d truths; lies: %s", one.name, tally.looked.total(), tally.lies or "none")
     record_property("looked", dict(tally.looked))
     record_property("lies", tally.lies)
     assert not tally.lies, "\n".join(tally.lies)

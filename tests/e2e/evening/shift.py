@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ SETTINGS = {
 }
 _OVER = ("success", "failed")
 _CLI_SECONDS = 400
+_STOP_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -176,11 +177,14 @@ class Shift(Airflow):
         still = "select count(*) from dag_run where state in ('running', 'queued')"
         self.until(lambda: self.ask(still)[0][0] == 0 and not self.drivers(), "settled", patience)
 
-    def stop(self) -> None:
-        """Stop all of Airflow as `make down` does: the server last, each by SIGINT."""
-        for name in reversed(tuple(airflow_local.PARTS)):
-            self.signal(self.leaders(name), airflow_local.signal.SIGINT)
-            self.part(name).wait(180)
+    def stop(self, meanwhile: Callable[[], None]) -> None:
+        """Stop all of Airflow as `make down` does, by SIGINT, the server last; `meanwhile` once the others are told."""
+        self.signal(self.leaders("scheduler", "dag-processor"), signal.SIGINT)
+        meanwhile()
+        for name in ("dag-processor", "scheduler"):
+            self.part(name).wait(_STOP_SECONDS)
+        self.signal(self.leaders("api-server"), signal.SIGINT)
+        self.part("api-server").wait(_STOP_SECONDS)
 
     def started_runs(self, orders: Orders, kind: str) -> list[str]:
         """Ids of a pipeline's runs of a kind (`scheduled`, `backfill`, `manual`), the oldest first."""
@@ -233,11 +237,6 @@ def wait_for(process: subprocess.Popen[str], patience: float = 600) -> Said:
     """What a command at work said, once it has ended."""
     out, err = process.communicate(timeout=patience)
     return Said(process.returncode, out, err)
-
-
-def moment() -> float:
-    """Seconds of the wall clock, which names ranges of time."""
-    return time.time()
 
 
 def _event(line: str) -> str:
