@@ -102,6 +102,8 @@ def _starts_are_kept(scene: Scene, run_id: str) -> None:
 
 @action("a backfill of a date without a run", "dates")
 def _date_without_run(scene: Scene) -> list[str]:
+    if not scene.orders.document.get("schedule"):
+        _scheduled(scene)
     _until_taken(scene, {"from": "2023-01-01T00:00:00Z", "to": "2024-01-01T00:00:00Z", "behaviour": "none"})
     made = lambda: scene.shift.started_runs(scene.orders, "backfill")  # noqa: E731
     scene.shift.until(lambda: any("2023" in run_id for run_id in made()), "a run of the backfill")
