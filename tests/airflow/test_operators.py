@@ -287,6 +287,17 @@ def test_a_try_tells_of_one_before_that_airflow_never_heard_of(project: Path, ca
     assert "an earlier try ended well at " in "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize(("code", "told_of"), [("stopped", True), ("lease-held", False)])
+def test_a_try_tells_of_one_before_that_failed_and_of_no_wait(
+    project: Path, capfd: Any, database: None, code: str, told_of: bool
+) -> None:
+    task, asked = before(project)
+    store.write(asked.layout, reports.of(asked, now(), "failed", error={"code": code}))
+    task._tell_before(asked)
+    said = "".join(capfd.readouterr())
+    assert (("an earlier try failed at " in said) and (f"drain: {code}" in said)) == told_of
+
+
 def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) -> None:
     task, asked = before(project)
     task._log_earlier_try(asked)
@@ -364,7 +375,7 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     task = operator()
     again = first.model_copy(update={"start": "again"})
     task.prepare(again, short=True)
-    assert task._submit() == 0
+    assert task._submit(DriverLog.of(again.layout, again.run_id, "drain")) == 0
     report = store.read(first.layout, first.run_id, "drain", "again")
     assert report is not None
     numbers = summary(report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
 from draindown.drill.process import gone
+from draindown.runs import store
 from draindown.runs.report import StepReport
 from draindown.spark.job.main import attempt
 from tests.faults import lakes
@@ -139,6 +142,25 @@ def test_an_error_that_can_say_nothing_leaves_a_report(tmp_path: Path) -> None:
     report, code = attempt(Landing(tmp_path).request(), work)
     assert report.error
     assert (code, report.error["code"], report.error["found"]) == (Exit.CRASH, "crash", "_Mute: ")
+
+
+class _Gone(io.StringIO):
+    """The standard error of a driver whose task was killed: nobody reads it."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_driver_that_nobody_listens_to_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(stop: object) -> StepReport:
+        raise ConnectionRefusedError("the JVM is gone")
+
+    request = Landing(tmp_path).request()
+    monkeypatch.setattr(sys, "stderr", _Gone())
+    report, code = attempt(request, work)
+    monkeypatch.undo()
+    assert (report.outcome, code) == ("failed", Exit.CRASH)
+    assert store.read(request.layout, request.run_id, "drain") is not None
 
 
 @pytest.mark.campaign

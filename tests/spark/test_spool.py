@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.exits import Exit
 from draindown.spark.batch import process
 from draindown.spark.contract import parsing
-from tests.spark.conftest import Landing
+from tests.landing import Landing
 
 _AT = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
 

@@ -23,6 +23,8 @@ from draindown.lake.transactions import app_id
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import find, pin
 from draindown.runs import report, store
@@ -209,6 +211,14 @@ def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(t
     told = next(one for one in examine(drained(tmp_path).layout).symptoms if one.code == "unpublished")
     assert told.found.startswith("nothing was published yet") and told.found.endswith("is not judged yet")
     assert told.next.startswith("draindown run p --flow f")
+
+
+def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    source = len(delta.query(asked.layout.ledger, "select * from t"))
+    ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 0, "again", origin="replay", changed_at=AT)])
+    told = examine(asked.layout).looked["ledger"]
+    assert told.startswith(f"{source + 1} batches ({source} of the source, 1 replayed"), told
 
 
 def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
-from draindown.airflow.outcome import LeaseHeld, fail, verdict, wait_or_fail
+from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, stop
 from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
 from draindown.base import clock
@@ -185,6 +185,8 @@ class StepOperator(SparkSubmitOperator):
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
             self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report]))
+        elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
+            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report]))
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work

@@ -69,7 +69,7 @@ def _foreign(desk: Desk, version: int) -> list[Commit]:
 def look_at_ledger(desk: Desk) -> None:
     """Examine the ledger against the commits of the target."""
     numbers = ledger_table.sums(desk.layout, desk.generation)
-    desk.say("ledger", f"{count(numbers.rows, 'batch', 'batches')} of generation {desk.generation}")
+    desk.say("ledger", f"{_batches(desk, numbers.rows)} of generation {desk.generation}")
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
@@ -82,6 +82,13 @@ def look_at_ledger(desk: Desk) -> None:
         desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
     elif numbers.batches < held:
         _lacking(desk, held - numbers.batches, audit)
+
+
+def _batches(desk: Desk, source: int) -> str:
+    """Return how many batches the ledger has of the live generation, `source` of them from the source, in words."""
+    rows = ledger_table.count_of(desk.layout, desk.generation)
+    apart = f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
+    return count(rows, "batch", "batches") + (apart if rows != source else "")
 
 
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:

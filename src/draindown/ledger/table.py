@@ -187,6 +187,11 @@ def files_read(layout: FlowLayout) -> int:
     return _one(layout, f"select max(n) as n from ({per_generation})") or 0
 
 
+def count_of(layout: FlowLayout, generation: int) -> int:
+    """Return the number of batches of a generation, of every kind; 0 where there is no ledger."""
+    return _one(layout, f"select count(*) as n from t where generation = {int(generation)}") or 0
+
+
 def newest_generation(layout: FlowLayout) -> int:
     """The newest generation that the ledger has a batch of; 0 where it has none."""
     return _one(layout, "select max(generation) as n from t") or 0

@@ -74,7 +74,7 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
         except Exception as raised:
             error = _foreseen(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)
-            print(printable_lines(str(error)), file=sys.stderr)  # escaped: it may quote a record
+            _say(printable_lines(str(error)))  # it may quote a record
         finally:
             restore()
         if before is not None:
@@ -82,6 +82,12 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
         result = starts.with_sums(request.layout, result)
         code = _left(request, result, code)
     return result, code
+
+
+def _say(text: str) -> None:
+    """Print to stderr. That its reader is gone, as once a task's runner was killed, must not cost the report."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _died(before: Unfinished) -> Finding:
@@ -95,7 +101,7 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
         store.write(request.layout, result)
         store.forget_old(request.layout)
     except OSError as error:
-        print(f"draindown: the report could not be written: {error}", file=sys.stderr)
+        _say(f"draindown: the report could not be written: {error}")
         refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
         return code or (exit_for(refused) if refused else Exit.CRASH)
     return code

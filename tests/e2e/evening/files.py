@@ -1,0 +1,183 @@
+"""Pipeline files that break, new and scheduled ones; and input files that can't be read, change or hold nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+
+from tests.e2e.evening.scene import Scene, action
+
+_INVALID = "invalid-spec"  # the task of a DAG whose file is broken
+_LEAD = 60  # seconds in which Airflow must have read a broken file before its date comes
+
+_NOVEL = """\
+pipeline: novel
+lake: {lake}
+flows:
+  f:
+    source: {{files: {lake}/nothing/*, format: json}}
+    cols: {{id: string not null}}
+"""
+
+
+def _errors(scene: Scene) -> int:
+    return int(scene.shift.call("GET", "/api/v2/importErrors")["total_entries"])
+
+
+def _others_live(scene: Scene) -> None:
+    """No broken file concerns another pipeline."""
+    scene.holds("page", "no import error", _errors(scene), 0)
+    known = {row[0] for row in scene.shift.ask("select dag_id from dag where is_stale = 0")}
+    scene.holds("page", "all other DAGs are there", set(scene.shift.pipelines) - known, set())
+
+
+def _says(scene: Scene, name: str, word: str) -> None:
+    """validate and the page name the file, the code and the word at fault."""
+    said = scene.shift.draindown("validate", name)
+    scene.holds("exit", "validate", said.code, 78)
+    scene.holds("doctor", "validate names what is wrong", word in said.out + said.err)
+    page = str(scene.shift.call("GET", "/draindown/", accept="html"))
+    scene.holds("page", "it names what is wrong", word in page and f"{name}.yaml" in page)
+
+
+def _fails(scene: Scene, run_id: str, word: str) -> None:
+    scene.holds("exit", "the run is red", scene.shift.over(run_id), ["failed"])
+    text = scene.shift.log(run_id, _INVALID)
+    scene.holds("log", "the code", "invalid-pipeline" in text)
+    scene.holds("log", "what is wrong", word in text)
+
+
+@action("a new pipeline file is broken", "weeds")
+def _new(scene: Scene) -> list[str]:
+    path = scene.orders.yaml.with_name("novel.yaml")
+    path.write_text(_NOVEL.format(lake=scene.orders.home / "novel"))
+    try:
+        found = "select count(*) from dag where dag_id = 'novel' and is_stale = 0"
+        scene.shift.until(lambda: scene.shift.ask(found)[0][0] == 1, "a DAG of the broken file")
+        _others_live(scene)
+        _says(scene, "novel", "cols")
+        run_id = str(scene.shift.call("POST", "/api/v2/dags/novel/dagRuns", {"logical_date": None})["dag_run_id"])
+        _fails(scene, run_id, "cols")
+    finally:
+        path.unlink()
+    scene.shift.until(lambda: scene.shift.ask(found)[0][0] == 0, "its DAG gone")
+    scene.orders.bring()
+    return [scene.green()]
+
+
+@action("the file of a scheduled pipeline breaks", "weeds")
+def _scheduled(scene: Scene) -> list[str]:
+    date = (datetime.now(UTC) + timedelta(seconds=_LEAD + 59)).replace(second=0, microsecond=0)
+    scene.orders.write_yaml(schedule=f"{date.minute} {date.hour} {date.day} {date.month} *")
+    whole = scene.orders.yaml.read_text()
+    text = f"{date.replace(year=date.year - 1):%Y-%m-%dT%H:%M}"
+    try:
+        scene.orders.yaml.write_text(whole.replace("columns:", "cols:"))
+        task = f"select count(*) from serialized_dag where dag_id = '{scene.name}' and data like '%{_INVALID}%'"
+        scene.shift.until(lambda: scene.shift.ask(task)[0][0] > 0, "the broken file read")
+        _others_live(scene)
+        _says(scene, scene.name, "cols")
+
+        def due() -> list[str]:
+            return [run for run in scene.shift.started_runs(scene.orders, "scheduled") if text in run]
+
+        scene.shift.until(lambda: bool(due()), "its date's run")
+        _fails(scene, due()[0], "cols")
+        _others_live(scene)
+    finally:
+        scene.orders.write_yaml(schedule=None)
+    _mended(scene)
+    scene.orders.bring()
+    return [scene.green()]
+
+
+def _mended(scene: Scene) -> None:
+    newest = f"select data from serialized_dag where id = {_NEWEST.format(scene.name)}"
+    scene.shift.until(lambda: _INVALID not in str(scene.shift.ask(newest)[0][0]), "it is mended")
+
+
+_NEWEST = "(select id from serialized_dag where dag_id = '{}' order by last_updated desc limit 1)"
+
+
+@action("a rule names a column that there is none of", "weeds")
+def _bad_rule(scene: Scene) -> list[str]:
+    whole = scene.orders.yaml.read_text()
+    try:
+        scene.orders.yaml.write_text(whole.replace("a is null or a >= 0", "aa is null or a >= 0"))
+        said = scene.shift.draindown("validate", scene.name)
+        scene.holds("exit", "validate", said.code, 78)
+        scene.holds("doctor", "validate names the column", "aa" in said.out + said.err)
+        scene.holds("exit", "run", scene.shift.draindown("run", scene.name).code, 78)
+    finally:
+        scene.orders.yaml.write_text(whole)
+    scene.orders.bring()
+    _mended(scene)
+    return [scene.green()]
+
+
+@action("a file that is cut short comes, and is given up", "weeds")
+def _cut_short(scene: Scene) -> list[str]:
+    name = _cut(scene)
+    scene.orders.bring()
+    first = scene.green()
+    _parked(scene, first, name)
+    path = str(scene.orders.landing / name)
+    words = ("discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes", "--json")
+    scene.holds("exit", "discard", scene.shift.draindown("quarantine", *words).code, 0)
+    return [first]
+
+
+@action("a file that is cut short comes, and is repaired in place", "weeds")
+def _repaired(scene: Scene) -> list[str]:
+    name = _cut(scene)
+    first = scene.green()
+    _parked(scene, first, name)
+    path = scene.orders.landing / name
+    # the oracle reads text: what is repaired is plain JSON under its old name
+    path.write_text("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)))
+    words = ("retry", scene.name, "--path", str(path), "--yes", "--json")
+    scene.holds("exit", "retry", scene.shift.draindown("quarantine", *words).code, 0)
+    second = scene.green()
+    scene.holds("ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30)
+    return [first, second]
+
+
+def _cut(scene: Scene) -> str:
+    """Deliver a gzip file without its second half; its name."""
+    scene.orders.moment += 1
+    whole = gzip.compress("".join(json.dumps({"id": f"cut{n}", "seq": n}) + "\n" for n in range(500)).encode())
+    return scene.orders.drop_bytes(f"cut-{scene.orders.moment:04}.json.gz", whole[: len(whole) // 2]).name
+
+
+def _parked(scene: Scene, run_id: str, name: str) -> None:
+    scene.holds("quarantine", "the file is kept out", name in scene.now().parked)
+    text = scene.shift.draindown("report", scene.name, "--run", run_id).out
+    scene.holds("card", "the file is named", name in text)
+    listed = scene.shift.draindown("quarantine", "list", scene.name, "--files").out
+    scene.holds("doctor", "quarantine list names the file", name in listed)
+
+
+@action("a file without a byte and one of blank lines come", "weeds")
+def _empty(scene: Scene) -> list[str]:
+    scene.orders.moment += 1
+    scene.orders.drop_bytes(f"empty-{scene.orders.moment:04}.json", b"")
+    scene.orders.drop_bytes(f"blank-{scene.orders.moment:04}.json", b'\n\n{"id": "one", "seq": 1}\n\n')
+    return [scene.green()]
+
+
+@action("refused rows are looked at, and given up", "weeds")
+def _refused_rows(scene: Scene) -> list[str]:
+    scene.orders.bring(bad=5)
+    run_id = scene.green()
+    listed = scene.shift.draindown("quarantine", "list", scene.name, "--run", run_id, "--json").document or []
+    scene.holds("quarantine", "rows of the run that are listed", len(_rows(listed)), 5)
+    words = ("discard", scene.name, "--run", run_id, "--note", "theirs", "--yes", "--json")
+    scene.holds("exit", "discard", scene.shift.draindown("quarantine", *words).code, 0)
+    return [run_id]
+
+
+def _rows(listed: object) -> list[object]:
+    if isinstance(listed, dict):
+        return [row for found in listed.values() if isinstance(found, list) for row in found]
+    return list(listed) if isinstance(listed, list) else []
