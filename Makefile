@@ -40,7 +40,8 @@ test: setup ## All tests but the long fault campaign
 	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
 	@set -e; for tier in $(IN_PAIRS); do \
 	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
-	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" tests/faults tests/e2e
+	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" --ignore tests/e2e/test_evening.py tests/faults tests/e2e
+	@echo "== an evening on call"; $(PYTEST) -q -m "not campaign" tests/e2e/test_evening.py
 
 unit: setup ## Tests without a JVM
 	@$(PYTEST) $(PARALLEL) tests/unit
