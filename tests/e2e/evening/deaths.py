@@ -104,7 +104,8 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
     text = " ".join(scene.shift.draindown("report", scene.name, "--run", run_id).out.split())
     records = sum(row["records"] for row in scene.now().of_run(run_id))
     scene.holds("card", "red or unfinished", text.startswith(("UNFINISHED", "FAILED")))
-    scene.holds("card", "its driver died or was stopped", "its driver died" in text or "drain: stopped" in text)
+    how = ("its driver died", "drain: stopped", "drain: crash")  # the JVM goes first: who killed it Python can't tell
+    scene.holds("card", "how its driver ended", any(words in text for words in how))
     told = "1 batch of it committed" in text or f"drained 1 file, {records} rows" in text
     scene.holds("card", "one batch is committed", told)
     scene.holds("card", "what to type", f"draindown run {scene.name} --flow f" in text)

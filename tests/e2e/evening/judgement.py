@@ -34,7 +34,7 @@ def _doctor_names(scene: Scene, expectation: str) -> None:
     scene.holds("doctor", "what to type", f"draindown gate show {scene.name}" in note["next"])
 
 
-@action("rows fail the gate, and are repaired by newer ones", "gated", short=True)
+@action("rows fail the gate, and are repaired by newer ones", "gated")
 def _repaired(scene: Scene) -> list[str]:
     scene.orders.bring(large=3)
     first = _red(scene)
