@@ -121,9 +121,19 @@ def test_a_jvm_that_alone_was_told_to_end_is_no_crash(asked: Request, monkeypatc
     assert (code, code_of(told)) == (Exit.TRY_AGAIN, "stopped")
 
 
-def test_a_jvm_that_is_gone_untold_is_a_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    spark(ConnectionRefusedError(), monkeypatch)
-    assert code_of(attempt(asked, fails(RuntimeError("x")))[0]) == "crash"
+def test_a_jvm_that_no_longer_answers_is_named_and_a_retry_helps(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark(ConnectionRefusedError("gone"), monkeypatch)
+    told, code = attempt(asked, fails(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")))
+    assert (code_of(told), code) == ("jvm-gone", Exit.TRY_AGAIN)
+    assert told.error is not None and "Errno" not in str(told.error["found"])
+
+
+def test_an_error_beside_a_jvm_that_is_gone_is_a_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark(ConnectionRefusedError("gone"), monkeypatch)
+    told, code = attempt(asked, fails(KeyError("id")))
+    assert (code_of(told), code) == ("crash", Exit.CRASH)
 
 
 def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:

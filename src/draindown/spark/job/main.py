@@ -36,6 +36,7 @@ from draindown.runs.unfinished import Unfinished
 from draindown.spark.limits import Stop
 from draindown.spark.session import session
 
+_NO_ANSWER = (ConnectionError, Py4JNetworkError)
 _HEAP_EXHAUSTED = 52
 """Spark's exit code of a JVM in which a task ran out of memory (SparkExitCode.OOM)."""
 _ENDING_SECONDS = 30.0
@@ -122,7 +123,7 @@ def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
     refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
     if refused is not None:
         return refused
-    return _stopped(error, request, stop) or _crash(error, request, log.path)
+    return _stopped(error, request, stop) or _jvm_gone(error, request, log.path) or _crash(error, request, log.path)
 
 
 def _tried(request: Request) -> str:
@@ -141,6 +142,26 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
         found=f"it was told to end{f' by {by}' if by else ''}, and Spark ended before its batch did",
         changed="whole batches only; the next run goes on after the last one",
         next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
+    )
+
+
+def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | None:
+    """Return the error `jvm-gone` if the JVM that started this process no longer answers. Else None.
+
+    Under spark-submit the JVM is the parent of this process: its exit code can't be read here.
+    """
+    if _ended(error) is not None or not any(isinstance(one, _NO_ANSWER) for one in storage.causes(error)):
+        return None
+    return TransientError(
+        "jvm-gone",
+        tried=_tried(request),
+        found="the JVM of this driver no longer answers: it was killed, or it died",
+        changed=_WHOLE,
+        next=[
+            f"draindown run {request.spec.pipeline} --flow {request.flow}   # goes on after the last whole batch",
+            f"less {shlex.quote(log)}   # what Spark said last",
+        ],
+        in_order=True,
     )
 
 
@@ -174,7 +195,7 @@ def _ended(error: Exception) -> int | None:
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
-    if isinstance(error, (ConnectionError, Py4JNetworkError)):  # the connection closes before the JVM has ended
+    if isinstance(error, _NO_ANSWER):  # the connection closes before the JVM has ended
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_ENDING_SECONDS)
     return process.poll()
