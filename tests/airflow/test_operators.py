@@ -364,7 +364,7 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     task = operator()
     again = first.model_copy(update={"start": "again"})
     task.prepare(again, short=True)
-    assert task._submit() == 0
+    assert task._submit(DriverLog.of(again.layout, again.run_id, "drain")) == 0
     report = store.read(first.layout, first.run_id, "drain", "again")
     assert report is not None
     numbers = summary(report)

@@ -16,7 +16,7 @@ from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.pages import flows
 from draindown.planning import plan
-from draindown.runs import report
+from draindown.runs import store
 from draindown.runs.card import card, verdict
 from draindown.runs.report import StepReport
 from draindown.spark.checks.check import check
@@ -142,7 +142,7 @@ def test_a_start_that_died_after_its_commit_is_told_by_the_next(spark: SparkSess
     died = landing.request("r")
     with pytest.raises(Injected):
         landing.drain(spark, fault="merged", start=died.start)
-    assert not landing.ledger() and report.starts(landing.layout, "r") == []
+    assert not landing.ledger() and store.starts(landing.layout, "r") == []
     again = landing.request("r")
     told, code = attempt(again, lambda _: landing.drain(spark, start=again.start))
     assert code == Exit.DONE and told.drain is not None and told.run is not None

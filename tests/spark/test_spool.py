@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.exits import Exit
 from draindown.spark.batch import process
 from draindown.spark.contract import parsing
-from tests.spark.conftest import Landing
+from tests.landing import Landing
 
 _AT = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
 
@@ -52,7 +52,7 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
         "target": {"keys": ["id"], "sequence_by": ["id"]},
     }
     here: Landing = landing(flow)
-    write(here.files / f"1.{kind}")
+    write(here.landing / f"1.{kind}")
     spool = Path(here.layout.spool)
     left = spool / "records-of-a-killed-driver" / "records.parquet"
     left.parent.mkdir(parents=True)
@@ -66,7 +66,7 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
         return parse(spark, spec, parts, at)
 
     monkeypatch.setattr(process, "parse", watched)
-    _, code = here.drain()
+    _, code = here.attempt()
     assert code == Exit.DONE and sorted(row["id"] for row in here.rows()) == ["a", "b"]
     assert read and all(spool in path.parents for path in read)
     assert not spool.exists()
@@ -74,13 +74,13 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
 
 def test_a_batch_that_fails_leaves_no_copies(spark: SparkSession, landing: Any) -> None:
     here: Landing = landing({"source": {"format": "csv"}, "columns": {"id": "string"}})
-    _multiline_csv(here.files / "1.csv")
+    _multiline_csv(here.landing / "1.csv")
 
     def fail(step: str) -> None:
         if step == "read":
             assert list(Path(here.layout.spool).iterdir())
             raise RuntimeError("full disk")
 
-    _, code = here.drain(reached=fail)
+    _, code = here.attempt(reached=fail)
     assert code != Exit.DONE and not Path(here.layout.spool).exists()
-    assert here.drain()[1] == Exit.DONE and len(here.rows()) == 2
+    assert here.attempt()[1] == Exit.DONE and len(here.rows()) == 2

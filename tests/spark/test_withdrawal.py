@@ -25,7 +25,7 @@ from draindown.ledger import table as ledger_table
 from draindown.recovery import reset as reset_plan
 from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
-from draindown.runs.request import Again
+from draindown.runs.request import Again, Request
 from draindown.spark.checks.check import check
 from draindown.spark.limits import Stop
 from draindown.spark.runs import replay_input
@@ -412,8 +412,8 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def shared(*_: Any, **__: Any) -> Iterator[Callable[[], SparkSession]]:
-        yield lambda: spark
+    def shared(*_: Any, **__: Any) -> Iterator[Callable[[Request], SparkSession]]:
+        yield lambda request: spark
 
     monkeypatch.setattr(running, "_spark", shared)
     flow = Gated(spark, tmp_path, expectations="s")
