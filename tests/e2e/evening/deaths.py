@@ -106,10 +106,6 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
     scene.holds("card", "red or unfinished", text.startswith(("UNFINISHED", "FAILED")))
     # the JVM goes first: Python cannot tell who killed it
     how = ("its driver died", "drain: stopped", "drain: jvm-gone")
-        "its driver died",
-        "drain: stopped",
-        "drain: jvm-gone",
-    )  # the JVM goes first: who killed it Python can't tell
     scene.holds("card", "how its driver ended", any(words in text for words in how))
     told = "1 batch of it committed" in text or f"drained 1 file, {records} rows" in text
     scene.holds("card", "one batch is committed", told)
