@@ -1,1 +1,1 @@
-"""Whether all that a flow keeps agrees: checkpoint, intake, target, ledger, quarantine, lease, publication, set-up."""
+"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease, publication, setup."""

@@ -1,6 +1,6 @@
-"""Whether all that a flow keeps agrees: checkpoint, intake, target, ledger, quarantine, lease, publication, set-up.
+"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease, publication, setup.
 
-Looks at the ends of things, without Spark and in seconds; `audit` recounts every row. Writes nothing.
+Compares only the newest entries, without Spark and within seconds; `audit` counts every row. Writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from draindown.lake.layout import FlowLayout
 
 
 def examine(layout: FlowLayout) -> Health:
-    """Look at everything one flow keeps."""
+    """Examine everything that one flow stores. An error in one part does not keep the others from being examined."""
     desk = Desk(FlowState.of(layout))
     for part, look in _LOOKS.items():
         _look(desk, part, look)
@@ -40,7 +40,7 @@ def examine(layout: FlowLayout) -> Health:
 
 
 def examine_setup() -> Health:
-    """Look at what set-up put on this machine: Delta's jars, and the JVM's class archive."""
+    """Examine what setup installed on this machine: Delta's jars and the JVM's class archive."""
     desk = Desk(FlowLayout("", "", "", ""))
     _look(desk, "jars", look_at_jars)
     _look(desk, "class archive", look_at_class_archive)
@@ -55,7 +55,7 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command("audit"))
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
-    except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, the other parts are looked at
+    except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, examine the other parts
         desk.say(part, "can't be read")
         found = f"{type(error).__name__}: {shortened(str(error))}"
         desk.wrong(f"{part.replace(' ', '-')}-unreadable", part, found, _unreadable(desk, part))

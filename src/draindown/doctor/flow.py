@@ -1,4 +1,4 @@
-"""Examination of what a flow keeps for itself: lease, generation, checkpoint, intake, replays, rebuild."""
+"""Examination of a flow's own documents: lease, generation, checkpoint, intake, replays, rebuild."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from draindown.sources.files import catalog, parked
 
 
 def look_at_lease(desk: Desk) -> None:
-    """Examine the lease: who holds it, and whether its holder left in order."""
+    """Examine the lease: its holder, and whether the last holder released it in order."""
     holder = lease_holder.holder(desk.layout)
     desk.at_work = holder is not None
     desk.say("lease", f"held by {holder}" if holder else "free")
@@ -44,7 +44,10 @@ def look_at_generation(desk: Desk) -> None:
 
 
 def look_at_checkpoint(desk: Desk) -> None:
-    """Examine the checkpoint of the live generation against the target."""
+    """Examine the checkpoint of the live generation and compare it with the target.
+
+    Raises TerminalError like `Checkpoint.verify` and `generations.refuse_lost`.
+    """
     found = desk.checkpoint
     if desk.at_work:
         return
@@ -70,7 +73,7 @@ def look_at_checkpoint(desk: Desk) -> None:
 
 
 def look_at_intake(desk: Desk) -> None:
-    """Examine the intake against the checkpoint."""
+    """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
     last = catalog.last_cut(desk.layout)
     waiting = parked.open_files(desk.layout)
     desk.say("intake", f"{count(last, 'cut')}, {count(len(waiting), 'parked file')}")
@@ -82,7 +85,7 @@ def look_at_intake(desk: Desk) -> None:
 
 
 def look_at_replays(desk: Desk) -> None:
-    """Examine replays that were begun and not finished."""
+    """Examine unfinished replays and releases."""
     waiting = release_intent.pending(desk.layout)
     begun = replay.unfinished(desk.layout)
     desk.say("replays", f"{count(len(begun))} unfinished")
@@ -97,7 +100,7 @@ def look_at_replays(desk: Desk) -> None:
 
 
 def look_at_rebuild(desk: Desk) -> None:
-    """Examine a rebuild that was begun and not finished."""
+    """Examine an unfinished rebuild."""
     begun = rebuild.unfinished(desk.layout)
     desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
     if begun is None or desk.at_work:

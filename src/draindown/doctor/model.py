@@ -1,4 +1,4 @@
-"""What an examination finds: symptoms, and the health of a flow."""
+"""Results of an examination: symptoms, and the health of a flow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.table import Sums
 
 Level = Literal["wrong", "note"]
-"""`wrong`: someone must act; `note`: worth knowing, and the next run is right all the same."""
+"""`wrong`: someone must act. `note`: worth knowing; the next run works without action."""
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """One thing that doesn't agree, or is worth knowing. `code` is stable; `next` is the command."""
+    """An inconsistency or a note. `code` is stable. `next` is the command to run."""
 
     code: str
     level: Level
@@ -31,7 +31,7 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Health:
-    """What was looked at, in words per part; what was found; what could not be looked at."""
+    """Result of an examination: a description of each part, the symptoms, and the parts that could not be examined."""
 
     name: str
     looked: dict[str, str] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class Health:
 
     @property
     def exit(self) -> int:
-        """0 healthy, 1 not, 2 could not look."""
+        """Exit code: 0 if healthy, 1 if something is wrong, 2 if a part could not be examined."""
         if any(symptom.level == "wrong" for symptom in self.symptoms):
             return Exit.FINDINGS
         return Exit.USAGE if self.unlooked else Exit.DONE
 
     def as_dict(self) -> dict[str, Any]:
-        """The page for machines."""
+        """Return the result as a JSON-ready dict."""
         return {"healthy": self.exit == Exit.DONE, **asdict(self)}
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Health:
 
 @dataclass
 class Desk:
-    """One examination on its way."""
+    """Collects the results of an examination in progress."""
 
     layout: FlowLayout
     looked: dict[str, str] = field(default_factory=dict)
@@ -80,28 +80,28 @@ class Desk:
 
     @cached_property
     def recorded(self) -> Sums:
-        """What the ledger counts of all generations."""
+        """Sums of the ledger over all generations."""
         return ledger_table.sums(self.layout)
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint of the live generation as it stood when the examination began."""
+        """Checkpoint of the live generation as of the start of the examination."""
         if isinstance(self.layout, FlowState) and self.layout.live_generation == self.generation:
             return self.layout.live_checkpoint
         return Checkpoint(self.layout.checkpoint(self.generation))
 
     def say(self, part: str, text: str) -> None:
-        """What a part is like."""
+        """Set the description of a part."""
         self.looked[part] = text
 
     def wrong(self, code: str, part: str, found: str, next: str) -> None:
-        """Something that someone must act on."""
+        """Add a symptom that someone must act on."""
         self.symptoms.append(Symptom(code, "wrong", part, found, next))
 
     def note(self, code: str, part: str, found: str, next: str) -> None:
-        """Something worth knowing."""
+        """Add a symptom that is worth knowing and needs no action."""
         self.symptoms.append(Symptom(code, "note", part, found, next))
 
     def command(self, verb: str, rest: str = "") -> str:
-        """A draindown command about this flow."""
+        """Return a draindown command for this flow."""
         return f"draindown {verb} {self.layout.pipeline} --flow {self.layout.flow}{rest}"

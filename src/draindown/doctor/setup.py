@@ -13,7 +13,7 @@ from draindown.launch.jar_lock import LOCK_NAME, locked_jars
 
 
 def look_at_jars(desk: Desk) -> None:
-    """Examine the jars on the class path against `jars.lock`."""
+    """Compare the jars on the class path with `jars.lock`."""
     directory = spark_settings.jar_dir()
     spark_settings.class_path()
     lock = directory / LOCK_NAME
@@ -30,7 +30,7 @@ def look_at_jars(desk: Desk) -> None:
 
 
 def look_at_class_archive(desk: Desk) -> None:
-    """Examine whether the JVM takes the class-data archive."""
+    """Examine whether the JVM accepts the class-data archive."""
     archive, again = (
         spark_settings.class_archive(),
         f"{sys.executable} -m draindown.spark.setup.class_archive   # a minute",
@@ -46,7 +46,7 @@ def look_at_class_archive(desk: Desk) -> None:
         desk.unlooked.append("class archive: spark-submit does not start a JVM, or not within a minute")
     if found == "ignored":
         text = f"no class is taken from {archive}: made by another Java or for other jars; JVMs start slower"
-        if "SPARK_CONF_DIR" in os.environ:  # with files in it, no archive fits
+        if "SPARK_CONF_DIR" in os.environ:  # if the directory has files, no archive matches the class path
             text, again = f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower", "unset SPARK_CONF_DIR"
         desk.note("class-archive-foreign", "class archive", text, again)
     if found == "fatal":

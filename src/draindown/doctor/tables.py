@@ -1,4 +1,4 @@
-"""Examination of the tables of a flow: target, ledger, tombstones, quarantine, published version."""
+"""Examination of a flow's tables: target, ledger, tombstones, quarantine, published version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
 
-_HEALED = 100  # commits that a start of a drain reads to find what the ledger lacks
+_HEALED = 100  # commits that the start of a drain searches for batches missing from the ledger
 _WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
@@ -28,7 +28,7 @@ def look_at_logs(desk: Desk) -> None:
 
 
 def look_at_target(desk: Desk) -> None:
-    """Examine the target: batches of the checkpoint that it lacks, commits by others."""
+    """Examine the target: batches of the checkpoint that it lacks, and commits by other writers."""
     path, table = desk.layout.table, log_of(desk.layout, desk.layout.table)
     if not table.exists:
         desk.say("target", "not there yet")
@@ -67,7 +67,7 @@ def _foreign(desk: Desk, version: int) -> list[Commit]:
 
 
 def look_at_ledger(desk: Desk) -> None:
-    """Examine the ledger against the commits of the target."""
+    """Compare the ledger with the commits of the target."""
     numbers = ledger_table.sums(desk.layout, desk.generation)
     desk.say("ledger", f"{_batches(desk, numbers.rows)} of generation {desk.generation}")
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
@@ -85,7 +85,7 @@ def look_at_ledger(desk: Desk) -> None:
 
 
 def _batches(desk: Desk, source: int) -> str:
-    """Return how many batches the ledger has of the live generation, `source` of them from the source, in words."""
+    """Describe how many batches the ledger has of the live generation; `source` of them are source batches."""
     rows = ledger_table.count_of(desk.layout, desk.generation)
     apart = f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
     return count(rows, "batch", "batches") + (apart if rows != source else "")
@@ -104,7 +104,7 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
 
 
 def look_at_tombstones(desk: Desk) -> None:
-    """Examine the tombstones against the deletes that the ledger counts."""
+    """Compare the tombstones with the deletes that the ledger counts."""
     tombstones, deletes = log_of(desk.layout, desk.layout.tombstones), desk.recorded.deletes
     desk.say("tombstones", f"version {tombstones.version}" if tombstones.exists else "none")
     if deletes and not tombstones.exists:
@@ -113,7 +113,7 @@ def look_at_tombstones(desk: Desk) -> None:
 
 
 def look_at_quarantine(desk: Desk) -> None:
-    """Examine the quarantine against the refused rows that the ledger counts."""
+    """Compare the quarantine with the refused rows that the ledger counts."""
     sums = quarantine.counts(desk.layout)
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = desk.recorded.refused
@@ -132,7 +132,7 @@ def look_at_quarantine(desk: Desk) -> None:
 
 
 def look_at_published(desk: Desk) -> None:
-    """Examine the published version: whether the table still has it, whole."""
+    """Examine whether the table still has the published version, undamaged."""
     pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
     desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")
@@ -165,7 +165,7 @@ def _published_files(desk: Desk, version: int, run: str) -> None:
     try:
         missing = log_of(desk.layout, desk.layout.table).at(version).missing_files()
         text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
-    except Exception as error:  # noqa: BLE001 - deltalake raises what it likes for a version whose log is gone
+    except Exception as error:  # noqa: BLE001 - deltalake raises arbitrary exceptions for a version whose log is gone
         missing, text = ["the log"], f"published version {version} can't be read: {shortened(str(error))}"
     if missing:
         desk.wrong(
@@ -174,7 +174,7 @@ def _published_files(desk: Desk, version: int, run: str) -> None:
 
 
 def _unpublished(desk: Desk, published: str, version: int) -> None:
-    """Note that a version is not published, and what the newest check that left a report said of it."""
+    """Note that a version is unpublished, and what the newest check with a report found."""
     checks = (store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS))
     last = next((step for step in checks if step and step.check), None)
     refused = "" if last is None or last.check is None or last.outcome != "failed" else _refused(last, last.check)

@@ -1,1 +1,1 @@
-"""What a flow remembers between runs: checkpoint, generations, quarantine, tombstones, withdrawals, schema drift."""
+"""State that a flow keeps between runs: checkpoint, generations, quarantine, tombstones, withdrawals, schema drift."""

@@ -1,6 +1,7 @@
-"""Which steps are at work, and which died without a report, by a note that a step's driver keeps locked.
+"""Detect running steps, and steps that died without a report, by a note file that the step's driver keeps locked.
 
-The kernel lets go of the lock when the process ends, however it does; the note stays behind unless it ended by itself.
+The kernel releases the lock when the process ends for any reason. A process that ends in order also removes the note; a
+killed one leaves it behind.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from draindown.runs.unfinished import Unfinished
 
 @contextmanager
 def at_work(request: Request) -> Iterator[None]:
-    """Say for the time of a block that this process works on the request's step.
+    """Keep a locked note for the duration of a block: this process works on the request's step.
 
-    Nothing is said where the lake can't be written: the work itself is what tells of that.
+    Write no note if the lake is not writable. The step itself reports that error.
     """
     path = Path(request.layout.at_work(request.run_id, request.step))
     note = {"pid": os.getpid(), "host": socket.gethostname(), "at": now().isoformat(), "try": request.try_number}
@@ -49,7 +50,7 @@ def at_work(request: Request) -> Iterator[None]:
 
 
 def _locked(layout: FlowLayout, path: Path) -> int | None:
-    """The note, open and locked; None where it can't be made, or another process of the same run is at work."""
+    """Open and lock the note. Return None if it can't be created or another process of the same run holds the lock."""
     try:
         make_home(layout)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,22 +66,22 @@ def _locked(layout: FlowLayout, path: Path) -> int | None:
 
 
 def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished | None:
-    """The start of a step whose driver died, as the next one finds it; None if there is none."""
+    """Return the unfinished start of a step whose driver died, as the next start finds it; None if there is none."""
     found = look(layout, pipeline, run_id, step)
     return found if found.state == "died" else None
 
 
 def of_reports(layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]) -> list[Unfinished]:
-    """Of each flow and run the first step that its plan found necessary and that left no report.
+    """Return, for each flow and run, the first step that its plan required and that left no report.
 
-    `layout_of` gives the layout of a flow by its name.
+    `layout_of` returns the layout of a flow by its name.
     """
     silences = [(key, silent(steps)) for key, steps in by_flow(reports).items()]
     return [look(layout_of(flow), pipeline, run, step) for (pipeline, flow, run), step in silences if step]
 
 
 def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished:
-    """What is known of a step of a run that left no report. Takes nothing away from anyone."""
+    """Return the state of a step of a run that left no report. Only probes locks and the lease; it takes neither."""
     path = Path(layout.at_work(run_id, step))
     log = layout.log(run_id, step) if Path(layout.log(run_id, step)).is_file() else ""
     facts: dict[str, Any] = {"pipeline": pipeline, "flow": layout.flow, "run_id": run_id, "step": step, "log": log}
@@ -97,7 +98,7 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
 
 
 def _note(path: Path) -> dict[str, Any] | None:
-    """What is written down; empty where it is torn, None where there is nothing."""
+    """Return the content of the note: empty if it is torn, None if there is no note."""
     try:
         found = read_json(str(path))
     except ValueError:
@@ -120,7 +121,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
-    """Whether the run's driver is at work on a host whose locks are not seen from here."""
+    """Return whether the run holds the lease. Covers drivers on other hosts, whose file locks are not visible here."""
     holder = lease_holder.holder(layout, patient=False)
     return holder is not None and holder.run_id == run_id
 
@@ -128,7 +129,7 @@ def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
 def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None]:
     try:
         return [row.finished_at for row in ledger_table.of_run(layout, run_id)]
-    except Exception:  # noqa: BLE001 - whatever reading a ledger raises: that a driver died is told all the same
+    except Exception:  # noqa: BLE001 - an unreadable ledger must not hide that a driver died
         return []
 
 

@@ -1,10 +1,11 @@
-"""The one place that knows the files of Spark's checkpoints: what a drain has consumed, and whether it can be resumed.
+"""Read the files of Spark's checkpoints: which input a drain has consumed, and whether Spark can resume it.
 
     metadata     id of the query; without it Spark 4.1 silently starts a new query
     offsets/N    written before batch N runs: where it ends
     commits/N    written after batch N ran
 
-The stream reads the intake table, one version per batch: an end at version V means that all cuts below V are consumed.
+No other module reads these files. The stream reads the intake table, one version per batch: an end at version V means
+that all cuts below V are consumed.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.store import store_of
 
-_RECENT = 50  # Spark removes logs of old batches, in no promised order; gaps there mean nothing
+_RECENT = 50  # batches; Spark removes the logs of older batches in no guaranteed order, so gaps there are no damage
 
 
 class Offset(NamedTuple):
-    """Where a batch ends: its id, and the first intake version that is not part of it or an earlier one."""
+    """End of a batch: its id, and the first intake version after it."""
 
     batch: int
     next_version: int
 
 
 class Checkpoint:
-    """The checkpoint at `path` as it stood at the first look. Nothing here writes."""
+    """A read-only view of the checkpoint at `path`. Each list of batches is read once and then kept."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -37,48 +38,51 @@ class Checkpoint:
         self._listed: dict[str, list[int]] = {}
 
     def look(self) -> None:
-        """List its batches now; without it, they are listed when they are first asked for."""
+        """List the batches now. Without this call, they are listed on first use."""
         for kind in ("offsets", "commits"):
             self._batches(kind)
 
     @property
     def started(self) -> bool:
-        """Whether a query ever started here."""
+        """Whether a query ever started on this checkpoint."""
         return self._read("metadata") is not None
 
     @property
     def last_offset(self) -> Offset | None:
-        """The newest planned batch. Raises TerminalError `checkpoint-damaged`."""
+        """End of the newest planned batch; None if there is none. Raises TerminalError `checkpoint-damaged`."""
         batches = self._batches("offsets")
         return self._offset(batches[-1]) if batches else None
 
     @property
     def intake_id(self) -> str | None:
-        """Id of the intake table that the newest planned batch reads. Raises like `last_offset`."""
+        """Id of the intake table that the newest planned batch reads, or None. Raises like `last_offset`."""
         batches = self._batches("offsets")
         found = self._json(f"offsets/{batches[-1]}", 2).get("reservoirId") if batches else None
         return None if found is None else str(found)
 
     @property
     def last_commit(self) -> int | None:
-        """Id of the newest batch that is done."""
+        """Id of the newest committed batch; None if there is none."""
         batches = self._batches("commits")
         return batches[-1] if batches else None
 
     @property
     def in_flight(self) -> int | None:
-        """Id of the batch that was begun and is not known to be done; the next drain runs it again."""
+        """Id of the batch that was planned and has no commit; None if there is none. The next drain runs it again."""
         offsets = self._batches("offsets")
         return offsets[-1] if offsets and offsets[-1] != self.last_commit else None
 
     @property
     def consumed_before(self) -> int:
-        """Intake version below which every cut is done; 1 at the start, as version 0 only creates the intake."""
+        """Intake version below which every cut is consumed; 1 at the start, since version 0 only creates the intake.
+
+        Raises TerminalError `checkpoint-damaged`.
+        """
         done = self.last_commit
         return 1 if done is None else self._offset(done).next_version
 
     def verify(self) -> None:
-        """Prove that Spark can resume here as it left.
+        """Verify that Spark can resume from this checkpoint.
 
         Raises TerminalError `checkpoint-damaged` (empty, torn or missing logs) or `checkpoint-without-metadata`.
         """
@@ -132,7 +136,7 @@ class Checkpoint:
         self._json(name, 1)
         end = self._json(name, 2)
         try:
-            # an index below 0 is a position before the version's first file; a cut has exactly one file
+            # a negative index is a position before the version's first file; a cut has exactly one file
             return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
         except (KeyError, TypeError, ValueError):
             raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None
@@ -164,7 +168,7 @@ class Checkpoint:
 
 
 def _matches(content: bytes, found: bytes) -> bool:
-    """Whether Hadoop's checksum file fits: `crc\\0`, bytes per sum, and a CRC-32 for each part."""
+    """Return whether Hadoop's checksum file matches: `crc\\0`, bytes per checksum, and one CRC-32 per chunk."""
     part = int.from_bytes(found[4:8], "big")
     parts = [content[start : start + part] for start in range(0, len(content), part)] if part else []
     return found[:4] == b"crc\0" and found[8:] == b"".join(zlib.crc32(one).to_bytes(4, "big") for one in parts)
@@ -179,12 +183,12 @@ def _restore(path: str) -> list[str]:
 
 
 def newest_directory(layout: FlowLayout) -> int:
-    """The greatest generation that left anything behind; 0 before the first."""
+    """Return the greatest generation that has a directory; 0 before the first."""
     return next(iter(directories(layout)), 0)
 
 
 def directories(layout: FlowLayout) -> list[int]:
-    """Every generation that left anything behind, the greatest first."""
+    """Return every generation that has a directory, greatest first."""
     home = Path(layout.checkpoint(1)).parent.parent
     names = [path.name for path in home.iterdir()] if home.is_dir() else []
     return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)

@@ -1,4 +1,4 @@
-"""Files and refused rows that a generation gives up, by a person's decision or because its batch never finished."""
+"""Discard files and refused rows of a generation: by a person's decision, or because their batch never finished."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LEFT_OUT = "left-out"
 
 
 def discard_files(layout: FlowLayout, paths: Iterable[str], *, by: str, note: str, at: datetime) -> None:
-    """Keep files out for good: parked ones, and ones in a cut that no batch of the live generation has read.
+    """Discard files for good: parked files, and files of cuts that no batch of the live generation has read.
 
-    Call it under the lease. Idempotent. Raises TerminalError `not-parked`, before anything is changed.
+    Call it under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
     """
     wanted, number = list(dict.fromkeys(paths)), generations.generation(layout)
     unread = not_read(layout, number, wanted)
     parked.discard(layout, [path for path in wanted if path not in unread], by=by, note=note, now=at)
     if not unread:
         return
-    # one that was changed is parked with the size it has now: that must stay the newest that is known of it
+    # A changed file is parked with its current size. That event must stay the newest one of the file.
     shut = [event.path for event in parked.open_files(layout) if event.path in unread]
     parked.discard(layout, shut, by=by, note=note, now=at)
     done = {path for path, event in parked.latest(layout).items() if event.state == "discarded"}
@@ -45,7 +45,7 @@ def _left_out(file: catalog.KnownFile, detail: str, by: str, note: str) -> parke
 
 
 def given_up(layout: FlowLayout) -> frozenset[str]:
-    """Files that a person kept out before a batch had read them: no later generation reads them either."""
+    """Return the files that a person discarded before any batch read them. Later generations leave them out, too."""
     left_out = {path for one in cards(layout).values() for path in one.get("without", ())}
     return frozenset(
         path
@@ -55,15 +55,15 @@ def given_up(layout: FlowLayout) -> frozenset[str]:
 
 
 def not_read(layout: FlowLayout, generation: int, paths: Iterable[str]) -> dict[str, catalog.KnownFile]:
-    """Those of `paths` that lie in cuts which the generation is not done with, by path."""
+    """Return, by path, those of `paths` that lie in cuts the generation has not consumed yet."""
     newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
-    # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
+    # Batch N reads cut N + 1. The table's batches are consumed even if the checkpoint lacks their commit after a crash.
     first = max(Checkpoint(layout.checkpoint(generation)).consumed_before, 0 if newest is None else newest + 2)
     return {path: file for path, file in catalog.find(layout, paths).items() if file.cut >= first}
 
 
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:
-    """Drop what a batch of a generation that ends refused and that was cut short: no later run repeats it."""
+    """Delete the refused rows of an ending generation's unfinished batches. No later run repeats these batches."""
     mine = f"generation = {int(generation)}"
     sql = f"select kind, array_agg(distinct run_id) as runs from t where {mine} group by kind"
     for row in log_of(layout, layout.quarantine).rows(sql):
@@ -71,26 +71,27 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
         if reads_files(kind):
             done = last_batch(layout, generation, kind, row["runs"])
             if done is None and integrity.put_aside_last(layout, layout.ledger) > generation:
-                continue  # nothing is left that could tell
+                continue  # neither table nor ledger can tell which batches finished
             cut_short = f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
             delta.delete_any(layout.quarantine, cut_short)
 
 
 def forget_generation(layout: FlowLayout, generation: int) -> None:
-    """Drop what a generation that ends refused and what deletes it remembered: it committed no batch."""
+    """Delete the refused rows and the tombstones of an ending generation that committed no batch."""
     for path in (layout.quarantine, layout.tombstones):
         delta.delete(path, f"generation = {int(generation)}")
 
 
 def reads_files(kind: str) -> bool:
-    """Whether rows of this kind were refused by a batch that read files: those are decided about anew."""
+    """Return whether batches of this kind read files. A new generation decides about their refused rows again."""
     return kind == "source" or kind.startswith("replay:")
 
 
 def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
-    """The newest batch that is done, by the table or the ledger: a table put back from a copy forgot some.
+    """Return the newest finished batch according to table and ledger; None if there is none.
 
-    Arguments as for `ledger_table.last_batch`.
+    The ledger is asked too because a table restored from a copy may lack recent batches. Arguments as for
+    `ledger_table.last_batch`.
     """
     told = log_of(layout, layout.table).last(app_id(layout, generation, "rows", kind))
     return max(

@@ -1,4 +1,4 @@
-"""The part of a drain's report that follows from the ledger: what the start committed, what of the run was refused."""
+"""The part of a drain's report that is derived from the ledger: committed batches and the share of refused records."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from draindown.runs.request import Request
 
 
 def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: Any) -> tuple[DrainPart, list[Finding]]:
-    """The part about batches that this start did or found done, with what is to be said of refused rows.
+    """Return the report part about batches that this start committed or found committed, and refused-row findings.
 
-    `rows`: their ledger rows; those of another start were committed by it before it died, and are `settled`.
+    `rows`: ledger rows of these batches. Batches that an earlier start committed before it died are `settled`.
     `more`: the other fields of the part.
     """
     rows = list(rows)

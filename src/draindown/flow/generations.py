@@ -1,8 +1,10 @@
-"""Generations: the lives of a flow's checkpoints. A reset starts the next one, an undo goes back.
+"""Generations: the lives of a flow's checkpoints. A reset starts the next one; an undo returns to the previous one.
 
-`generation.json` names the live one and keeps a card of each that a reset or a rebuild began. This module alone writes
-it; whoever begins a generation has it written last. A new generation reads the intake from its first cut, under
-transaction ids that the target has never seen, so that Delta can't take its batches for batches that are done.
+`generation.json` names the live generation and keeps a card for each generation that a reset or a rebuild began. Only
+this module writes it. Beginning a generation writes it as the last step.
+
+A new generation reads the intake from its first cut, under transaction ids that are new to the target. Otherwise Delta
+would skip its batches as already committed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from draindown.sources.files.catalog import Taken
 
 
 def generation_if_told(layout: FlowLayout) -> int | None:
-    """The live generation, or None where the file that names it is damaged. Raises TerminalError `format-unknown`."""
+    """Return the live generation; None if `generation.json` is damaged. Raises TerminalError `format-unknown`."""
     try:
         return generation(layout)
     except TerminalError as error:
@@ -38,9 +40,9 @@ def generation_if_told(layout: FlowLayout) -> int | None:
 
 
 def generation(layout: FlowLayout) -> int:
-    """The live generation; 1 before any.
+    """Return the live generation; 1 if `generation.json` does not exist.
 
-    Raises TerminalError `generation-damaged` if the file that names it is, `format-unknown` if it is of another format.
+    Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has another format.
     """
     try:
         content = read_json(layout.generation)
@@ -53,10 +55,10 @@ def generation(layout: FlowLayout) -> int:
 
 
 def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
-    """Refuse to start from nothing where batches of this generation are already known.
+    """Refuse a missing checkpoint if target or ledger already have batches of this generation.
 
-    `app_known` is the newest batch that the target or the ledger knows of it. A new checkpoint would count from 0
-    again, and Delta would skip the new batches as done. Raises TerminalError `checkpoint-missing`.
+    `app_known` is the newest batch of the generation in the target or the ledger. A new checkpoint would count from 0
+    again, and Delta would skip the new batches as already committed. Raises TerminalError `checkpoint-missing`.
     """
     checkpoint = Checkpoint(layout.checkpoint(generation))
     if app_known is None or checkpoint.last_offset is not None:
@@ -87,10 +89,12 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Card:
-    """How a generation began. `without`: files of the intake that it leaves out: gone, changed, or given up.
+    """How a generation began.
 
-    The first has a card only once someone discarded a file that it had taken in and not read. `rebuilt`: it was read
-    into a table of its own, which took the place of the one before.
+    `without`: files of the intake that the generation leaves out because they are gone, changed, or discarded.
+    `rebuilt`: the generation was read into a table of its own, which then replaced the live one.
+
+    The first generation gets a card only when someone discards a file that it took in and did not read.
     """
 
     generation: int
@@ -102,33 +106,33 @@ class Card:
 
 
 def card(layout: FlowLayout, generation: int) -> Card | None:
-    """The card of a generation; None for the first, which no reset began."""
+    """Return the card of a generation; None if it has none, as the first one that no reset began."""
     found = cards(layout).get(str(generation))
     return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
 
 
 def without(layout: FlowLayout, generation: int) -> frozenset[str]:
-    """Files that a generation leaves out, as someone accepted when it began, or before it read them."""
+    """Return files that a generation leaves out: accepted as missing when it began, or discarded before being read."""
     found = card(layout, generation)
     return frozenset(found.without if found else ())
 
 
 def gone(missing: Sequence[str], forgotten: int) -> str:
-    """In words, what of the input can't be read again."""
+    """Describe in words which input can't be read again."""
     lost = [f"{count(len(missing), 'file')} gone or changed at the source: {shown(missing)}"] * bool(missing)
     lost += [f"no longer in the intake: {count(forgotten, 'file')} that a run has read"] * bool(forgotten)
     return "; ".join(lost)
 
 
 def shown(paths: Iterable[str]) -> str:
-    """The first few of many paths, safe to print, and how many more."""
+    """Return the first few of many paths, escaped for printing, and how many more there are."""
     every = list(paths)
     more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
     return ", ".join(printable(path) for path in every[:_SHOWN]) + more
 
 
 def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
-    """The cards of all generations that have one, by number; none where the file that holds them can't be read."""
+    """Return all cards by generation number; none if `generation.json` is unreadable."""
     try:
         content = read_json(layout.generation)
     except ValueError:
@@ -138,40 +142,40 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
 
 
 def make_live(layout: FlowLayout, own: Card) -> None:
-    """Begin a generation: it is the live one from here on, and `own` its card. Call it under the lease, last."""
+    """Make a new generation the live one and store its card. Call it under the lease, as a reset's last step."""
     _write(layout, own.generation, own)
 
 
 def go_back_to(layout: FlowLayout, previous: int) -> None:
-    """Make an earlier generation the live one again. The cards stay: a number is never used twice."""
+    """Make an earlier generation the live one again. Cards are kept so that no number is used twice."""
     _write(layout, previous)
 
 
 def name_live(layout: FlowLayout, live: int) -> None:
-    """Write down which generation is live, also where it is the first: a later one gets a directory beside it."""
+    """Write down which generation is live, even the first, before a later generation gets a directory beside it."""
     _write(layout, live)
 
 
 def begin_staged(staged: FlowLayout, own: Card) -> None:
-    """Name the generation under which the tables of `staged`, a rebuild's layout, are drained."""
+    """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are drained."""
     write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
 
 
 def take_place(staged: FlowLayout) -> None:
-    """Make the generation of a rebuild the live one, with the card that it was staged under."""
+    """Make a rebuild's generation the live one, with its card from the staging area."""
     live, number = staged.live, staged.staged
     write_json(live.generation, {"generation": number, "cards": cards(live) | cards(staged)})
 
 
 def leave_out(layout: FlowLayout, paths: Iterable[str], *, by: str, at: datetime) -> None:
-    """Have the live generation leave out files that it took in and did not read."""
+    """Add files that the live generation took in and did not read to the files that it leaves out."""
     number = generation(layout)
     own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
     _write(layout, number, replace(own, without=tuple(sorted({*own.without, *paths}))))
 
 
 def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
-    """The files that each generation leaves out, by its number; of those that have a card."""
+    """Return the files that each generation leaves out, by number. Only generations with a card are included."""
     return {int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()}
 
 
@@ -181,7 +185,7 @@ def _write(layout: FlowLayout, live: int, own: Card | None = None) -> None:
 
 
 def next_number(layout: FlowLayout, live: int | None) -> int:
-    """A generation that nothing has ever been written under."""
+    """Return the first generation number that was never used."""
     begun = [live or 0, checkpoint.newest_directory(layout), newest_in_ledger(layout), *map(int, cards(layout))]
     number = max(begun) + 1
     while knows(layout, number):
@@ -190,17 +194,17 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
 
 
 def newest_in_ledger(layout: FlowLayout) -> int:
-    """The newest generation that the ledger has a batch of; 0 where it has none, or can't be read."""
+    """Return the newest generation in the ledger; 0 if the ledger has no batch or is unreadable."""
     return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
 
 
 def knows(layout: FlowLayout, generation: int) -> bool:
-    """Whether the target holds a batch of the generation: from the source, its quarantine, or the gate."""
+    """Return whether the target holds a batch of the generation: from the source, the quarantine, or the gate."""
     table = log_of(layout, layout.table)
     apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
     return table.is_whole and any(table.last(app) is not None for app in apps)
 
 
 def taken_in(layout: FlowLayout) -> list[Taken]:
-    """Every file that the intake has, in the order of its cuts; none where the intake is damaged."""
+    """Return every file of the intake, in the order of its cuts; none if the intake is damaged."""
     return catalog.taken_in(layout) if log_of(layout, layout.intake).is_whole else []

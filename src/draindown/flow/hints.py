@@ -1,4 +1,4 @@
-"""What a refused record most likely needs, from its reason and the contract: for people, never for a verdict."""
+"""Suggest what a refused record likely needs, from its reason and the contract. No decision depends on it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CONVERT = "declare it as string and convert it in a transform"
 
 
 def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
-    """What would let such a record through; empty where nothing is likely.
+    """Return what would let such a record pass; empty if there is no likely fix.
 
-    `row` has `reason`, `field`, `detail` and `raw`, as the quarantine keeps them.
+    `row` has `reason`, `field`, `detail` and `raw`, as the quarantine stores them.
     """
     reason, field, raw = str(row["reason"]), row.get("field") or "", row.get("raw") or ""
     detail = row.get("detail") or ""

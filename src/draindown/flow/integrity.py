@@ -1,6 +1,6 @@
-"""Tables of a flow whose newest commits are empty, torn or gone, as a power cut leaves them, and the way out.
+"""Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them, and put them aside.
 
-An empty commit reads as one that did nothing: intake, tombstones and quarantine would forget without a word.
+Delta reads an empty commit as one that changed nothing. Intake, tombstones and quarantine would silently lose rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SideTable = Literal["tombstones", "quarantine"]
 
 
 def damaged(layout: FlowLayout) -> dict[str, str]:
-    """The flow's tables that can't be read whole: path, and in words what is wrong."""
+    """Return the flow's unreadable or incomplete tables: path, and a description of the damage."""
     found = {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}
     generation = generations.generation_if_told(layout)
     if generation is not None and layout.ledger not in found and log_of(layout, layout.ledger).exists:
@@ -31,13 +31,16 @@ def damaged(layout: FlowLayout) -> dict[str, str]:
 
 
 def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTable]]:
-    """The side tables that the ledger tells of, by path. A later generation refuses most rows again."""
+    """Return the side tables to compare with the ledger, with their paths.
+
+    The quarantine is compared only in the first generation. A later one refuses most rows again without adding them.
+    """
     tombstones: tuple[str, SideTable] = (layout.tombstones, "tombstones")
     return [tombstones] if generation > 1 else [tombstones, (layout.quarantine, "quarantine")]
 
 
 def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
-    """Whether a side table lacks the newest batch that the ledger counts rows of; doctor says if it is gone."""
+    """Describe how a side table lacks the newest batch that the ledger counts; None if complete or missing."""
     last = ledger_table.last_with(layout, generation, "deletes" if purpose == "tombstones" else "refused")
     table = log_of(layout, path)
     newest = table.last(app_id(layout, generation, purpose))
@@ -47,7 +50,7 @@ def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) 
 
 
 def refuse(layout: FlowLayout) -> None:
-    """Refuse to work on tables that forgot something. Raises TerminalError `table-damaged`, `reset-unfinished`."""
+    """Refuse to work on tables that lost commits. Raises TerminalError `table-damaged`, `reset-unfinished`."""
     _refuse_half_a_reset(layout)
     found = damaged(layout)
     if found:
@@ -63,7 +66,11 @@ def refuse(layout: FlowLayout) -> None:
 
 
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
-    """A reset puts tables aside before it names its generation: the one before would go on without what they knew."""
+    """Refuse to continue a generation whose tables an interrupted reset put aside.
+
+    A reset puts tables aside before it makes its generation live. The old generation would run without their rows.
+    Raises TerminalError `reset-unfinished`.
+    """
     live = generations.generation_if_told(layout)
     gone = [] if live is None else missed(layout, live)
     if gone:
@@ -79,25 +86,26 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
 
 
 def missed(layout: FlowLayout, generation: int) -> list[str]:
-    """The tables that a generation worked with, that a reset put aside for a later one, and that nobody put back."""
+    """Return the tables of a generation that a reset put aside for a later one and that nobody restored."""
     aside = {path: put_aside_last(layout, path) for path in _tables(layout)}
     return [path for path, began in aside.items() if began > generation and not _is_back(layout, began, path)]
 
 
 def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
-    """Whether a copy of the table that was put aside is in its place again: by its id, as far as that can be told."""
+    """Return whether a copy of the table that was put aside is in place again: the table ids are equal."""
     table = log_of(layout, path)
     if not table.is_whole:
         return False
-    with suppress(Exception):  # deltalake raises what it likes for a torn log; its oldest version may tell even so
+    # deltalake raises arbitrary exceptions for a torn log; its oldest version may still be readable
+    with suppress(Exception):
         return table.id == TableLog(str(_aside(layout, generation, path)), version=0).id
     return False
 
 
 def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> list[str]:
-    """Move damaged tables out of the way of a new generation, as a whole; returns where they are now.
+    """Move each damaged table, as a whole, out of the way of a new generation. Return the new paths.
 
-    `target`: that one too, whether damaged or not.
+    `target`: move the target too, even if it is not damaged.
     """
     moved, whole = [], [layout.table] if target and log_of(layout, layout.table).exists else []
     for path in dict.fromkeys([*damaged(layout), *whole]):
@@ -109,7 +117,7 @@ def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> l
 
 
 def put_aside_last(layout: FlowLayout, path: str) -> int:
-    """The newest generation that began without a table, because its reset put it aside; 0 if none did."""
+    """Return the newest generation that began without this table because its reset put it aside; 0 if there is none."""
     known = Path(layout.aside(0)).parent.glob("[0-9]*")
     return max((int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0)
 
@@ -119,8 +127,9 @@ def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
 
 
 def _tables(layout: FlowLayout) -> tuple[str, ...]:
-    """The flow's tables. A batch writes them from the last to the first: read in this order, none seems to lack what
-    another tells of it while a drain is at work.
+    """Return the paths of the flow's tables in the reverse of the order in which a batch writes them.
+
+    A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
     everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
     return (*everyone, layout.intake, layout.parked, layout.resolutions)

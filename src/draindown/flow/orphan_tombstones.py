@@ -1,7 +1,7 @@
-"""Tombstones of batches that never reached the target, told from table, ledger and checkpoints. No Spark.
+"""Find tombstones of batches that never reached the target, from table, ledger and checkpoints. No Spark.
 
-A batch remembers its deletes before its MERGE. One that died in between and that nothing repeats would keep older rows
-of those keys out for good, by a delete that is in no ledger.
+A batch writes its tombstones before its MERGE. If it dies in between and is never retried, the tombstones keep out
+older rows of those keys forever, because of a delete that no ledger row records.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
 _REPEATED = "source"
-"""The kind whose batches the live generation does again by itself."""
+"""Kind whose batches the live generation retries automatically."""
 
 
 def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
-    """Remove tombstones that no batch made good; returns of how many batches. Call it under the lease.
+    """Remove tombstones of batches that never committed to the target. Return the number of batches. Needs the lease.
 
-    `replays`: the kinds of all replays of input that were ever begun; one that is gone on with writes its own again.
-    Where the target lacks what others know of it, nothing is removed: it may be put back yet, and holds the rows then.
+    `replays`: the kinds of all replays of input that were ever begun. A replay that continues writes its tombstones
+    again.
+
+    Nothing is removed if the target lacks batches that the checkpoint has committed. The target may be restored from a
+    copy that holds those batches.
     """
     if not log_of(layout, layout.tombstones).exists or not log_of(layout, layout.table).exists:
         return 0
@@ -39,20 +42,20 @@ def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
 
 
 def _unmade(layout: FlowLayout, live: int, replays: Iterable[str]) -> Iterator[tuple[int, str, int]]:
-    """Generation, kind and number of batches that wrote tombstones and are in the target by no transaction."""
+    """Yield generation, kind and number of each batch that wrote tombstones and has no transaction in the target."""
     kinds = (_REPEATED, "quarantine", *replays)
     every = [(n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)]
     tombstones, table = log_of(layout, layout.tombstones), log_of(layout, layout.table)
     for generation, kind in every:
         newest = tombstones.last(app_id(layout, generation, "tombstones", kind))
         done = table.last(app_id(layout, generation, "rows", kind))
-        # a writer begins no batch before the one before it is done: only its newest can be one that is not
+        # A writer begins a batch after committing the previous one, so only its newest batch can be uncommitted.
         if newest is not None and (done is None or done < newest):
             yield generation, kind, newest
 
 
 def _is_known(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
-    """Whether anything but the target says that the batch was done, or the target can't tell."""
+    """Return whether ledger or checkpoint record the batch as done, or the target can't prove that it is not."""
     if ledger_table.has(layout, generation, kind, batch):
         return True
     finished = Checkpoint(layout.checkpoint(generation)).last_commit

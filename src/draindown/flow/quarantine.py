@@ -1,4 +1,4 @@
-"""Refused rows, and what people decided about them. Originals are never edited: a decision is a row of its own.
+"""Refused rows and people's decisions about them. Refused rows are never edited: a decision is a row of its own.
 
 open = refused - released - discarded
 """
@@ -34,7 +34,7 @@ _WITH_STATE = """
     select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
     from t left join ({decisions}) d on t.quarantine_id = d.quarantine_id
 """
-_MANY = 5000  # ids in one list of a query: of 100,000 its planner overflows its stack
+_MANY = 5000  # ids in one list of a query; a list of 100,000 overflows the stack of the query planner
 RESOLUTIONS = pa.schema(
     [
         pa.field("quarantine_id", pa.string(), nullable=False),
@@ -50,7 +50,7 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Which refused rows are meant; parts that are None don't restrict. `ids` may be unambiguous beginnings."""
+    """Selects refused rows. A part that is None does not restrict. `ids` may be unambiguous prefixes."""
 
     reason: str | None = None
     ids: tuple[str, ...] | None = None
@@ -59,13 +59,13 @@ class Filter:
 
     @property
     def restricts(self) -> bool:
-        """Whether it means anything less than all rows of its state."""
+        """Whether the filter restricts by anything besides the state."""
         return any((self.reason, self.ids, self.run_id))
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows were refused and what became of them; `by_reason` counts the open ones."""
+    """Numbers of rows: refused, and by decision. `by_reason` counts the open rows."""
 
     refused: int = 0
     released: int = 0
@@ -74,22 +74,22 @@ class Counts:
 
     @property
     def open(self) -> int:
-        """Rows nobody decided about."""
+        """Rows that nobody has decided about."""
         return self.refused - self.released - self.discarded
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
+        """Return the counts as a flat, JSON-ready dict."""
         sums = {"refused": self.refused, "released": self.released, "discarded": self.discarded, "open": self.open}
         return sums | {"by_reason": dict(self.by_reason)}
 
 
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
-    """Of every row that was ever refused: `quarantine_id`, `file`, and the `kind` of the batch that refused it."""
+    """Return `quarantine_id`, `file` and the refusing batch's `kind` of every row that was ever refused."""
     return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
 
 
 def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
-    """Add the rows that a staged generation refused and that were never refused before, in one commit, once."""
+    """Append the rows that a staged generation refused and that were never refused before. One commit, idempotent."""
     if not log_of(staged, staged.quarantine).exists:
         return
     fresh = "select t.* from t"
@@ -99,7 +99,7 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
 
 
 def counts(layout: FlowLayout) -> Counts:
-    """Refused, released, discarded and open rows of the flow. The query sums: one row per reason and state is read."""
+    """Return the flow's refused, released, discarded and open rows. The query returns one row per reason and state."""
     sums = rows(_query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
     total = dict.fromkeys(("open", "released", "discarded"), 0)
     for row in sums:
@@ -110,9 +110,9 @@ def counts(layout: FlowLayout) -> Counts:
 
 
 def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
-    """The first `limit` rows that `which` means, oldest first, each with its `state`; bytes that are no text as base64.
+    """Return the first `limit` rows that `which` selects, oldest first, each with its `state`. Encode binary as base64.
 
-    No other row leaves the query.
+    The limit is part of the query, so no other rows are loaded.
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
     few = _these(_query(layout, "quarantine_id, file", which, first)) if limit is not None and limit <= _MANY else ""
@@ -121,9 +121,9 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
 
 
 def _these(chosen: pa.Table) -> str:
-    """SQL that is true for the chosen rows: a query for their raw text then reads little else.
+    """Return SQL that is true for the chosen rows, so that a query for their raw text reads little else.
 
-    A list of random ids skips no file or page of the table; the bounds of `file` do.
+    Random ids alone allow no file or page skipping. The bounds of `file` do.
     """
     if not chosen.num_rows:
         return "false"
@@ -133,7 +133,7 @@ def _these(chosen: pa.Table) -> str:
 
 
 def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
-    """How many open rows came from each of these files; files without any are left out."""
+    """Return the number of open rows by file, for these files. Files without open rows are left out."""
     if not files:
         return {}
     among = f"file in ({', '.join(map(literal, files))})" if len(files) <= _MANY else ""
@@ -144,8 +144,8 @@ def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
-    """Ids of the open rows that `which` means. Raises TerminalError `unknown-quarantine-id`."""
-    # what was decided already is known all the same: an id that names it is no mistake
+    """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
+    # an id of a row that is already decided is not an error
     states = replace(which, state=None) if which.ids else which
     found = _query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()
@@ -157,18 +157,19 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 
 
 def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
-    """Ids of the rows that are released now and that a batch of another kind than `without_kind` refused."""
+    """Return the ids of currently released rows that a batch of another kind than `without_kind` refused."""
     other = f"kind <> {literal(without_kind)}"
     found = _query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
     return list(found["quarantine_id"].to_pylist())
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """The open ones of these rows, for a replay: quarantine_id, file, position, first_seen, kind, `value`, the bytes.
+    """Return the open ones of these rows for a replay: quarantine_id, file, position, first_seen, kind, `value`.
 
-    `value` is None where quarantine doesn't have the whole record: it was too long, or could not be written down.
+    `value` holds the bytes; None if the quarantine does not hold the whole record: it was too long or could not be
+    stored.
     """
-    # whoever chose them may have done so before a replay that died was settled: what it applied must not go in twice
+    # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
     wanted = list(dict.fromkeys(ids))
     names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length"
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
@@ -184,32 +185,32 @@ def _record(row: Mapping[str, Any]) -> bytes | None:
 
 
 def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
-    """Record that the open rows `ids` are given up; returns how many. The rows themselves stay where they are."""
+    """Record that the open rows `ids` are discarded. Return how many. The quarantine keeps the rows."""
     return resolve(layout, ids, "discarded", by=by, note=note)
 
 
 def release(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
-    """Record that a run let the open rows `ids` through; returns how many."""
+    """Record that a run released the open rows `ids`. Return how many."""
     return resolve(layout, ids, "released", by=by, run_id=run_id)
 
 
 def resolve(
     layout: FlowLayout, ids: Sequence[str], action: Action, *, by: str, note: str = "", run_id: str = ""
 ) -> int:
-    """Record a decision about rows. Idempotent: rows that are decided already are left out."""
+    """Record a decision about rows and return how many were recorded. Idempotent: rows already decided are skipped."""
     decided = _decided(layout, ids)
     fresh = [known for known in dict.fromkeys(ids) if known not in decided]
     return _decide(layout, fresh, action, by, note, run_id)
 
 
 def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
-    """Take back decisions: what they were about is no longer so. Idempotent; returns how many."""
+    """Reopen rows whose decisions no longer apply. Idempotent. Return how many."""
     decided = _decided(layout, ids)
     return _decide(layout, [known for known in dict.fromkeys(ids) if known in decided], "reopened", by, note, "")
 
 
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
-    """Release the rows again that were reopened with this note, by the runs that released them before."""
+    """Release again the rows reopened with this note, under the runs that released them before. Return how many."""
     reopened = f"action = 'reopened' and note = {literal(note)}"
     found = log_of(layout, layout.resolutions).rows(
         f"""select quarantine_id, last_value(run_id order by "at") filter (where action = 'released') as run_id from t
@@ -224,22 +225,23 @@ def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
 
 
 def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
-    """Release rows that a batch let through when it read their file again, discarded ones too. Idempotent."""
+    """Release rows, including discarded ones, that passed when a batch read their file again. Idempotent."""
     already = released(layout, ids)
     fresh = [known for known in dict.fromkeys(ids) if known not in already]
-    # without a run: what a replay of refused rows released is counted by run
+    # without a run id, since rows that a replay of refused rows released are counted by run
     return _decide(layout, fresh, "released", by, f"let through by run {run_id}, which read their files again", "")
 
 
 def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
-    """Release rows that a rebuild let through, whatever was decided about them before, replays included. Idempotent."""
+    """Release rows that passed in a rebuild, whatever was decided about them before, replays included. Idempotent."""
     already = released(layout, ids)
     return _decide(layout, [one for one in dict.fromkeys(ids) if already.get(one) != ""], "released", by, note, "")
 
 
 def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, str]:
-    """Those of `ids` (None: of all rows) that are released now, each with the run that replayed it; "" where its file
-    was read again.
+    """Return those of `ids` (None: all rows) that are currently released, with the run that replayed each.
+
+    The run is "" if the row's file was read again.
     """
     return {known: run_id for known, (action, run_id) in _newest(layout, ids).items() if action == "released"}
 
@@ -253,7 +255,7 @@ def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, not
 
 
 def _after_all(layout: FlowLayout) -> datetime:
-    """Now, but later than every earlier decision, whatever the clock does: the newest one of a row counts."""
+    """Return now, or a microsecond after the newest decision if that is later: the order of decisions must hold."""
     found = log_of(layout, layout.resolutions).rows('select max("at") as newest from t')
     newest = next((row["newest"] for row in found), None)
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
@@ -264,10 +266,10 @@ def _decided(layout: FlowLayout, ids: Sequence[str]) -> set[str]:
 
 
 def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
-    """Action and run of the newest decision about each of `ids`, or about every row that was ever decided about."""
+    """Return action and run of the newest decision about each of `ids`; None: about every row that has a decision."""
     if ids is not None and not ids:
         return {}
-    # A query takes no longer list than that: then the newest decision about every row is read and looked up here.
+    # A query takes no longer list. For more ids, read the newest decision about every row and filter here.
     few = ids is not None and len(ids) <= _MANY
     found = log_of(layout, layout.resolutions).rows(_decisions("t", _one_of(ids or ()) if few else ""))
     wanted = None if ids is None else frozenset(ids)
@@ -279,7 +281,7 @@ def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[st
 
 
 def _decisions(table: str, where: str = "") -> str:
-    """SQL: the newest decision about each row, from the table of that name. `_after_all` leaves no ties."""
+    """Return SQL for the newest decision about each row, from the table of that name. `_after_all` rules out ties."""
     return (
         'select quarantine_id, last_value(action order by "at") as action, last_value(run_id order by "at") as run_id '
         f"from {table}{f' where {where}' if where else ''} group by quarantine_id"
@@ -287,10 +289,10 @@ def _decisions(table: str, where: str = "") -> str:
 
 
 def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts: str = "") -> pa.Table:
-    """Run a query over the refused rows that `which` means, and `restricts` (SQL) where given.
+    """Run a query over the refused rows that match `which` and, if given, `restricts` (SQL).
 
-    The rows have the columns of the quarantine and `state`. Selection, order, limit and sums are the query's: only its
-    result leaves it, and only columns that `select` names are read.
+    The rows have the columns of the quarantine and `state`. Filter, order, limit and sums run inside the query. It
+    reads only the columns that `select` names.
     """
     refused, resolutions = log_of(layout, layout.quarantine), log_of(layout, layout.resolutions)
     if not refused.exists:
@@ -303,7 +305,7 @@ def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts:
 
 
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
-    """SQL tests that are all true for the rows that `which` means."""
+    """Yield the SQL conditions of `which`, to be joined by AND."""
     if which.reason:
         yield f"reason = {literal(which.reason)}"
     if which.run_id:
@@ -312,7 +314,7 @@ def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
         yield "(" + " or ".join(f"starts_with(quarantine_id, {literal(i)})" for i in which.ids) + ")"
     if which.state:
         yield f"state = {literal(which.state)}"
-    # rows of a withdrawal that a crash cut short never left the target
+    # rows of an interrupted withdrawal never left the target
     for name in withdrawals.unfinished(layout):
         yield f"not ({withdrawals.rows_of(name)})"
 

@@ -1,8 +1,8 @@
-"""The refused share: how much of what came in was refused, as a verdict of the gate that someone has to decide about.
+"""The refused share: how much of the input was refused. The gate judges it as an expectation that people may waive.
 
-It is judged over the source batches that are not published yet, from the ledger: of each run by itself, and of all
-runs up to its end together, as its check saw them. So good input that comes later doesn't make a red share green.
-Rows that were released or discarded are decided about, and count as refused no more.
+It is computed from the ledger over the source batches that are not published yet: for each run by itself, and for all
+runs up to the end of each run, as that run's check saw them. Good input that arrives later therefore does not turn a
+red share green. Rows that were released or discarded no longer count as refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from draindown.runs.request import Request
 from draindown.spec.models import FlowSpec, QuarantineBounds
 
 LEAST = 20
-"""Records from which on a share means something; that all of them were refused does before."""
+"""Minimum number of records for a meaningful share. Below it, only a share of 100 % counts."""
 State = Literal["", "warned", "failed"]
 _RANK: tuple[State, ...] = ("", "warned", "failed")
 _SHOWN = ("file", "position", "reason", "field", "detail")
@@ -34,9 +34,9 @@ _SHOWN = ("file", "position", "reason", "field", "detail")
 
 @dataclass(frozen=True)
 class Window:
-    """Some source batches that are judged together. `open`: refused rows that nobody decided about.
+    """Source batches that are judged together. `open`: refused rows that nobody has decided about.
 
-    `run`: the run they are of, "" for all up to some run's end.
+    `run`: the run that the batches belong to; "" for all batches up to the end of some run.
     """
 
     records: int
@@ -46,11 +46,11 @@ class Window:
 
     @property
     def share(self) -> float:
-        """Rows that were refused and are open, of all records."""
+        """Refused rows that are still open, as a fraction of all records."""
         return self.open / self.records if self.records else 0.0
 
     def state(self, bounds: QuarantineBounds) -> State:
-        """What the share means. All refused fails, however few they are, until each was decided about."""
+        """Return the verdict on the window. If every record was refused, it fails until each row is decided about."""
         if not self.open:
             return ""
         if self.refused == self.records:
@@ -61,9 +61,9 @@ class Window:
 
 
 def windows(rows: Sequence[BatchRow], still_open: Mapping[Place, int] | None = None) -> Iterator[Window]:
-    """What is judged together of some source batches, which come in the order of their commits.
+    """Yield the windows to judge, from source batches in the order of their commits.
 
-    `still_open`: by batch, how many of its refused rows nobody decided about; all of them, where it is None.
+    `still_open`: open refused rows by batch; None if all refused rows are open.
     """
     before = Window(0, 0, 0)
     for run_id, group in groupby((row for row in rows if row.kind == "source"), key=lambda row: row.run_id):
@@ -78,15 +78,15 @@ def _sum(rows: Sequence[BatchRow], run_id: str, still_open: Mapping[Place, int] 
 
 
 def worst(bounds: QuarantineBounds, found: Sequence[Window]) -> tuple[State, Window | None]:
-    """The state of the worst window, and that window; of those that are as bad, one run's rather than all, the largest
-    share."""
+    """Return the worst state and its window. Break ties in favor of a single run, then of the larger share."""
     ranked = sorted(found, key=lambda one: (_RANK.index(one.state(bounds)), bool(one.run), one.share))
     return (ranked[-1].state(bounds), ranked[-1]) if ranked else ("", None)
 
 
 def judged(request: Request, state: Unpublished) -> list[Expectation]:
-    """The verdict on the source batches that are in the target and not published, in a list; none where they had no
-    record. Reads the ledger and, where rows were decided about, the quarantine; needs no engine.
+    """Return the verdict on the unpublished source batches of the target, in a list; empty if they had no record.
+
+    Reads the ledger and, if people decided about rows, the quarantine. Needs no engine.
     """
     layout, bounds = request.layout, request.flow_spec.quarantine
     rows = unpublished_rows(layout, state)
@@ -99,9 +99,9 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
 
 
 def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
-    """The ledger's rows of source batches that are not published, of the newest generation that has any.
+    """Return the ledger rows of unpublished source batches, from the newest generation that has any.
 
-    A newer generation reads all input again, under today's contract: what it refuses counts, and nothing twice.
+    A newer generation reads all input again under the current contract. Only its refusals count, so none counts twice.
     """
     after = -1 if state.published is None else state.published.version
     rows = [row for row in ledger_table.source_after(layout, after) if row.table_version <= state.version]
@@ -110,7 +110,7 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
 
 
 def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
-    """By batch, how many of its refused rows are open. A row that an earlier generation refused first counts, too."""
+    """Return the number of open refused rows by batch. Rows that an earlier generation refused first count, too."""
     cuts = {row.cut: row for row in rows if row.quarantined}
     if not cuts:
         return {}
@@ -143,14 +143,14 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
 
 
 def wanted(bounds: QuarantineBounds) -> str:
-    """What the pipeline file allows, in words."""
+    """Return the bounds of the pipeline file in words."""
     return f"warns from {percent(bounds.warn)}, fails from {percent(bounds.fail)}"
 
 
 def told(flow: FlowSpec, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[State, list[Finding]]:
-    """What a check will make of these batches, if nobody decides, and the finding that a drain leaves about them.
+    """Return the verdict that a check will reach if nobody decides, and the finding that a drain reports.
 
-    The finding comes from `warn` on, however few records there were.
+    The finding is reported at `warn` or above, however few records there were.
     """
     found = list(windows(rows))
     state, window = worst(flow.quarantine, found)
@@ -165,7 +165,7 @@ def told(flow: FlowSpec, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[
 
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
-    """The first row that these source batches refused, by file and position; None where the quarantine has none."""
+    """Return the first row that these source batches refused, by file and position; None if the quarantine has none."""
     batches = {(row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined}
     if not batches:
         return None
@@ -178,12 +178,12 @@ def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """Where a refused row came from, as editors open it."""
+    """Return where a refused row came from, in the `file:line` form that editors open."""
     return f"{row['file']}:{row['position']}"
 
 
 def _about(flow: FlowSpec, first: Mapping[str, Any] | None) -> list[str]:
-    """Why the first row was refused, and what may help, as far as that is known."""
+    """Return why the first row was refused and, if there is a hint, what may help."""
     if first is None:
         return []
     reason = ":".join(filter(None, (first["reason"], first["field"])))

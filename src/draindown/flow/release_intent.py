@@ -1,4 +1,4 @@
-"""The note of a batch that lets refused rows through: written before its commit, settled once the commit is there."""
+"""A write-ahead note for a batch that releases refused rows: written before its commit, settled after it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from draindown.lake.transactions import WriterId
 
 @dataclass(frozen=True)
 class Pending:
-    """Quarantine ids that are released when the target holds `batch` of `app`, a transaction id.
+    """Quarantine ids to release once the target holds `batch` of `app`, a transaction id.
 
-    `read_again`: the batch read their files again, rather than the rows of the quarantine.
+    `read_again`: the batch read the rows' files again instead of their copies in the quarantine.
     """
 
     app: str
@@ -27,24 +27,25 @@ class Pending:
     read_again: bool = False
 
     def is_applied(self, layout: FlowLayout) -> bool:
-        """Whether the target holds the batch."""
+        """Return whether the target holds the batch."""
         newest = log_of(layout, layout.table).last(WriterId(self.app))
         return newest is not None and newest >= self.batch
 
 
 def pending(layout: FlowLayout) -> Pending | None:
-    """The note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
+    """Return the note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
     lost = "refused rows that were let through last may stay open: see `state-damaged` before you decide about them"
-    return kept(layout.replaying, _read, without=lost, copied=False)  # an older one says what was settled long ago
+    # no fallback to an older copy: its batch was settled long ago
+    return kept(layout.replaying, _read, without=lost, copied=False)
 
 
 def note(layout: FlowLayout, of: Pending) -> None:
-    """Write down what a batch will release, in place of any older note. Call it under the lease."""
+    """Write the note of a batch, replacing any older one. Call it under the lease."""
     write_json(layout.replaying, asdict(of))
 
 
 def forget(layout: FlowLayout, settled: Pending) -> None:
-    """Remove the note if it is still this one: whoever wakes here may find that of a batch that began after it."""
+    """Remove the note if it is still this one. A driver that wakes up late may find the note of a later batch."""
     if pending(layout) == settled:
         documents.delete(layout.replaying)
 

@@ -1,4 +1,4 @@
-"""Whether the live generation can continue: proofs that checkpoint, table and intake still agree."""
+"""Verify that the live generation can continue: checkpoint, table and intake agree."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 
-_LOOK_BACK = 1000  # commits after the newest batch
+_LOOK_BACK = 1000  # commits to read after the newest batch
 
 
 def resume(layout: FlowLayout) -> int:
-    """The live generation, once it is proven that its next batch may follow the last; heals the ledger.
+    """Return the live generation after verifying that its next batch may follow its last. Repairs the ledger.
 
-    Call it under the lease, before anything is taken in: that would make a lost intake anew. Raises TerminalError
+    Call it under the lease and before taking in files, which would re-create a lost intake. Raises TerminalError
     `table-damaged`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
     `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
-    layout = Snapshot.of(layout)  # under the lease nobody else writes: what is read once is right to the end
+    layout = Snapshot.of(layout)  # under the lease nobody else writes, so one snapshot stays valid to the end
     integrity.refuse(layout)
     generation = generations.generation(layout)
     checkpoint = Checkpoint(layout.checkpoint(generation))
@@ -34,7 +34,7 @@ def resume(layout: FlowLayout) -> int:
 
 
 def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
-    """Refuse to go on where the target lost batches that the checkpoint is done with: their rows would be missing.
+    """Refuse to continue if the target lacks batches that the checkpoint has committed. Their rows would be missing.
 
     Raises TerminalError `table-behind-checkpoint`.
     """
@@ -52,14 +52,14 @@ def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -
 
 
 def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint) -> None:
-    """Refuse to go on over another intake than the checkpoint reads: its cuts would count as done, unread.
+    """Refuse to continue on another intake than the checkpoint's. Its cuts would count as consumed without being read.
 
     Raises TerminalError `intake-behind-checkpoint`, `intake-replaced`.
     """
     planned, reads = checkpoint.last_offset, checkpoint.intake_id
     if planned is None:
         return
-    table = log_of(layout, layout.intake)  # after the checkpoint: a drain at work writes the intake first
+    table = log_of(layout, layout.intake)  # opened after the checkpoint, since a running drain writes the intake first
     last = table.version if table.exists else 0
     replaced = reads is not None and table.exists and table.id != reads
     if not replaced and planned.next_version - 1 <= last:
@@ -80,7 +80,7 @@ def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint) -> None:
 
 
 def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str | None:
-    """In words, which batches that the checkpoint is done with the target lacks; None if it has them all."""
+    """Describe which batches committed in the checkpoint the target lacks; None if it lacks none."""
     done = checkpoint.last_commit
     if done is None:
         return None
@@ -95,13 +95,16 @@ def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str |
 
 
 def _taken_back(layout: FlowLayout, generation: int, table: TableLog) -> str | None:
-    """A RESTORE keeps the transaction ids of what it takes back, so it must be looked for."""
+    """Describe a RESTORE that removed batches of the generation; None if there is none.
+
+    RESTORE keeps the transaction ids of the commits that it reverts, so those ids prove nothing here.
+    """
     last = ledger_table.last_version(layout, generation)
     restored = []
     for commit in table.commits(min(table.version - last, _LOOK_BACK)):
         row = from_commit(commit)
         if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow):
-            last = commit.version  # which the ledger need not know yet
+            last = commit.version  # the ledger may not have this commit yet
             break
         restored += [] if commit.restored is None else [(commit.restored, commit.version)]
     to, by = min(restored, default=(last, 0))

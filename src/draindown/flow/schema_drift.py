@@ -1,7 +1,7 @@
-"""What a flow's input had that its contract doesn't name, and what it lacked: told once, each with its first file.
+"""Schema drift: fields and columns that the contract does not name or the input lacks. Each is reported once.
 
-A small JSON file, written under the flow's lease by the batch that sees something first, before that batch changes the
-table: a retry finds it there and tells the same.
+The state is a small JSON file. The batch that sees something first writes it under the flow's lease, before it changes
+the table. A retry finds it there and reports the same.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from draindown.spec.models import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS, is_column_name
 
 MOST_REMEMBERED = 500
-"""Names that are remembered of one flow; beyond, only that there are more."""
+"""Maximum number of names remembered per flow. Beyond it, only the fact that there are more is remembered."""
 MOST_ADDED = 200
-"""Columns that `drift.new: add` gives a table, and unknown fields of a record beyond which it is left alone."""
+"""Maximum number of columns that `drift.new: add` adds to a table.
+
+If a record has more unknown fields than this, none of them becomes a column.
+"""
 LONGEST = 255
-"""Characters of a field's name that are looked at and shown."""
+"""Characters of a field's name that are examined and shown."""
 SHOWN = 200
-"""Characters of a field's value that are looked at, to tell its type."""
+"""Characters of a field's value that are examined to infer its type."""
 ADDABLE = "[A-Za-z][A-Za-z0-9_-]{0,126}"
-"""Names, as a whole, that become columns; for other letters, engines don't agree which of them differ by case alone."""
+"""Names that may become columns, as a full match. For other letters, engines disagree on which differ only by case."""
 Kind = Literal["new-field", "new-column", "many-fields", "missing-column"]
 _TOLD = 10
 _FOR_EVER = "9999-01-01T00:00Z"
@@ -40,10 +43,10 @@ _FOR_EVER = "9999-01-01T00:00Z"
 
 @dataclass(frozen=True)
 class Sighting:
-    """Something that was seen for the first time: in which file, at which record, and in how many of its batch.
+    """The first sighting of a name: the file, the record, and how many records of the batch have it.
 
-    `type`: what the values look like. `with_it`: columns that the file lacks, one of which may bear this name now.
-    `at`: when the file was first seen, ISO 8601.
+    `type`: type inferred from the values. `with_it`: columns that the file lacks; the field may be one of them,
+    renamed. `at`: when the file was first seen, ISO 8601.
     """
 
     kind: Kind
@@ -61,7 +64,7 @@ class Sighting:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What is told once only: a name in each role."""
+        """Key of the finding, which is reported once per key: kind and name."""
         return self.kind, self.name
 
     @property
@@ -71,15 +74,15 @@ class Sighting:
 
     @property
     def where(self) -> str:
-        """File and record, or the file where no record has it."""
+        """File and record; the file alone if no record has the field."""
         return self.file if self.position is None else f"{self.file}:{self.position}"
 
 
 @dataclass(frozen=True)
 class Known:
-    """Names that need no telling any more: unknown fields, and columns that files lack.
+    """Names that need not be reported again: unknown fields, and columns that files lack.
 
-    `all_records`: whether every record must say which columns it lacks, not only one that has a new field.
+    `all_records`: whether every record must list the columns it lacks, not only records with a new field.
     """
 
     fields: frozenset[str] = frozenset()
@@ -88,7 +91,7 @@ class Known:
 
 
 def seen(layout: FlowLayout) -> list[Sighting]:
-    """Everything remembered of a flow, oldest first; nothing where the file is missing or torn (it is told again)."""
+    """Return everything remembered of a flow, oldest first; nothing if the file is missing or torn."""
     try:
         content = read_json(layout.drift)
         return [Sighting(**(row | {"with_it": tuple(row["with_it"])})) for row in (content or {})["seen"]]
@@ -97,7 +100,7 @@ def seen(layout: FlowLayout) -> list[Sighting]:
 
 
 def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
-    """Write down what was not seen before; nothing twice, however often a batch is tried. Call it under the lease."""
+    """Store sightings that are new. Idempotent, so a retried batch adds nothing. Call it under the lease."""
     known = seen(layout)
     have = {one.identity for one in known}
     fresh = [one for one in sightings if one.identity not in have]
@@ -112,7 +115,7 @@ def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
 
 
 def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known:
-    """What a batch need not look for again. `columns`: those of the table, which takes fields of these names."""
+    """Return the names that a batch need not look for again. `columns`: columns of the table that take fields."""
     new, missing = flow.drift.new, flow.drift.missing
     remembered = seen(layout)
     fields = {one.name for one in remembered if one.kind == "new-field"}
@@ -126,12 +129,12 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec) -> list[Sighting]:
-    """The remembered fields that the contract still doesn't name, and columns that files lacked; oldest first."""
+    """Return remembered fields that the contract still does not name, and columns that files lacked; oldest first."""
     return [one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.columns)]
 
 
 def findings(layout: FlowLayout, flow: FlowSpec, run_id: str, batches: Collection[Place] = ()) -> list[Finding]:
-    """What one run has to tell: what it saw first, or what the batches it went through did (it may be a retry)."""
+    """Return the drift findings of one run: what it or `batches` saw first (the run may be a retry)."""
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
     told = [_finding(layout, flow, one) for one in mine[:_TOLD]]
     if len(mine) > _TOLD:
@@ -147,7 +150,7 @@ def _finding(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> Finding:
 
 
 def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> tuple[str, str]:
-    """What was seen, and what may be done about it."""
+    """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
     listed = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
     match one.kind:
@@ -175,7 +178,7 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
     twin = next((name for name in flow.columns if name.lower() == one.name.lower()), None)
     if twin is not None or not is_column_name(one.name):
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: rename it at the source"
-    named = shlex.quote(f"{one.name}: {one.type}")  # a sender's text: no shell may run it
+    named = shlex.quote(f"{one.name}: {one.type}")  # untrusted input: quoted so that no shell runs it
     add = f"add {named} to columns of flow {layout.flow}"
     if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"
@@ -184,9 +187,9 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
 
 
 def likely(texts: Iterable[str | None], form: Format) -> str:
-    """The narrowest column type that some values, as text, look like; `string` without any.
+    """Return the narrowest column type that fits all values, given as text; `string` if there is no value.
 
-    `form`: the source's format. Of a nested value in a columnar file the text doesn't tell the type: `struct<...>`.
+    `form`: the source's format. In a columnar file the text of a nested value does not reveal its type: `struct<...>`.
     """
     given = [text.strip() for text in texts if text is not None]
     if form.nested and any(map(_is_nested, given)):
@@ -195,7 +198,7 @@ def likely(texts: Iterable[str | None], form: Format) -> str:
 
 
 def _is_nested(text: str) -> bool:
-    """Whether a text is, or begins as, a JSON object or array: of a long value only the beginning is known."""
+    """Return whether a text is a JSON object or array, or a truncated one. Only the start of a long value is kept."""
     if not text.startswith(("{", "[")):
         return False
     try:

@@ -1,8 +1,8 @@
-"""A flow as it stands at one moment: what it keeps for itself, each table's log and each document opened once.
+"""A snapshot of a flow's state: checkpoint, table logs and documents, each opened once.
 
-A drain at work writes intake, quarantine, tombstones, target, ledger and the checkpoint's commits, in this order. The
-checkpoint is therefore listed first, and `integrity.damaged` opens the logs from the ledger on: nothing seems to lack
-what something that was read earlier tells of it.
+A running drain writes intake, quarantine, tombstones, target, ledger and the checkpoint's commits, in this order. The
+snapshot therefore lists the checkpoint first, and `integrity.damaged` opens the logs starting with the ledger. No log
+then seems to lack what something read before it refers to.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from draindown.lake.transactions import app_id
 
 @dataclass(frozen=True)
 class FlowState(Snapshot):
-    """A frozen view of one flow. Functions that take a layout see the flow through it as it stood.
+    """A frozen view of one flow. A function that is given this instead of a layout sees the flow as of the snapshot.
 
-    It is for what only looks: whoever writes asks the plain layout again afterwards.
+    For readers only. A writer must use the plain layout after it has written.
     """
 
     @classmethod
     def of(cls, layout: FlowLayout) -> Self:
-        """The state of a flow from now on. The checkpoint is listed at once, all else when it is asked for."""
+        """Return a snapshot of a flow. The checkpoint is listed immediately, everything else on first use."""
         state = super().of(layout)
         if generations.generation_if_told(layout) is not None:
             state.live_checkpoint.look()
@@ -45,17 +45,17 @@ class FlowState(Snapshot):
 
     @property
     def newest_batch(self) -> int | None:
-        """The newest batch of the live generation, from the source, that the target holds."""
+        """Newest source batch of the live generation that the target holds; None if there is none."""
         return self.table_log(self.table).last(app_id(self, self.live_generation, "rows"))
 
     def refuse_damage(self) -> None:
-        """Refuse to go on where a table forgot something. Raises like `integrity.refuse`."""
+        """Refuse to continue if a table lost commits. Raises like `integrity.refuse`."""
         integrity.refuse(self)
 
     def refuse_behind(self) -> None:
-        """Refuse to go on where the target lost batches. Raises like `resume.refuse_behind`."""
+        """Refuse to continue if the target lost batches. Raises like `resume.refuse_behind`."""
         resume.refuse_behind(self, self.live_checkpoint, self.live_generation)
 
     def refuse_other_intake(self) -> None:
-        """Refuse to go on over another intake. Raises like `resume.refuse_other_intake`."""
+        """Refuse to continue on another intake. Raises like `resume.refuse_other_intake`."""
         resume.refuse_other_intake(self, self.live_checkpoint)

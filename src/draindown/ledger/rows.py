@@ -1,7 +1,7 @@
-"""The ledger: one row per batch, what came in, what became of it, and that the two are equal.
+"""Rows of the ledger: per batch, its input and its outcome, which must add up to the same number.
 
-What is known before the target's commit travels in it as `userMetadata`; what the commit did stands in its own
-metrics. Both together are the row, so data and ledger can't disagree; the ledger table only projects them.
+A commit of the target carries what is known before it as `userMetadata`; its own metrics state what it changed. The row
+combines both, so data and ledger can't disagree. The ledger table is only a projection of these commits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from draindown.base.errors import TerminalError
 from draindown.lake.commits import Commit
 
 Place = tuple[int, str, int]
-"""A batch by generation, kind and number; no two of a flow have the same."""
+"""Key of a batch, unique within a flow: generation, kind, number."""
 BatchKind = Literal["source", "quarantine", "replay", "gate"]
 GATE: BatchKind = "gate"
-"""Kind of a batch that takes rows out of the target for the quarantine."""
+"""Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
 TIMES = ("changed_at", "started_at", "finished_at")
@@ -30,13 +30,16 @@ _SWAP = "draindown_rebuilt"
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One batch in the ledger. Counts are rows unless named otherwise; times are UTC; `seconds` is wall time.
+    """One batch in the ledger. Counts are rows unless named otherwise. Times are UTC. `seconds` is wall time.
 
-    `lines` are those of the files without CSV headers. `lines = records + blank` and
-    `records = applied + superseded + duplicate + quarantined + late`, where
-    `applied = inserted + updated + deleted + remembered` (`remembered`: deletes of keys the table didn't hold).
-    `changed_at` is the stamp of the rows it changed, later than that of every earlier batch. `start`: the start of the
-    step that committed it ("" in rows of versions that knew none).
+        lines   = records + blank
+        records = applied + superseded + duplicate + quarantined + late
+        applied = inserted + updated + deleted + remembered
+
+    `lines`: lines of the files without CSV headers.
+    `remembered`: deletes of keys that the target did not hold.
+    `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
+    `start`: the start of the step that committed the batch; "" in rows of older versions.
     """
 
     pipeline: str
@@ -70,22 +73,22 @@ class BatchRow:
 
     @property
     def place(self) -> Place:
-        """What names the batch: generation, kind, number."""
+        """Key of the batch: generation, kind, number."""
         return self.generation, self.kind, self.batch
 
     @property
     def applied(self) -> int:
-        """Rows that changed the target or what it remembers."""
+        """Rows that changed the target or the tombstones."""
         return self.inserted + self.updated + self.deleted + self.remembered
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready; `applied` included, times as ISO 8601."""
+        """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
         row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons)}
         return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> BatchRow:
-        """The inverse of `as_dict`; fields this version doesn't know are left out."""
+        """Inverse of `as_dict`. Ignores fields that this version does not have."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in row.items() if k in known and (v is not None or k != "start")}
         for name in TIMES:
@@ -96,15 +99,15 @@ class BatchRow:
         return cls(**values)
 
     def as_metadata(self) -> str:
-        """What is known before the target's commit, for its `userMetadata`."""
+        """Return what is known before the target's commit, as JSON for its `userMetadata`."""
         return json.dumps({_KEY: self.as_dict()}, separators=(",", ":"))
 
 
 def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
     """Return `row` if its numbers add up.
 
-    `fates_seen` maps the name of a fate to (what the batch expected, what another place counted); each pair must
-    be equal. Raises TerminalError `ledger-does-not-add-up`, naming every sum that fails.
+    `fates_seen` maps the name of an outcome to (count expected by the batch, count from another source). Each pair must
+    be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
     sums = {
         "lines = records + blank": (row.lines, row.records + row.blank),
@@ -122,7 +125,7 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
 
 
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
-    """The error that keeps a batch from being published; `wrong` says each sum that fails."""
+    """Return the error that blocks a batch from being published. `wrong` describes each sum that fails."""
     return TerminalError(
         "ledger-does-not-add-up",
         tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",
@@ -134,7 +137,7 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
 
 
 def from_commit(commit: Commit) -> BatchRow | None:
-    """The ledger row held by one commit of a target, or None if draindown didn't write it."""
+    """Return the ledger row of a target's commit, or None if draindown did not write the commit."""
     known = commit.note.get(_KEY)
     if not isinstance(known, dict):
         return None
@@ -147,7 +150,7 @@ def from_commit(commit: Commit) -> BatchRow | None:
 
 
 def closed(commit: Commit) -> BatchRow | None:
-    """What `from_commit` says, if it adds up and the commit did what its writer expected of it.
+    """Return the row of `from_commit` after verifying it: it adds up, and the commit changed what its writer expected.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -161,9 +164,9 @@ def closed(commit: Commit) -> BatchRow | None:
 
 @dataclass(frozen=True)
 class Swap:
-    """What the commit that put a rebuilt generation in the place of the live one says of itself.
+    """Metadata of the commit that replaced the live table by a rebuilt generation.
 
-    Its batches stand in the log of the table they were made in; `rows`: what that table held.
+    The log of the rebuilt table has the commits of its batches. `rows`: number of rows in that table.
     """
 
     pipeline: str
@@ -174,12 +177,12 @@ class Swap:
     run_id: str
 
     def as_metadata(self) -> str:
-        """For the commit's `userMetadata`."""
+        """Return the metadata as JSON for the commit's `userMetadata`."""
         return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
 
 
 def swap_of(commit: Commit) -> Swap | None:
-    """What a commit of a target says of the rebuilt generation that it brought; None for every other."""
+    """Return the swap metadata of a target's commit; None for every other commit."""
     try:
         return Swap(**commit.note[_SWAP])
     except (KeyError, TypeError):
@@ -187,7 +190,7 @@ def swap_of(commit: Commit) -> Swap | None:
 
 
 def newest_sequence(texts: Iterable[str]) -> str | None:
-    """The greatest `max_sequence` of some batches: by value where all are numbers, else as text, as times sort."""
+    """Return the greatest `max_sequence`: by value if all are numbers, otherwise as text, as ISO times sort."""
     known = list(texts)
     try:
         return max(known, key=Decimal, default=None)
@@ -196,9 +199,9 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
 
 
 def refused_share(rows: Iterable[BatchRow]) -> float | None:
-    """The share of the records of source batches that was refused, 0 to 1; None where they had no record.
+    """Return the fraction of refused records in source batches, 0 to 1; None if there are no records.
 
-    Replays, released rows and withdrawals don't count: their records came before, or were refused by a person.
+    Replays, released rows and withdrawals do not count. Their records came in before, or a person refused them.
     """
     source = [row for row in rows if row.kind == "source"]
     records = sum(row.records for row in source)
@@ -206,6 +209,6 @@ def refused_share(rows: Iterable[BatchRow]) -> float | None:
 
 
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:
-    """Sums over batches of every counted column, and `batches`."""
+    """Return sums over batches of every counted column, and `batches`."""
     rows = list(rows)
     return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in COUNTED}

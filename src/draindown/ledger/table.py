@@ -1,4 +1,4 @@
-"""The ledger as a Delta table: a projection of what the target's commits say, healed from them when it lags behind."""
+"""The ledger as a Delta table: a projection of the target's commits, repaired from them if it lags behind."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SCHEMA = pa.schema(
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
 )
 _LOOK_BACK = 100
-"""Commits of the target that are read to find what the ledger lacks; a crash leaves one."""
-_FENCES = 10  # commits among which one is no fence, however many drivers woke up
+"""Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""
+_FENCES = 10  # newest commits among which at least one is not a fence, however many drivers took over in a row
 
 
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
-    """Append ledger rows, each once however often it is called."""
+    """Append ledger rows. Idempotent: a row that is already recorded is skipped."""
     for row in rows:
-        # two replays may end in another order than they began, so that each of their batches has an id of its own
+        # Replays may finish in another order than they began, so each of their batches gets its own transaction id.
         apart = f":{row.batch}" if row.kind == "replay" else ""
         app = f"ledger:{row.generation}:{row.kind}{apart}"
         flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
@@ -43,7 +43,7 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
 
 
 def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
-    """Append the rows of a generation that was rebuilt and is version `version` of the target now, in one commit, once.
+    """Append the rows of a rebuilt generation that became version `version` of the target. One commit, idempotent.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -54,9 +54,9 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
 
 
 def commits(layout: FlowLayout, limit: int) -> list[Commit]:
-    """The target's newest commits, newest first, at most `limit`.
+    """Return the target's newest commits, newest first, at most `limit`.
 
-    In the place of one that brought a rebuilt generation stand those of its batches, all of that version.
+    A commit that swapped in a rebuilt generation is replaced by the commits of its batches, all with its version.
     """
     found: list[Commit] = []
     for commit in log_of(layout, layout.table).commits(limit):
@@ -67,24 +67,25 @@ def commits(layout: FlowLayout, limit: int) -> list[Commit]:
 
 
 def last_commit(path: str) -> Commit:
-    """A table's newest commit that is no fence: one by a driver that lost the lease and doesn't know yet is no harm."""
+    """Return a table's newest commit that is not a fence. A fence of a driver that has lost its lease is harmless."""
     newest = TableLog(path).commits(_FENCES)
     return next((commit for commit in newest if not commit.is_fence), newest[0])
 
 
 def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:
-    """Commits of the batches of a rebuilt generation, newest first, as commits of version `version` of the target.
+    """Return the commits of a rebuilt generation's batches, newest first, as commits of target version `version`.
 
-    They stand in the log of the table they were made in, which is kept; empty where it is gone.
+    They are read from the log of the rebuilt table, which is kept. Return nothing if that log is gone.
     """
     history = log_of(layout, layout.beside(generation).table).commits()
     return [replace(commit, version=version) for commit in history if from_commit(commit)]
 
 
 def heal(layout: FlowLayout) -> list[BatchRow]:
-    """Append what the target's newest commits say and the ledger lacks; returns the rows added, oldest first.
+    """Append the batches of the target's newest commits that the ledger lacks. Return the added rows, oldest first.
 
-    Raises TerminalError `ledger-does-not-add-up`, as the batch did that made such a commit, until someone has looked.
+    Raises TerminalError `ledger-does-not-add-up` until someone resolves it. The batch that made the commit raised the
+    same error.
     """
     known = {row.place for row in recent(layout, _LOOK_BACK)}
     added = []
@@ -99,7 +100,7 @@ def heal(layout: FlowLayout) -> list[BatchRow]:
 
 
 def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
-    """The newest ledger rows by generation and table version, oldest first: a table made anew counts from 0 again."""
+    """Return the newest ledger rows, oldest first, by generation, then version (a new table restarts at version 0)."""
     return [BatchRow.from_dict(row) for row in reversed(_rows(layout, f"select * from t {_NEWEST} limit {int(limit)}"))]
 
 
@@ -107,22 +108,22 @@ _NEWEST = "order by generation desc, table_version desc, batch desc"
 
 
 def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
-    """What the newest batches cost, newest first: who ran them, which they are, bytes, seconds; all else is unset.
+    """Return the newest ledger rows, newest first, with only run id, key, bytes and seconds set.
 
-    It is `recent` for an idle plan, which reads no other column.
+    A cheaper `recent` for an idle plan, which needs no other column.
     """
     names = "pipeline, flow, generation, batch, run_id, kind, bytes, seconds"
     return [BatchRow.from_dict(row) for row in _rows(layout, f"select {names} from t {_NEWEST} limit {int(limit)}")]
 
 
 def newest_stamp(layout: FlowLayout) -> datetime | None:
-    """The `changed_at` of the newest batch: where a generation is rebuilt, of the live table too."""
+    """Return the newest `changed_at` in the ledger and, for a staged generation, in the live ledger; or None."""
     newest = [row for where in {layout, layout.live} for row in recent(where, 1)]
     return max((row.changed_at for row in newest if row.changed_at), default=None)
 
 
 def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> BatchRow:
-    """The ledger row of one batch. Raises TerminalError `ledger-row-missing`."""
+    """Return the ledger row of one batch. Raises TerminalError `ledger-row-missing`."""
     found = _rows(layout, f"select * from t where {_batch(generation, kind, batch)}")
     if len(found) != 1:
         raise TerminalError(
@@ -135,9 +136,10 @@ def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> 
 
 
 def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
-    """The newest batch of a generation and kind in the ledger; None if it has none.
+    """Return the newest batch of a generation and kind in the ledger; None if it has none.
 
-    The ledger calls all replays of input `replay`: `runs` are the ids of those that did the one that is meant.
+    The ledger stores replays of input under the single kind `replay`. `runs`: ids of the runs that executed the replay
+    in question.
     """
     where = f"generation = {int(generation)} and kind = {literal(kind.partition(':')[0])}"
     if kind.startswith("replay:"):
@@ -146,27 +148,26 @@ def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[st
 
 
 def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
-    """Whether a batch is in the ledger. Replays of input, which it calls all `replay`, share their numbers."""
+    """Return whether a batch is in the ledger. All replays of input share the kind `replay` and their numbering."""
     where = _batch(generation, kind.partition(":")[0], batch)
     return bool(_rows(layout, f"select 1 as n from t where {where} limit 1"))
 
 
 def batches(layout: FlowLayout, kind: BatchKind) -> set[tuple[int, int]]:
-    """Generation and number of every batch of a kind."""
+    """Return generation and number of every batch of a kind."""
     found = _rows(layout, f"select distinct generation, batch from t where kind = {literal(kind)}")
     return {(int(row["generation"]), int(row["batch"])) for row in found}
 
 
 def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
-    """The ledger rows of one run, of all its starts, oldest first."""
+    """Return the ledger rows of one run, including all of its starts, oldest first."""
     return _where(layout, f"run_id = {literal(run_id)}")
 
 
 def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
-    """Rows of source batches that committed later versions of the target than `version`, oldest first.
+    """Return rows of source batches that committed target versions after `version`, oldest first.
 
-    Batches that only the target's newest commits know, because a driver died before it could record them, are among
-    them.
+    Includes batches that are only in the target's newest commits because a driver died before recording them.
     """
     known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
     places = {row.place for row in known}
@@ -182,29 +183,29 @@ def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:
 
 
 def files_read(layout: FlowLayout) -> int:
-    """Files that the generation which read most of them has read."""
+    """Return the number of files that a generation has read; the maximum over all generations."""
     per_generation = "select sum(files) as n from t where kind = 'source' group by generation"
     return _one(layout, f"select max(n) as n from ({per_generation})") or 0
 
 
 def count_of(layout: FlowLayout, generation: int) -> int:
-    """Return the number of batches of a generation, of every kind; 0 where there is no ledger."""
+    """Return the number of batches of a generation, of every kind; 0 if there is no ledger."""
     return _one(layout, f"select count(*) as n from t where generation = {int(generation)}") or 0
 
 
 def newest_generation(layout: FlowLayout) -> int:
-    """The newest generation that the ledger has a batch of; 0 where it has none."""
+    """Return the newest generation in the ledger; 0 if it has no batch."""
     return _one(layout, "select max(generation) as n from t") or 0
 
 
 def last_version(layout: FlowLayout, generation: int) -> int:
-    """The table version of the newest batch of a generation; -1 where the ledger has none."""
+    """Return the highest table version among a generation's batches; -1 if the ledger has none."""
     found = _one(layout, f"select max(table_version) as n from t where generation = {int(generation)}")
     return -1 if found is None else found
 
 
 def last_with(layout: FlowLayout, generation: int, what: Literal["deletes", "refused"]) -> int | None:
-    """The newest batch of the source, of a generation, that counts rows of one sort; None if none does."""
+    """Return the newest source batch of a generation with deletes or refused rows; None if there is none."""
     counted = {"deletes": "deleted + remembered", "refused": "quarantined"}[what]
     where = f"generation = {int(generation)} and kind = 'source' and {counted} > 0"
     return _one(layout, f"select max(batch) as n from t where {where}")
@@ -212,9 +213,9 @@ def last_with(layout: FlowLayout, generation: int, what: Literal["deletes", "ref
 
 @dataclass(frozen=True)
 class Sums:
-    """What the ledger counts: rows of it, different batches, the newest of them, and its newest table version.
+    """Sums over the ledger: rows, distinct batches, newest batch, newest table version.
 
-    `deletes` leaves out what the gate withdrew, which `refused` counts; `net` is inserted minus deleted rows.
+    `deletes` excludes rows that the gate withdrew; `refused` includes them. `net`: inserted minus deleted rows.
     """
 
     rows: int = 0
@@ -227,12 +228,12 @@ class Sums:
 
 
 def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
-    """Sums over one generation's batches of the source, or over all batches of all generations (None)."""
+    """Return sums over the source batches of one generation, or over all batches of all generations (None)."""
     where = "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
     sql = (
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, coalesce(sum(inserted) - sum(deleted), 0) as net, "
-        # what the gate withdrew is deleted without a tombstone, and kept in the quarantine
+        # the gate deletes rows without a tombstone and keeps them in the quarantine
         f"coalesce(sum(case when kind = '{GATE}' then 0 else deleted + remembered end), 0) as deletes, "
         f"coalesce(sum(case when kind = '{GATE}' then records else quarantined end), 0) as refused from t"
     )
@@ -248,7 +249,7 @@ def _rows(layout: FlowLayout, sql: str) -> list[dict[str, Any]]:
 
 
 def _one(layout: FlowLayout, sql: str) -> int | None:
-    """The number `n` of a query's only row; None where it is NULL, or there is no ledger."""
+    """Return the number `n` of a query's only row; None if it is NULL or there is no ledger."""
     found = next((row["n"] for row in _rows(layout, sql)), None)
     return None if found is None else int(found)
 

@@ -1,1 +1,1 @@
-"""What a run would do, worked out without Spark: the plan of a run, the plan of maintenance."""
+"""Plan what a run would do, and what maintenance would do. Without Spark."""

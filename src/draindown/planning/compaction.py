@@ -1,4 +1,4 @@
-"""What maintenance would be good for, from Delta's logs alone: no data is read, no JVM started."""
+"""Decide which maintenance is worth doing, from Delta's logs alone. Reads no data and starts no JVM."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ from draindown.runs.request import Request
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
-"""So many small files in a partition are worth a rewrite: reading them costs more than merging them, and a rewrite
-then saves at least half of the files."""
+"""Small files in a partition from which reading them costs more than a rewrite, which saves half of them or more."""
 DELETED_RATIO = 0.2
-"""Above this part of deleted rows, every read of a partition carries a quarter of useless rows or more."""
+"""Fraction of deleted rows above which a rewrite pays off. Readers then skip at least one row per four live rows."""
 VACUUM_EVERY = timedelta(days=1)
-"""Old files cost money, not time: looking for them more often only costs commits."""
+"""Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs commits."""
 RETENTION = "delta.deletedFileRetentionDuration"
-"""Property of a table: how long files that left it stay."""
+"""Table property: how long Delta keeps files that were removed from the table."""
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Files of one partition. `values` are typed; rows include the deleted ones, sizes are bytes."""
+    """Files of one partition. `values` are typed. `rows` includes deleted rows. Sizes are bytes."""
 
     values: tuple[tuple[str, Any], ...]
     files: int
@@ -49,21 +48,21 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """As people know it: `day=2013-01-01`, or `all` for a table without partitions."""
+        """Display name: `day=2013-01-01`, or `all` for a table without partitions."""
         return "/".join(f"{column}={'null' if value is None else value}" for column, value in self.values) or "all"
 
     def wants_merge(self, *, force: bool = False) -> bool:
-        """Whether its small files should become fewer."""
+        """Return whether to merge its small files."""
         return self.small >= (2 if force else SMALL_FILES)
 
     def wants_purge(self, *, force: bool = False) -> bool:
-        """Whether its files should be rewritten without their deleted rows."""
+        """Return whether to rewrite its files without their deleted rows."""
         return self.deleted > (0 if force else DELETED_RATIO * self.rows)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table's partitions that deserve a rewrite; `label` is what people call the table."""
+    """The partitions of a table that need a rewrite. `label` is the table's display name."""
 
     label: str
     path: str
@@ -89,7 +88,7 @@ def _partitions(chosen: Sequence[Partition]) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """What a maintenance step has to do; `kept` says why old files stay although a day has passed."""
+    """Work of a maintenance step. `kept`: why old files stay although a vacuum is due."""
 
     tables: tuple[Table, ...] = ()
     vacuum: tuple[tuple[str, str], ...] = ()
@@ -108,7 +107,7 @@ class Work:
 
 
 def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -> Work:
-    """What is worth doing now for the flow's tables. The intake is left alone: a stream reads its commits."""
+    """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads its commits."""
     present = [(label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists]
     found = (assess(label, log, maintenance.target_file_size, force=force) for label, log in present)
     kept = kept_back(layout, maintenance.retain)
@@ -119,7 +118,7 @@ def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -
 
 
 def idle(request: Request) -> StepReport | None:
-    """The compact step where no work is due: it carries the published pointer, and needs no Spark. None where some is.
+    """Run the compact step without Spark if no work is due: carry the published pointer. Return None if work is due.
 
     Raises TransientError `lease-held`.
     """
@@ -140,7 +139,7 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
 
 
 def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
-    """The partitions of one table that deserve a rewrite. A file below half of the target size is small."""
+    """Return the partitions of a table that need a rewrite. A file is small below half of the target file size."""
     every = partitions(log, target_file_size)
     return Table(
         label,
@@ -151,7 +150,7 @@ def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = Fa
 
 
 def partitions(log: TableLog, target_file_size: int) -> list[Partition]:
-    """All partitions of a table with what their files look like."""
+    """Return all partitions of a table with statistics of their files."""
     adds = log.added_files()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     deleted = log.deleted_rows()
@@ -171,9 +170,9 @@ def partitions(log: TableLog, target_file_size: int) -> list[Partition]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """A partition column's values; of times that Python's calendar doesn't have, the numbers that stand for them.
+    """Return a partition column's values. Dates and times outside the range of Python's calendar become their numbers.
 
-    These are bytes: no literal of SQL is made of them.
+    These numbers are returned as bytes, so that no SQL literal is made of them.
     """
     try:
         found: list[Any] = column.to_pylist()
@@ -193,19 +192,22 @@ def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain
         recently = at is not None and now() - datetime.fromisoformat(at) < VACUUM_EVERY
         if recently:
             continue
-        # as Delta does, by the longer of both; in whole hours, of which the table's own time may have none
+        # the longer of both retentions, as Delta applies them, rounded up to whole hours
         hours = -(-max(RETAIN_FLOOR, retain, retention_of(log)) // 3600)
         if log.has_expired_files(hours):
             yield label, log.path
 
 
 def retention_of(log: TableLog) -> int:
-    """Seconds for which files that left the table stay, by its properties."""
+    """Return how long removed files stay, in seconds, by the table's properties."""
     return duration(log.properties.get(RETENTION), RETAIN_FLOOR)
 
 
 def duration(interval: str | None, default: int) -> int:
-    """Seconds of Delta's `interval 7 days`; what can't be read counts as 0, which the floor refuses."""
+    """Return the seconds of a Delta interval such as `interval 7 days`.
+
+    Return `default` if `interval` is None, 0 if it can't be parsed. The retention floor then applies.
+    """
     if interval is None:
         return default
     parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
@@ -213,32 +215,33 @@ def duration(interval: str | None, default: int) -> int:
 
 
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
-    """When each table's old files were last removed, by its label; nothing where that is not known (any more)."""
+    """Return when each table was last vacuumed, by its label. Return nothing if the file is missing or torn."""
     try:
         found: dict[str, Any] = (read_json(layout.vacuumed) or {}).get("tables", {})
         for one in found.values():
             _ = now() - datetime.fromisoformat(one["at"])
-    except (ValueError, TypeError, LookupError, AttributeError):  # torn: they are removed again, which finds nothing
+    # torn file: the tables are vacuumed again, which finds nothing
+    except (ValueError, TypeError, LookupError, AttributeError):
         return {}
     return found
 
 
 def remember_vacuumed(layout: FlowLayout, label: str, *, files: int, run_id: str) -> None:
-    """Write down that a table's old files were removed now. Call it under the lease."""
+    """Record that a table was vacuumed now. Call it under the lease."""
     this = {"at": now().isoformat(), "files": files, "run_id": run_id}
     write_json(layout.vacuumed, {"tables": vacuumed(layout) | {label: this}})
 
 
 def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:
-    """Why the target's old files must stay, or "": the published version still reads what was removed after it.
+    """Return why the target's old files must stay: the published version still needs them. Return "" if it does not.
 
-    `at`: the moment asked about; now, if None.
+    `at`: point in time to decide for; None: now.
     """
     pointer = published.published(layout)
     removal = published.oldest_needed_removal(layout) if pointer else None
     if pointer is None or removal is None:
         return ""
-    # what is kept today must last until it is looked at again, and through the rewrite before a removal
+    # Files must last until the next check and through the rewrite that precedes a vacuum, hence one interval of slack.
     if (at or now()) - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY:
         return ""
     return f"old files stay: published version {pointer.version} needs them (changed since {removal:%Y-%m-%d})"

@@ -1,4 +1,4 @@
-"""What waits, and what a run has to do about it. Reads the source's directories and Delta logs; writes nothing."""
+"""Plan a run: the backlog and the steps it needs. Reads the source's directories and Delta logs. Writes nothing."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from draindown.sources.files.batching import batch_seconds, forecast
 from draindown.sources.files.intake import Sorted
 from draindown.sources.files.listing import Listing, SourceFile, SourceListing
 
-_START_SECONDS = 12.0  # of a drain's JVM and its first batch, where the flow has no history
+_START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
 _HISTORY = 20
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a flow: what is new at the source, and what lies in cuts that no batch is done with."""
+    """One examination of a flow's input: new files at the source, and files in cuts that are not consumed yet."""
 
     listing: Listing
     sorted: Sorted
@@ -47,12 +47,12 @@ class Look:
 
     @property
     def new(self) -> list[SourceFile]:
-        """Files that no cut has."""
+        """Files that are in no cut."""
         return self.sorted.new
 
     @property
     def findings(self) -> list[Finding]:
-        """What the listing found, and files that differ from what was taken in."""
+        """Findings of the listing, and files that changed since they were taken in."""
         changed = [
             Finding(
                 kind="changed",
@@ -64,7 +64,10 @@ class Look:
         return [*self.listing.findings, *changed]
 
     def backlog(self, now: datetime) -> Backlog:
-        """Files and bytes on disk that are not yet processed; age by mtime, or by first sight once in a cut."""
+        """Return files and bytes that are not processed yet, and the age of the oldest, in seconds.
+
+        The age counts from a file's mtime, or from its first sight if it is in a cut.
+        """
         seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
         oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
         return Backlog(
@@ -75,7 +78,7 @@ class Look:
 
 
 def look(request: Request, now: datetime, source: SourceListing | None = None, state: FlowState | None = None) -> Look:
-    """Hold the source against intake and checkpoint: as they are now, or as `source` and `state` have seen them.
+    """Compare the source with intake and checkpoint: as they are now, or as `source` and `state` captured them.
 
     Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
     `intake-behind-checkpoint`, `intake-replaced`.
@@ -90,28 +93,26 @@ def look(request: Request, now: datetime, source: SourceListing | None = None, s
 
 
 def source_of(request: Request) -> SourceListing:
-    """The flow's source, not yet listed."""
+    """Return the flow's source without listing it."""
     return SourceListing(request.flow_spec.source, Path(request.root))
 
 
 def backlog(request: Request, now: datetime, source: SourceListing | None = None) -> Backlog:
-    """What is not yet processed: new at the source, or in a cut that no batch is done with. Arguments as for `look`,
-    raises like it.
-    """
+    """Return the backlog: files new at the source or in a cut not consumed yet. Arguments and errors as for `look`."""
     return look(request, now, source).backlog(now)
 
 
 def planned(request: Request, left_out: Collection[Step] = (), source: SourceListing | None = None) -> StepReport:
-    """The plan step: what `plan` says now, as the report that is left behind. Raises like `plan`, which it reports, and
-    TerminalError `lake-not-writable`, `disk-full`.
+    """Run the plan step: call `plan`, then write and return its report.
 
-    `left_out`: steps that nobody asked for, however necessary. `source`: for who drains it afterwards.
+    `left_out`: steps to exclude from the run, even if necessary. `source`: a listing to share with a later drain.
+    Raises like `plan`, after reporting the error, and TerminalError `lake-not-writable`, `disk-full`.
     """
     started = clock.now()
     try:
         part, findings = plan(request, started, source) if request.replay is None else (plan_replay(request), [])
     except DraindownError as error:
-        with suppress(OSError):  # what keeps a plan from being made may keep the report from being written
+        with suppress(OSError):  # the cause of the error may also prevent writing the report
             store.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
         raise
     part = part.model_copy(update={"left_out": tuple(left_out)})
@@ -123,8 +124,9 @@ def planned(request: Request, left_out: Collection[Step] = (), source: SourceLis
 
 
 def plan_replay(request: Request) -> PlanPart:
-    """Say what a replay would read again and decide what the flow's other steps must do. Raises like `replays.find`,
-    and TerminalError `replay-input-gone`.
+    """Plan a replay: what it would read again, and which of the flow's other steps must run.
+
+    Raises like `replay.find`, and TerminalError `replay-input-gone`.
     """
     state = FlowState.of(request.layout)
     wanted = replay.find(request, state)
@@ -149,7 +151,7 @@ def _apart(wanted: replay.Replay) -> str:
 
 
 def plan(request: Request, now: datetime, source: SourceListing | None = None) -> tuple[PlanPart, list[Finding]]:
-    """Say what waits and decide what the flow's other steps must do, each with its reason.
+    """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
     """
@@ -177,7 +179,7 @@ def plan(request: Request, now: datetime, source: SourceListing | None = None) -
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
-    """The decisions that follow from whether the drain has a reason. `idle`: why it has none."""
+    """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`: why there is none."""
     reasons = {
         "drain": drain,
         "check": "the drain will change rows" if drain else _why_check(state),
@@ -217,7 +219,7 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
 
 
 def _unrecorded(layout: FlowState, ledger: Sequence[BatchRow]) -> int:
-    """Batches among the table's newest commits that the ledger doesn't have."""
+    """Return how many batches among the table's newest commits the ledger lacks."""
     have = {row.place for row in ledger}
     rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
     mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
@@ -246,7 +248,7 @@ def _ledger(state: FlowState) -> list[BatchRow]:
 
 
 def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int) -> float | None:
-    """What `batches` of together `size` bytes will take, their driver's start included; None where that is a guess."""
+    """Return the expected seconds for `batches` of `size` bytes in total with startup; None without similar history."""
     rows = [row for row in ledger if row.kind == "source" and row.bytes]
     took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
     if took is None:
@@ -255,7 +257,7 @@ def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int,
 
 
 def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
-    """What the newest drain took besides its batches."""
+    """Return the seconds that the newest drain spent outside its batches, or a default without such a drain."""
     for run_id in dict.fromkeys(run_ids):
         drained = store.read(layout, run_id, "drain")
         if drained and drained.drain:

@@ -1,4 +1,4 @@
-"""What `validate` says of a pipeline beyond its file: its suites, and what it needs of the machine that runs it."""
+"""Checks of `validate` beyond the pipeline file: its suites, and what it needs from the machine that runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GLOB = re.compile(r"[*?\[{]")
 
 
 def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
-    """One error for each suite that is wrong wherever the pipeline runs."""
+    """Yield one error per invalid suite. These are errors on every machine."""
     for flow in spec.flows.values():
         try:
             suite_validation.refuse_wrong(root, flow)
@@ -25,7 +25,7 @@ def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
 
 
 def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
-    """One error for each thing that this machine lacks and the one that runs the pipeline may have."""
+    """Yield one error per item that this machine lacks. The machine that runs the pipeline may have it."""
     for name, flow in spec.flows.items():
         yield from _source(spec, name, flow, root)
         yield from _transform(spec, name, flow, root)
@@ -54,7 +54,7 @@ def _transform(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Ite
 
 
 def _transform_problem(dotted: str, root: Path) -> str | None:
-    """Why the function can't be found; its module is read, never imported: that would run it."""
+    """Return why the function can't be found, or None. Parses its module; importing it would run it."""
     module, _, function = dotted.rpartition(".")
     path = root.joinpath("jobs", "transforms", *module.split(".")).with_suffix(".py")
     try:
@@ -67,7 +67,7 @@ def _transform_problem(dotted: str, root: Path) -> str | None:
 
 
 def _top_names(tree: ast.Module) -> set[str]:
-    """Names that running the module may define: whatever is defined, imported or assigned in it."""
+    """Return the names that the module may define: everything that it defines, imports or assigns."""
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:

@@ -1,1 +1,1 @@
-"""Ways back: replay, reset, rebuild with its swap, fencing of an earlier driver."""
+"""Recovery: replay, reset, rebuild with its swap, and fencing of an earlier driver."""

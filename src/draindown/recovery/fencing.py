@@ -1,7 +1,7 @@
-"""The fence: an empty commit in a flow's own name, so that what an earlier driver has in flight can't be committed.
+"""Fencing: an empty commit under a flow's own transaction ids makes in-flight commits of an earlier driver fail.
 
-Delta lets only one of two concurrent writers of a transaction id commit. The fence writes each id of the flow once more
-at the version the table has of it, never a later one: the next batch would count as done.
+If two writers of one transaction id commit concurrently, Delta lets only one of them succeed. The fence repeats the
+version that the table has for each id. A later version would mark the next batch as committed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from draindown.recovery import rebuild, replay
 def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
     """Fence every table that a driver of the flow writes under a transaction id. Call it as the holder of the lease.
 
-    `check` is asked before each table, and raises where the lease is lost. A table that is damaged is left out: nobody
-    can commit to it. Returns the paths of those that deltalake can't write, which stay without a fence.
+    Calls `check` before each table; `check` raises if the lease is lost. Skips damaged tables, since nobody can commit
+    to them. Returns the paths of tables that deltalake can't write; these stay without a fence.
     """
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
     writers, unfenced = list(_writers(layout)), []
@@ -39,7 +39,7 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
 
 
 def _generations(layout: FlowLayout) -> range:
-    """All that left anything behind, by their directories: the file that names the live one may be damaged."""
+    """Return all generations that have a directory. `generation.json` is not read, since it may be damaged."""
     return range(1, max(1, checkpoint.newest_directory(layout)) + 1)
 
 
@@ -51,7 +51,10 @@ def _places(layout: FlowLayout) -> Iterator[FlowLayout]:
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
-    """Generations and kinds of batches. A replay is of one generation, unless its file does not say of which."""
+    """Yield generation and kind of all batches to fence.
+
+    A replay belongs to one generation. If its file is unreadable, it is fenced in every generation.
+    """
     begun = replay.begun(layout)
     for number in _generations(layout):
         replayed = [kind for kind, generation in begun if generation in (number, None)]

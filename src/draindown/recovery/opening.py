@@ -1,6 +1,7 @@
-"""Opening a flow: the one place that takes a lease, and brings what a crash left to its end before anything else.
+"""Opening a flow: take its lease, and complete what a crash interrupted before anything else runs.
 
-Commands that write say what they need (`Needs`) and get an `OpenFlow`. Commands that only look open nothing.
+No other module takes a lease. Commands that write state what they need (`Needs`) and get an `OpenFlow`. Commands that
+only read do not open the flow.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from draindown.spec.models import FlowSpec, LeaseSpec, PipelineSpec
 
 
 class Needs(IntEnum):
-    """What must hold before a command writes. Each includes the ones before it.
+    """Preconditions of a command that writes. Each level includes the ones before it.
 
-    `LEASE`: nobody else writes; enough to rewrite files, or to throw a rebuild away.
-    `FINISHED`: no swap of a rebuild is half done. For what puts a damaged flow right: its tables need not be whole.
-    `SETTLED`: no withdrawal, delete or release is half done, and the tables are whole. For decisions about rows.
+    `LEASE`: nobody else writes. Enough to rewrite files or to discard a rebuild.
+    `FINISHED`: no swap of a rebuild is half done. For commands that repair a damaged flow; its tables may be damaged.
+    `SETTLED`: no withdrawal, delete or release is half done, and the tables are undamaged. For decisions about rows.
     `RESUMED`: the next batch of the live generation may follow its last. For batches.
     """
 
@@ -37,14 +38,14 @@ class Needs(IntEnum):
 
 
 class Engine(Protocol):
-    """What only an engine that writes tables can do for an opening; who starts none opens without."""
+    """What an opening needs from an engine that writes tables. A command that starts no engine opens without one."""
 
     def hold(self, lease: Lease) -> None:
-        """Have the engine's own process hold the lease too, before anything is written."""
+        """Make the engine's own process hold the lease too, before anything is written."""
         ...
 
     def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
-        """Have the target keep bounds of its keys again, by which files are skipped. Idempotent."""
+        """Restore the target's file statistics of its keys, which file skipping needs. Idempotent."""
         ...
 
 
@@ -53,9 +54,9 @@ class OpenFlow:
     """A flow under its lease.
 
     Attributes:
-        layout: where its live tables and documents are.
-        generation: the live one, proven to go on; 0 unless the opening needed `RESUMED`.
-        finished: the rebuild whose swap the opening brought to its end, if there was one.
+        layout: paths of its live tables and documents.
+        generation: the live generation, verified to continue; 0 unless the opening needed `RESUMED`.
+        finished: the rebuild whose swap this opening completed, or None.
     """
 
     layout: FlowLayout
@@ -68,7 +69,7 @@ class OpenFlow:
         self._lease.check()
 
     def guard(self, reached: Reached = untold) -> Reached:
-        """Return `reached` followed by `check`, to be told each step of a batch before the next one writes."""
+        """Return a hook that calls `reached`, then `check`, after each step and before the next one writes."""
         return self._lease.guard(reached)
 
 
@@ -83,10 +84,10 @@ def open_flow(
     engine: Engine | None = None,
     reached: Reached = untold,
 ) -> Iterator[OpenFlow]:
-    """Hold a flow's lease, with what `needs` says; `reached` is told the steps that this takes.
+    """Hold a flow's lease for the duration of a block and establish `needs`. Calls `reached` after each step of this.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError what `swap.finish`, `replay.settle` and
-    `resume.resume` raise, as far as they are needed. What they had brought to its end by then stays.
+    Raises TransientError `lease-held`, `lease-lost`, and the TerminalErrors of `swap.finish`, `replay.settle` and
+    `resume.resume` as far as `needs` requires them. Steps that completed before an error are kept.
     """
     layout = spec.layout(flow)
     with lease_of(layout, spec.lease, owner=owner, run_id=run_id) as lease:
@@ -106,5 +107,5 @@ def open_flow(
 
 
 def lease_of(layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> Lease:
-    """Return the lease of a flow with its fence, not yet taken. Errors are those of `Lease`."""
+    """Return a flow's lease with its fence, not yet taken. Its errors are those of `Lease`."""
     return Lease(layout, terms, owner=owner, run_id=run_id, fence=fencing.write)

@@ -1,11 +1,11 @@
-"""Rebuilds: a generation that reads all input into tables of its own and then takes the place of the live one.
+"""Rebuilds: a generation reads all input into staged tables of its own, which then replace the live ones.
 
     rebuild.json                    which generation, since when, by whom, under which contract
     generations/NNNN/checkpoint/    its checkpoint, which it keeps
     generations/NNNN/rebuilt/       its tables, and a generation.json under which the engine drains into them
 
-One commit of the live table decides: it brings the rows, and the transaction id of the generation's last batch. Before
-it nothing live is touched; after it `finish` brings the rest along, for whoever holds the lease next.
+One commit of the live table decides: it contains the rows and the transaction id of the generation's last batch. Before
+that commit nothing live changes. After it, `finish` completes the rest, under whichever driver holds the lease next.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigin
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A rebuild that was begun. `contract`: hash of all that decides what its batches make of input; empty if lost."""
+    """A rebuild in progress.
+
+    `contract`: hash of everything that determines what its batches make of the input; empty if it was lost.
+    """
 
     generation: int
     previous: int
@@ -53,11 +56,13 @@ class Rebuild:
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """What a rebuild would read and change; sizes in bytes, `table_bytes` of the live table.
+    """What a rebuild would read and change. Sizes are bytes; `table_bytes` is the size of the live table.
 
-    `state`: `new`, `begun` (the same command goes on; files and cuts are those that are left), or `swapped` (all but
-    what follows the swap is done). `missing`: files gone or changed at the source; `forgotten`: how many more files
-    were read once and are in the intake no longer. `changes`: what differs from the live table, in words.
+    `state`: `new`; `begun` (the same command continues it; files and cuts are the remaining ones); or `swapped` (only
+    the steps after the swap remain).
+    `missing`: files that are gone or changed at the source.
+    `forgotten`: number of further files that were read once and are no longer in the intake.
+    `changes`: differences from the live table, in words.
     """
 
     pipeline: str
@@ -76,12 +81,12 @@ class RebuildPlan:
     changes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
+        """Return the plan as a flat, JSON-ready dict."""
         return asdict(self)
 
 
 def unfinished(layout: FlowLayout) -> Rebuild | None:
-    """The rebuild that was begun and is not done, if there is one. Raises TerminalError `rebuild-damaged`."""
+    """Return the rebuild in progress, or None. Raises TerminalError `rebuild-damaged`."""
     try:
         content = read_json(layout.rebuild)
         return None if content is None else Rebuild(**content)
@@ -90,12 +95,12 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
 
 
 def _as_staged(layout: FlowLayout) -> Rebuild | None:
-    """The rebuild that left something beside the live tables, where the file that names it is torn.
+    """Reconstruct the rebuild in progress from its staging directory when `rebuild.json` is torn.
 
-    One that staged nothing is none. Raises TerminalError `rebuild-damaged` if it is swapped and its card is torn too.
+    Return None if nothing is staged. Raises TerminalError `rebuild-damaged` if it is swapped and its card is torn, too.
     """
     layout = layout.live
-    over = generations.cards(layout)  # of a rebuild that is done the log is left
+    over = generations.cards(layout)  # a finished rebuild leaves its table's log behind
     for number in checkpoint.directories(layout):
         staged = layout.beside(number)
         if str(number) in over or not Path(staged.staging).is_dir():
@@ -118,13 +123,13 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
 
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
-    """Whether the live table is the rebuilt one already. One that can't be read is not."""
+    """Return whether the rebuilt table has replaced the live one. False if the table is unreadable."""
     table = log_of(layout, layout.table)
     return table.damage is None and table.last(app_id(layout, begun.generation, "rows")) is not None
 
 
 def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
-    """Refuse what needs the table and all that belongs to it. Raises TerminalError `rebuild-unfinished`."""
+    """Refuse to run between a swap and the steps that follow it. Raises TerminalError `rebuild-unfinished`."""
     begun = unfinished(layout)
     if begun is not None and is_swapped(layout, begun):
         raise TerminalError(
@@ -137,7 +142,7 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
 
 
 def plan(request: Request) -> RebuildPlan:
-    """What a rebuild would do now, or what is left of one that was begun. Changes nothing.
+    """Return what a rebuild would do now, or what remains of one in progress. Read-only.
 
     Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `rebuild-damaged`,
     `generation-damaged`.
@@ -180,10 +185,10 @@ def plan(request: Request) -> RebuildPlan:
 
 
 def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
-    """What no batch of the begun generation has read, and nobody agreed to leave out."""
+    """Return the files that the generation has not read and that nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
     newest = log_of(staged, staged.table).last(app_id(staged, number, "rows"))
-    # batch N reads cut N + 1; what the table holds is done, also where a crash came before the checkpoint knew
+    # Batch N reads cut N + 1. The table's batches are consumed even if the checkpoint lacks their commit after a crash.
     first = max(Checkpoint(staged.checkpoint(number)).consumed_before, 0 if newest is None else newest + 2)
     left_out = generations.without(staged, number)
     return [file for file in taken if file.cut >= first and file.path not in left_out]
@@ -221,7 +226,7 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
 
 
 def _contract(request: Request) -> str:
-    """Hash of what the spec says of rows, and of the code of all transforms: one may import another."""
+    """Return a hash of the spec's row-related settings and the code of all transforms, which may import each other."""
     said = request.flow_spec.model_dump(mode="json", exclude=_NO_CONTRACT)
     said["source"] = {name: value for name, value in said["source"].items() if name not in _NO_SOURCE}
     home = Path(request.root) / "jobs" / "transforms"
@@ -250,7 +255,7 @@ def _changes(request: Request) -> list[str]:
 
 
 def input_gone(found: RebuildPlan) -> TerminalError:
-    """The error for a rebuild whose input is not all there any more."""
+    """Return the error `rebuild-input-gone` for a rebuild whose input is no longer complete."""
     return TerminalError(
         "rebuild-input-gone",
         tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
@@ -264,9 +269,9 @@ def input_gone(found: RebuildPlan) -> TerminalError:
 
 
 def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
-    """Begin a rebuild, or go on with the one that was begun. Call it under the lease; idempotent.
+    """Begin a rebuild, or continue the one in progress. Call it under the lease. Idempotent.
 
-    Raises TerminalError like `plan`, and `rebuild-input-gone` unless `accept_missing` or all input is there.
+    Raises TerminalError like `plan`, and `rebuild-input-gone` if input is missing and `accept_missing` is false.
     """
     layout, found = request.layout, plan(request)
     if (found.missing or found.forgotten) and not accept_missing:
@@ -274,7 +279,7 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     begun, at = unfinished(layout), now().isoformat(timespec="seconds")
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
-        # before a directory of a later generation is there: without its name the live one could not be told
+        # before a later generation gets a directory; without `generation.json` the live one would be ambiguous
         generations.name_live(layout, found.previous)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
@@ -287,12 +292,12 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
 
 
 def damaged(layout: FlowLayout, begun: Rebuild, error: TerminalError) -> TerminalError:
-    """The error for a staging that can't be gone on with; `error` says why."""
+    """Return the error for a staging area that can't be continued; `error` is the cause."""
     return damaged_staging(layout, begun.generation, f"{error.code}: {error.found}")
 
 
 def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:
-    """Return the error `rebuild-damaged` for a staged generation; `found` says what is damaged."""
+    """Return the error `rebuild-damaged` for a staged generation; `found` describes the damage."""
     return TerminalError(
         "rebuild-damaged",
         tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",
@@ -303,9 +308,9 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
 
 
 def abort(layout: FlowLayout) -> int:
-    """Throw a rebuild away that was begun; returns the number of its generation, which is never used again.
+    """Discard a rebuild in progress. Return its generation number, which is never used again.
 
-    Call it under the lease; idempotent until it is done. Raises TerminalError like `abortable`.
+    Call it under the lease. A retry after a crash continues the abort. Raises TerminalError like `abortable`.
     """
     begun = abortable(layout)
     home = Path(layout.beside(begun.generation).staging).parent
@@ -316,13 +321,13 @@ def abort(layout: FlowLayout) -> int:
 
 
 def forget(layout: FlowLayout, begun: Rebuild) -> None:
-    """Remove the note of a rebuild that is done, unless a later one was begun since. Call it under the lease."""
-    if unfinished(layout) in (begun, None):  # none: the file is torn, and what was staged is gone
+    """Remove the note of a finished rebuild, unless a later rebuild has begun. Call it under the lease."""
+    if unfinished(layout) in (begun, None):  # None: the file is torn and the staging area is gone
         documents.delete(layout.rebuild)
 
 
 def abortable(layout: FlowLayout) -> Rebuild:
-    """The rebuild that an abort would throw away. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
+    """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
     begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
     if begun is None:
         raise TerminalError(

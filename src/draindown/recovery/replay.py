@@ -1,6 +1,6 @@
-"""What a replay reads again: files that the intake knows and the checkpoint is done with, cut by cut, pinned in a file.
+"""Replays: which consumed files of the intake to read again, cut by cut. The list is pinned in a file before it begins.
 
-The id of a replay follows from what was asked for, so that the same command after a crash goes on where it ended.
+The id of a replay is derived from the request, so the same command continues it after a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from draindown.sources.files.catalog import Taken
 
 @dataclass(frozen=True)
 class Part:
-    """One batch of a replay: files of one cut. `batch` is its number in the ledger, used for nothing else."""
+    """One batch of a replay: files of one cut. `batch`: its ledger number, unique in the generation's replays."""
 
     batch: int
     cut: int
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Replay:
-    """One replay: what it reads, and how far it came. `waiting`: files that were asked for and are not drained yet."""
+    """A replay: what it reads and how far it has come. `waiting`: number of requested files not drained yet."""
 
     id: str
     pipeline: str
@@ -57,35 +57,36 @@ class Replay:
 
     @property
     def kind(self) -> str:
-        """What its rows say of where they come from, and a part of its transaction ids."""
+        """Kind of its batches, stored in its rows and part of its transaction ids."""
         return f"replay:{self.id}"
 
     @property
     def files(self) -> int:
-        """How many files it reads."""
+        """Number of files that it reads."""
         return sum(len(part.files) for part in self.parts)
 
     @property
     def left(self) -> tuple[Part, ...]:
-        """Parts that the target doesn't hold yet."""
+        """Parts that the target does not hold yet."""
         return self.parts[self.done :]
 
     @property
     def nothing_left(self) -> str:
-        """Why it has nothing to do, where `left` is empty."""
+        """Reason why nothing remains to be done, if `left` is empty."""
         return f"replay {self.id} is done already" if self.begun else "no drained input was first seen then"
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready, without the single files."""
+        """Return the replay as a flat, JSON-ready dict without its list of files."""
         whole = {"batches": len(self.parts), "files": self.files, "bytes": _size(self.parts)}
         names = ("id", "pipeline", "flow", "generation", "asked", "begun", "done", "waiting")
         return {name: getattr(self, name) for name in names} | whole
 
 
 def find(request: Request, layout: FlowLayout | None = None) -> Replay:
-    """The replay that `request.replay` asks for: pinned before, or as it would be pinned now. Changes nothing.
+    """Return the replay that `request.replay` asks for: the pinned one, or as it would be pinned now. Read-only.
 
-    `layout`: that of the request, or a snapshot of it.
+    `layout`: the layout of the request, or a snapshot of it.
+
     Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
     """
     asked, layout = request.replay, layout or request.layout
@@ -107,20 +108,20 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
 
 
 def pin(layout: FlowLayout, replay: Replay) -> None:
-    """Write down what the replay reads, before it begins. Call it under the lease; a pinned one stays as it is."""
+    """Write down what the replay reads before it begins. Call it under the lease. An existing pin is kept."""
     if not replay.begun:
         write_json(_path(layout, replay.id), asdict(replay))
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
-    """The kind of every replay that was ever begun, and its generation; None where its file can't be read."""
+    """Return kind and generation of every replay ever begun. The generation is None if the file is unreadable."""
     return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
 
 
 def _names(layout: FlowLayout) -> list[str]:
-    """The ids of all replays that were ever begun."""
+    """Return the ids of all replays that were ever begun."""
     home = Path(layout.replays)
-    # one that was moved aside as damaged may have a driver yet
+    # a replay whose file was moved aside as damaged may still have a running driver
     files = [*home.glob("*.json"), *home.glob("*.json.damaged")] if home.is_dir() else []
     return sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
 
@@ -134,7 +135,7 @@ def _generation_of(layout: FlowLayout, identity: str) -> int | None:
 
 
 def unfinished(layout: FlowLayout) -> list[Replay]:
-    """Replays of the live generation that were begun and are not done, oldest first."""
+    """Return the unfinished replays of the live generation, oldest first."""
     home = Path(layout.replays)
     files = sorted(home.glob("*.json"), key=lambda path: path.stat().st_mtime_ns) if home.is_dir() else []
     found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
@@ -143,11 +144,13 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
 
 
 def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
-    """Put right what a crash left beside the target; returns how many rows were released.
+    """Complete what a crash left half done beside the target. Return the number of released rows.
 
-    Removes rows of a withdrawal that never left the target, and deletes that were remembered and never made; releases
-    what `release_applied` does. Call it under the lease, before a run and before anybody decides about rows. `reached`
-    is told looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
+    Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases
+    the rows that `release_applied` releases.
+
+    Call it under the lease, before a run and before any decision about rows. Calls `reached` with looked, cleaned and
+    released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
     """
     seen = Snapshot.of(layout)
     integrity.refuse(seen)
@@ -158,7 +161,7 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
 
 
 def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
-    """Record as released what the newest batch that read refused rows again applied of them; returns how many.
+    """Record as released the rows that the newest batch with a release note has applied. Return how many.
 
     Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
     """
@@ -169,13 +172,13 @@ def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -
     release = quarantine.read_again if waiting.read_again else quarantine.release
     settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
     reached("released")
-    # only now: until the decisions stand, the note is all that knows of them; to record them twice changes nothing
+    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
     release_intent.forget(layout, waiting)
     return settled
 
 
 def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
-    """Refuse to begin where files are gone or changed. Raises TerminalError `replay-input-gone`, naming them."""
+    """Refuse to begin if files are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
     files = [
         Taken(row["path"], row["size"], row["mtime_ns"], row["sha256"], part.cut)
         for part in parts
@@ -195,7 +198,7 @@ def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
 
 
 def wording(asked: Again) -> str:
-    """What was asked for, as a person types it."""
+    """Return the request as a person types it on the command line."""
     if asked.files:
         return " ".join(f"--file {shlex.quote(name)}" for name in asked.files)
     return f"--from {_iso(asked.since)} --to {_iso(asked.until)}"
@@ -206,7 +209,7 @@ def _iso(at: datetime | None) -> str:
 
 
 def _identity(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> str:
-    """The id of what was asked for; with `again`, the first one of it that is not done."""
+    """Return the id of the request. With `again`, return the first of its ids whose replay is not finished."""
     what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "files": files}
     base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     number, identity = 1, base
@@ -239,7 +242,7 @@ def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
 
 
 def _next_batch(layout: FlowLayout, generation: int) -> int:
-    """A number beyond those of every replay that was ever begun, done or not."""
+    """Return a batch number above those of every replay of the generation, finished or not."""
     home = Path(layout.replays)
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
     used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
@@ -248,7 +251,7 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
 
 
 def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """Rows of the intake that are meant and drained, and how many are meant and not drained yet."""
+    """Return the requested intake rows that are drained, and the number of requested files that are not drained yet."""
     within = None if asked.since is None or asked.until is None else (asked.since, asked.until)
     rows: list[dict[str, Any]] = []
     if catalog.last_cut(layout):

@@ -1,6 +1,6 @@
-"""Resets: a generation that reads all input of the intake again into the table that is there, and the way back.
+"""Resets: a new generation reads all input of the intake again into the existing table. An undo returns to the old one.
 
-Tables that can't be read are put aside first, and `generation.json` is written last: it decides.
+Damaged tables are put aside first. `generation.json` is written last and makes the reset effective.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from draindown.sources.files import catalog, intake
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset would do. `previous` is None where the live generation can't be told; sizes on disk.
+    """What a reset would do. Sizes are bytes on disk.
 
-    `forgotten`: files that were read once and are in the intake no longer, where the table keeps no row of them.
-    `target`: `absent`, `empty` or `filled`; `holds_previous`: whether it holds batches of earlier generations;
-    `damaged`: tables that can't be read and will be put aside. `table_aside`: the target will be too, as asked.
+    `previous`: the live generation; None if it is unknown.
+    `forgotten`: number of files that were read once and are no longer in the intake, if the table keeps no row of them.
+    `target`: `absent`, `empty` or `filled`.
+    `holds_previous`: whether the target holds batches of earlier generations.
+    `damaged`: unreadable tables, which will be put aside.
+    `table_aside`: the target will be put aside, too, as requested.
     """
 
     pipeline: str
@@ -47,14 +50,14 @@ class ResetPlan:
     table_aside: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
+        """Return the plan as a flat, JSON-ready dict."""
         return asdict(self)
 
 
 def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
-    """What the next generation would read again, and what of it is gone. Changes nothing.
+    """Return what the next generation would read again, and which input is gone. Read-only.
 
-    With `table_aside` the target is moved away and filled anew. Raises TerminalError `nothing-to-reset`,
+    With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError `nothing-to-reset`,
     `reset-would-double`.
     """
     layout, kind = request.layout, request.flow_spec.target.kind
@@ -93,20 +96,21 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
 
 
 def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) -> None:
-    """Make the planned generation the live one. Call it under the lease; idempotent, whole or not at all.
+    """Make the planned generation the live one. Call it under the lease. Idempotent and atomic.
 
-    Raises TerminalError `reset-input-gone` unless `accept_missing` or all input is there.
+    Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false.
     """
     layout = request.layout
     if (found.missing or found.forgotten) and not accept_missing:
         raise input_gone(found)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
-        ledger_table.heal(layout)  # from commits that are aside then
+        ledger_table.heal(layout)  # before the table and its commits are put aside
     integrity.put_aside(layout, found.generation, target=found.table_aside)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
-    if not found.holds_previous:  # what took them is gone, and the new generation decides about them again
-        # a row that the gate had withdrawn needs no second release: the input holds it, and lets it in
+    # the table that took these rows is gone, and the new generation decides about them again
+    if not found.holds_previous:
+        # rows of the gate stay released: the input contains them, and the new generation applies them
         ids = quarantine.released_from(layout, without_kind=GATE)
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
@@ -117,7 +121,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
 
 
 def input_gone(found: ResetPlan) -> TerminalError:
-    """The error for a reset whose input is not all there any more."""
+    """Return the error `reset-input-gone` for a reset whose input is no longer complete."""
     return TerminalError(
         "reset-input-gone",
         tried=f"read all {count(found.files, 'file')} of flow {found.flow} again",
@@ -134,20 +138,20 @@ def input_gone(found: ResetPlan) -> TerminalError:
 
 
 def undo(layout: FlowLayout, *, by: str) -> int:
-    """Go back to the generation before the live one, whose checkpoint is still there; returns its number.
+    """Return to the generation before the live one, whose checkpoint still exists. Return its number.
 
     Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`.
     """
     live = generations.generation(layout)
     previous = undoable(layout)
-    discards.forget_generation(layout, live)  # of a batch that was begun and never committed
+    discards.forget_generation(layout, live)  # rows of a batch that began and never committed
     quarantine.release_again(layout, by=by, note=_reopened(live))
     generations.go_back_to(layout, previous)
     return previous
 
 
 def undoable(layout: FlowLayout) -> int:
-    """The generation that an undo would go back to. Raises like `undo`."""
+    """Return the generation that an undo would return to. Raises like `undo`."""
     live = generations.generation(layout)
     found = generations.card(layout, live)
     tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
@@ -155,7 +159,7 @@ def undoable(layout: FlowLayout) -> int:
     if found is None or found.previous is None:
         why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
         raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
-    # the ledger too: a table that was lost knows no batch any more, and what was withdrawn from it must stay out
+    # Check the ledger, too: a lost table has no transactions, and rows withdrawn from it must stay out.
     if generations.knows(layout, live) or generations.newest_in_ledger(layout) >= live:
         raise TerminalError(
             "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
@@ -195,7 +199,7 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
 
 
 def _anew(layout: FlowLayout) -> str:
-    """The command that reads all input into a fresh table. A rebuild needs all that is kept about the live one."""
+    """Return the command that reads all input into a new table: a rebuild, or a reset if the live state is damaged."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
     if integrity.damaged(layout) or integrity.missed(layout, generations.generation_if_told(layout) or 0):
         return f"draindown reset {flow} --table-aside   # the table too is put aside, and filled anew by the next run"

@@ -1,4 +1,4 @@
-"""The swap at the end of a rebuild: one commit replaces the live table, and the steps that follow it."""
+"""The swap at the end of a rebuild: one commit replaces the live table; further steps complete it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from draindown.sources.files import catalog
 
 
 def swap(request: Request) -> Swap:
-    """What the swapping commit shall say, once all that follows it lies ready beside the live tables.
+    """Verify the staged tables and add a missing tombstones table. Return what the swapping commit records.
 
-    `request` is about the staged generation, all of whose batches are done. Raises TerminalError
-    `ledger-does-not-add-up` if the rows of its table are not those that its batches made, `rebuild-damaged` if a cut is
-    not read.
+    `request` is about the staged generation. All of its batches are done. Raises TerminalError `ledger-does-not-add-up`
+    if the table's rows do not match its batches, `rebuild-damaged` if a cut was not read.
     """
     staged, flow = request.layout, request.flow_spec
     newest, cuts = (
@@ -62,11 +61,12 @@ _OF_TOMBSTONES = (
 
 
 def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
-    """Bring along what follows the swap, if the live table is a rebuilt one and a crash came before that; else nothing.
+    """Complete an interrupted swap: tombstones, quarantine, ledger, generation. Idempotent.
 
-    Call it under the lease, before anything else is done under it. Idempotent. Returns the rebuild that it finished.
-    `reached` is told tombstones, moved, decided, ledger, named.
-    Raises TerminalError `ledger-does-not-add-up` if the swap brought other rows than the rebuilt table held.
+    No-op if no swap is pending. Call it under the lease, before anything else. Returns the rebuild that it completed,
+    or None. Calls `reached` with tombstones, moved, decided, ledger, named. Raises TerminalError
+    `ledger-does-not-add-up` if the swap committed other rows than the rebuilt table held, `rebuild-damaged` if no
+    commit of the table is the swap.
     """
     begun = unfinished(layout)
     if begun is None or not is_swapped(layout, begun):
@@ -92,9 +92,10 @@ def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild
 
 
 def lost_bounds(layout: FlowLayout) -> bool:
-    """Whether the table is a rebuilt one that keeps no bounds by name, as a crash right after its swap leaves it.
+    """Return whether the table is a rebuilt one that lacks the list of its statistics columns.
 
-    The swap takes the old names away before it writes and gives new ones afterwards; only an engine can give them.
+    A crash right after the swap leaves it so. The swap removes the old list before it writes and sets a new one
+    afterwards. Only an engine can set it.
     """
     rebuilt = any(card.get("rebuilt") for card in generations.cards(layout).values())
     table = log_of(layout, layout.table)
@@ -102,7 +103,7 @@ def lost_bounds(layout: FlowLayout) -> bool:
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:
-    """The version that the swap made, once it is proven that it brought the rows it should."""
+    """Return the version of the swapping commit, after verifying its number of rows."""
     for commit in log_of(layout, layout.table).commits():
         swap = ledger_rows.swap_of(commit)
         if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
@@ -120,14 +121,14 @@ def _swapped_at(layout: FlowLayout, generation: int) -> int:
 
 
 def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
-    """Add the rows that were never refused before; those that were stay as they are."""
+    """Append the rows that were never refused before. Rows refused before are left unchanged."""
     staged = layout.beside(begun.generation)
     discards.forget_unfinished(layout, begun.previous)
     quarantine.take_over(layout, staged, app=(app_id(layout, begun.generation, "quarantine"), last))
 
 
 def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
-    """Release what was refused before and is let through now; reopen what was released and has no row any longer."""
+    """Release rows that were refused before and pass now. Reopen rows that were released and no longer exist."""
     staged = layout.beside(begun.generation)
     again = {row["quarantine_id"] for row in quarantine.places(staged)}
     rows = quarantine.places(layout)
@@ -140,7 +141,7 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
     released = quarantine.released(layout).keys()
-    # released all the same, but the batch that did it is history: the row came with the others now
+    # These stay released. The batch that applied them is history, but the rebuild read the same rows.
     others = [row["quarantine_id"] for row in rows if row["quarantine_id"] not in before]
     quarantine.let_through(layout, [one for one in others if one in released], by=by, note=f"{note} let it through")
     gone = sorted(before.keys() - set(passed) & released)
@@ -148,7 +149,7 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
 
 
 def _clear(staged: FlowLayout, begun: Rebuild) -> None:
-    """Remove what was staged, but for the log of the table: it says which batch made what."""
+    """Remove the staged files except the table's log, which records what each batch did."""
     home = Path(staged.staging)
     every = [*home.iterdir(), *Path(staged.table).iterdir()] if Path(staged.table).is_dir() else []
     for path in every:
