@@ -120,7 +120,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     [
         ("plan p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
         ("lag p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
-        ("doctor p", TABLES, {"ledger": 5, "quarantine": 2, "parked": 1}, 0),
+        ("doctor p", TABLES, {"ledger": 6, "quarantine": 2, "parked": 1}, 0),
         ("report p --list", (), {}, 0),
         ("quarantine list p", ("quarantine", "resolutions"), {"quarantine": 6}, 0),
         ("quarantine list p --files", ("parked",), {"parked": 1}, 0),

@@ -215,8 +215,8 @@ def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(t
 
 def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    source = len(delta.query(asked.layout.ledger, "select * from t"))
-    ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 0, "again", origin="replay", changed_at=AT)])
+    source = len(TableLog(asked.layout.ledger).query("select * from t"))
+    ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 0, "again", kind="replay", changed_at=AT)])
     told = examine(asked.layout).looked["ledger"]
     assert told.startswith(f"{source + 1} batches ({source} of the source, 1 replayed"), told
 
