@@ -44,7 +44,7 @@ IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     """What the planner finds for each flow."""
     found: Plans = {"first": ALL, "second": ALL}
-    monkeypatch.setattr(plan, "plan", lambda request, now: (found[request.flow], []))
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (found[request.flow], []))
     return found
 
 
