@@ -80,7 +80,7 @@ class Commit:
 
     @property
     def rows_changed(self) -> tuple[int, int, int]:
-        """Rows inserted, updated and deleted, as Delta counted them. A write other than a MERGE only inserts."""
+        """Rows inserted, updated and deleted, from Delta's metrics. An operation other than MERGE only inserts."""
         if self.operation != "MERGE":
             return self.rows_written, 0, 0
         done = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")

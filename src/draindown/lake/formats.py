@@ -8,7 +8,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 
 FORMAT = 1
-"""Format number of every document, report and request, and of every side table."""
+"""Format number of every document, report and request, and of every table that draindown creates."""
 FIELD = "format"
 """Key of the format number in a JSON object."""
 PROPERTY = "draindown.format"

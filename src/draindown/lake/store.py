@@ -45,7 +45,7 @@ class Store(Protocol):
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
-        """Return the content and its tag, or None where there is none."""
+        """Return the content and its tag, or None if the key is absent."""
         ...
 
     def put(self, key: str, content: bytes) -> Tag:
@@ -77,7 +77,7 @@ class LocalStore:
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
-        """Return the content and its tag, or None where there is none."""
+        """Return the content and its tag, or None if the file is absent."""
         try:
             content = Path(key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):

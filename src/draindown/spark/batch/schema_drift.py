@@ -164,7 +164,7 @@ def _name(one: Seen) -> str:
 
 def _typed(one: Seen, batch: Batch) -> str:
     kind = likely(one.values, batch.writer.flow.source.form)
-    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # a sender's text: no shell may run it
+    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # quoted, because the field name comes from the input
 
 
 def _file(one: Seen) -> str:

@@ -312,7 +312,7 @@ def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str, *, own
 
 
 def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
-    """Compare the number of rows in a side table's newest commit with what the batch counted.
+    """Check that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these rows, for the error.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
