@@ -1,1 +1,1 @@
-"""What lies under the lake: paths, JSON documents, Delta tables without Spark, transaction ids."""
+"""Storage of the lake: paths, JSON documents, Delta tables without Spark, transaction ids."""

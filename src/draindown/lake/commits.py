@@ -1,4 +1,4 @@
-"""One commit of a Delta table as its log tells it: what was done, by whom, and whether it changed rows."""
+"""One commit of a Delta table from its log: operation, metrics, writer's metadata, and whether it changed rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FENCE = "draindown_fence"
-"""Key in the `userMetadata` of a commit that keeps an earlier driver from committing, and changes no row."""
-# These operations change no row: Delta marks the files that they write as no change of data. Anything else counts.
+"""Key in the `userMetadata` of a fence: a commit that makes an earlier driver's commit fail and changes no row."""
+# Operations that change no row: Delta writes their files with `dataChange = false`. All others may change rows.
 _KEEPS_ROWS = frozenset(
     (
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
@@ -20,9 +20,10 @@ _KEEPS_ROWS = frozenset(
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit. `timestamp` is in milliseconds since 1970; `metrics` are Delta's `operationMetrics`, often as text.
+    """One commit of a Delta table.
 
-    `user_metadata` is the text that its writer gave it; empty where it gave none.
+    `timestamp`: milliseconds since 1970. `metrics`: Delta's `operationMetrics`, whose values are often strings.
+    `parameters`: Delta's `operationParameters`. `user_metadata`: the commit's `userMetadata`; empty if it has none.
     """
 
     version: int
@@ -34,7 +35,7 @@ class Commit:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Commit:
-        """The commit that an entry of deltalake's `history` describes."""
+        """Return the commit for an entry of deltalake's `history`."""
         return cls(
             version=int(entry["version"]),
             timestamp=int(entry.get("timestamp") or 0),
@@ -46,7 +47,7 @@ class Commit:
 
     @property
     def note(self) -> Mapping[str, Any]:
-        """The JSON object in `user_metadata`; empty where it holds none."""
+        """The JSON object in `user_metadata`; empty if it is not a JSON object."""
         try:
             found = json.loads(self.user_metadata or "{}")
         except ValueError:
@@ -55,7 +56,7 @@ class Commit:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it is a fence: a marked write without metrics, which every write of rows has."""
+        """Whether it is a fence: a WRITE with the key FENCE and without metrics. A write of rows always has metrics."""
         return FENCE in self.note and self.operation == "WRITE" and not self.metrics
 
     @property
@@ -65,11 +66,11 @@ class Commit:
 
     @property
     def restored(self) -> int | None:
-        """The version that a RESTORE brought back, 0 where it was named by time; None for any other commit."""
+        """The version that a RESTORE restored; 0 if it was given as a timestamp. None for any other commit."""
         return int(self.parameters.get("version") or 0) if self.operation == "RESTORE" else None
 
     def metric(self, name: str) -> int:
-        """One of its metrics; 0 where the log doesn't have it."""
+        """Return one of its metrics; 0 if the log does not have it."""
         return int(self.metrics.get(name) or 0)
 
     @property
@@ -79,7 +80,7 @@ class Commit:
 
     @property
     def rows_changed(self) -> tuple[int, int, int]:
-        """Rows inserted, updated and deleted, as Delta counted them. A write other than a MERGE only inserts."""
+        """Rows inserted, updated and deleted, from Delta's metrics. An operation other than MERGE only inserts."""
         if self.operation != "MERGE":
             return self.rows_written, 0, 0
         done = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")

@@ -1,4 +1,4 @@
-"""Delta without Spark, for writing: tables are made, appended to, replaced and fenced, each in one commit."""
+"""Write Delta tables without Spark: create, append, replace, delete and fence, each in one commit."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from draindown.lake import formats
 from draindown.lake.table_log import NO_BATCH, TableLog, opened, stream
 from draindown.lake.transactions import WriterId
 
-_FENCES = 10  # tries, of which each that fails is a commit by someone else
-_UNSUPPORTED = "Unsupported"  # what deltalake says of a table that it doesn't know how to write
+_FENCES = 10  # attempts; an attempt fails if another writer commits first
+_UNSUPPORTED = "Unsupported"  # in deltalake's error for a table whose writer features it does not support
 BOUNDED = "delta.dataSkippingStatsColumns"
-"""The property that names the columns whose bounds a table keeps."""
+"""The table property that lists the columns with min/max statistics."""
 _CONFIGURATION: dict[str, str | None] = {
     formats.PROPERTY: str(formats.FORMAT),
-    # a stream that starts again from version 1 needs every version
+    # a stream that restarts from version 1 needs every version
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
 }
 
 
 def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), private: bool = False) -> None:
-    """Make an empty table where there is none: version 0.
+    """Create an empty table at version 0. No-op if the table exists.
 
-    `statistics` names the columns it keeps bounds of (none named: all); `private`: only the owner gets at its files.
+    `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the owner can access the
+    table's directory.
     """
     if TableLog(path).exists:
         return
@@ -51,20 +52,20 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
         schema=Schema.from_arrow(schema),
         mode="ignore",
         configuration=configuration,
-        raise_if_key_not_exists=False,  # a property of ours is none that it knows
+        raise_if_key_not_exists=False,  # deltalake does not know draindown's property
     )
 
 
 def make_private(path: str) -> None:
-    """Make the table's directory, where there is none, so that only its owner gets at its files."""
+    """Create the table's directory with access for its owner only. No-op if it exists."""
     Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False) -> bool:
-    """Append in one commit; creates the table in a commit of its own where there is none.
+    """Append in one commit. Creates the table, in a separate commit, if it is absent. Return whether it wrote.
 
-    `app` makes it idempotent: an app's version that the table already holds, or gets meanwhile, is skipped. `widen`
-    adds columns that the table lacks; with `app` only. Returns whether it wrote.
+    `app`, a transaction id and version, makes the call idempotent: it skips a version that the table already contains
+    or that a concurrent writer commits first. `widen` adds columns that the table lacks; it needs `app`.
     """
     target = _made(path, table.schema)
     if app is None:
@@ -74,10 +75,13 @@ def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None, wi
 
 
 def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
-    """Commit the newest transaction of each of `apps` once more, and nothing else: whoever began a write in the name of
-    one of them before can't commit it. `note` becomes the commit's `userMetadata`.
+    """Fence the table: commit the newest transaction of each of `apps` again, without rows.
 
-    Returns whether it could: deltalake does not write tables with every feature that Spark gives them.
+    A write under one of these transaction ids that began before the fence can't commit. `note` becomes the commit's
+    `userMetadata`.
+
+    Returns False if deltalake can't write the table because of a writer feature that Spark enabled, else True. Raises
+    CommitFailedError if every attempt lost to another writer, or if a commit failed for any other reason.
     """
     nothing_else = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     for left in reversed(range(_FENCES)):
@@ -97,16 +101,16 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
         except CommitFailedError as error:
             if _UNSUPPORTED in str(error):
                 return False
-            # one that was in flight came first: the next fence stands after it; any other failure stays what it is
+            # retry if a commit in flight came first, so that the fence follows it; raise any other failure
             if not left or TableLog(path).version == table.version():
                 raise
     raise AssertionError("the last try returns or raises")
 
 
 def clear_unmade(path: str) -> None:
-    """Remove what a creation that died left: a log without a commit, and nothing beside it.
+    """Remove the leftovers of a crash during table creation: a `_delta_log` without commits, and nothing beside it.
 
-    Delta takes such a directory for a table that is there, makes none, and then finds none.
+    Spark's `createIfNotExists` takes such a directory for an existing table, and the next read fails.
     """
     home = Path(path)
     if not TableLog(path).exists and home.is_dir() and {entry.name for entry in home.iterdir()} <= {"_delta_log"}:
@@ -114,8 +118,10 @@ def clear_unmade(path: str) -> None:
 
 
 def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> None:
-    """Append what a query over the table at `source` gives (`t` there, and the table at `path`, if there is one, as
-    `held`), in one commit and without holding it in memory. `app` as in `append`."""
+    """Append the result of a query, in one commit, streaming. `app` as in `append`.
+
+    In `sql`, `t` is the table at `source`, and `held` is the table at `path` if it exists.
+    """
     held = opened(path) if TableLog(path).exists else None
     rows = stream(opened(source), sql, {} if held is None else {"held": held})
     target = _made(path, rows.schema) if held is None else held
@@ -123,7 +129,10 @@ def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> N
 
 
 def replace(path: str, source: str, *, app: tuple[str, int]) -> None:
-    """Put the rows and the columns of the table at `source` in the place of those at `path`, in one commit."""
+    """Overwrite the table at `path` with the rows and schema of the table at `source`, in one commit.
+
+    `app` as in `append`.
+    """
     rows = stream(opened(source), "select * from t")
     _write_once(_made(path, rows.schema), rows, app, mode="overwrite", schema_mode="overwrite")
 
@@ -141,7 +150,11 @@ def _write_once(
     mode: Literal["append", "overwrite"],
     schema_mode: Literal["merge", "overwrite"] | None = None,
 ) -> bool:
-    """Write under a transaction id, onto the version in which it is looked for, so that one more since is seen."""
+    """Write under a transaction id and return whether it wrote.
+
+    The write uses the version of the table in which the id was looked up. So a concurrent commit of the same id
+    conflicts with it.
+    """
     if _holds(target, app):
         return False
     once = CommitProperties(app_transactions=[Transaction(*app)])
@@ -161,12 +174,12 @@ def _holds(table: DeltaTable, app: tuple[str, int]) -> bool:
 
 
 def delete(path: str, where: str) -> None:
-    """Delete rows, in one commit. Nothing happens where there is no table."""
+    """Delete the rows that match `where` (SQL), in one commit. No-op if the table is absent."""
     if TableLog(path).exists:
         opened(path).delete(where)
 
 
 def delete_any(path: str, where: str) -> None:
-    """Delete the rows where `where` (SQL) is true, and commit nothing if there are none."""
+    """Delete the rows that match `where` (SQL). Commits nothing if no row matches."""
     if TableLog(path).query(f"select 1 from t where {where} limit 1").num_rows:
         delete(path, where)

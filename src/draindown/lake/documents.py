@@ -1,4 +1,4 @@
-"""JSON documents of a lake: written whole, each with its format, and told by name where they are torn."""
+"""JSON documents of a lake: written atomically, each with its format. Errors name the damaged file."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ T = TypeVar("T")
 
 
 def absolute(path: str | Path) -> str:
-    """A file as it was taken in, whatever directory it is named from: without `..`, and links as they are."""
+    """Return a path as the intake records it: absolute, without `..`, and with symbolic links unresolved."""
     return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Write a document, whatever was there. For documents with one writer at a time, such as the lease's holder."""
+    """Write a document, replacing any content. For documents with one writer at a time, such as the lease's holder."""
     store_of(path).put(path, encode(content))
 
 
 def create_json(path: str, content: Mapping[str, Any]) -> bool:
-    """Write a document where there is none; return whether this call wrote it. Of all who try at once, one succeeds."""
+    """Create a document and return whether this call created it. Of concurrent calls, exactly one succeeds."""
     return store_of(path).create(path, encode(content)) is not None
 
 
 def delete(path: str) -> None:
-    """Remove a document, if it is there."""
+    """Delete a document. No-op if it is absent."""
     store_of(path).delete(path)
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the document at `path`, or None where there is none.
+    """Return the document at `path`, or None if it is absent.
 
-    Raises ValueError if it is torn or no document; TerminalError `format-unknown` if another version wrote it.
+    Raises ValueError if it is truncated or not a document; TerminalError `format-unknown` if another version wrote it.
     """
     found = store_of(path).read(path)
     return None if found is None else decode(path, found[0])
 
 
 def kept(path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True) -> T | None:
-    """What the document at `path` says, made by `what`, or None where there is none; for what nothing else knows.
+    """Return the document at `path`, parsed by `what`, or None if it is absent. For state that can't be derived.
 
-    `what` raises ValueError, TypeError, LookupError or AttributeError of other content. `without`: what going on
-    without the file means; `copied`: whether an older copy of it would do. Raises TerminalError `state-damaged`,
-    `format-unknown`.
+    `what` raises ValueError, TypeError, LookupError or AttributeError on invalid content. `without`: for people, the
+    consequence of continuing without the file. `copied`: whether an older copy of the file is a valid replacement.
+
+    Raises TerminalError `state-damaged`, `format-unknown`.
     """
     try:
         content = read_json(path)
@@ -67,12 +68,12 @@ def kept(path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied
 
 
 def encode(content: Mapping[str, Any]) -> bytes:
-    """Return a document as it is written, with its format."""
+    """Return the document as bytes, with its format."""
     return json.dumps({FIELD: FORMAT, **content}, indent=1, default=str).encode()
 
 
 def decode(path: str, raw: bytes) -> dict[str, Any]:
-    """Return the content of a document. Raises ValueError if it is torn, TerminalError `format-unknown`."""
+    """Return the content of a document. Raises ValueError if it is truncated, TerminalError `format-unknown`."""
     content = json.loads(raw)
     if not isinstance(content, dict) or FIELD not in content:
         raise ValueError("it names no format")
@@ -81,9 +82,10 @@ def decode(path: str, raw: bytes) -> dict[str, Any]:
 
 
 def make_home(layout: FlowLayout) -> None:
-    """Make the directory of what draindown keeps about the flow, where there is none: for its owner alone.
+    """Create the directory of the flow's state. No-op if it exists.
 
-    Whatever the umask: checkpoint, reports and gate results tell of records, and who writes there decides what is read.
+    Group and others have no access, whatever the umask. Checkpoint, reports and gate results contain data of records,
+    and a writer of the directory controls what the flow reads.
     """
     home = Path(layout.home)
     for place in (home.parent.parent, home.parent):

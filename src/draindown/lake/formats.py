@@ -1,4 +1,4 @@
-"""The format of what draindown writes into a lake, written down beside it, so that no other version misreads it."""
+"""The format number of draindown's documents and tables, stored with each so that no other version misreads it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 from draindown.base.errors import TerminalError
 
 FORMAT = 1
-"""Of every document, report and request, and of every table that is draindown's own."""
+"""Format number of every document, report and request, and of every table that draindown creates."""
 FIELD = "format"
-"""Where a JSON object says it."""
+"""Key of the format number in a JSON object."""
 PROPERTY = "draindown.format"
-"""Where a Delta table says it. One without is not refused: the engine may make it where a crash left half of one."""
+"""Table property with the format number.
+
+A table without it is accepted: after a crash during table creation, Spark may create the table without it.
+"""
 
 
 def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
-    """Refuse what another version of draindown wrote. Raises TerminalError `format-unknown`.
+    """Refuse a format number other than FORMAT. Raises TerminalError `format-unknown`.
 
-    `what`: the file, or what else was read; `otherwise`: what may be done instead of using the other version.
+    `what`: the file or other object that was read. `found`: its format number. `otherwise`: the alternative to
+    installing another version, for people.
     """
     if found == FORMAT and not isinstance(found, bool):
         return
@@ -34,7 +38,7 @@ def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
 
 
 def refuse_unknown_table(path: str, properties: Mapping[str, Any]) -> None:
-    """Refuse a table of ours that another version made. Raises TerminalError `format-unknown`."""
+    """Refuse a table that another version of draindown created. Raises TerminalError `format-unknown`."""
     found = properties.get(PROPERTY)
     if found is not None:
         refuse_unknown(path, int(found) if str(found).isdecimal() else found)

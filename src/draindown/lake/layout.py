@@ -1,8 +1,8 @@
-"""Where everything lives under a lake: the only place that builds a path.
+"""The directory layout of a lake. The only module that builds paths.
 
-tables/<table>  tombstones/<table>  ledger/<flow>   for everyone who queries
-quarantine/<flow>                                       refused rows, raw: for the owner, who may share it
-_draindown/<pipeline>/<flow>/                                              for draindown itself
+tables/<table>  tombstones/<table>  ledger/<flow>   for every reader of the lake
+quarantine/<flow>                                   refused rows, raw: for the owner, who may share it
+_draindown/<pipeline>/<flow>/                       draindown's own state
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import hashlib
 from dataclasses import dataclass, replace
 
 _LONGEST = 250
-"""Characters of a path segment; file systems take 255, Airflow's run ids have 250 at most."""
+"""Maximum characters of a path segment. File systems allow 255 bytes; Airflow's run ids have at most 250 characters."""
 
 
 @dataclass(frozen=True)
 class FlowLayout:
     """Paths of one flow. All are strings under `lake`, without a trailing slash.
 
-    `staged`: the generation that is being rebuilt, whose tables lie beside the live ones until they replace them; 0
-    means the live ones. Intake, parked files, decisions and lease are the same for both.
+    `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0 for the live tables.
+    Intake, parked files, decisions and lease are shared by both.
     """
 
     lake: str
@@ -29,7 +29,7 @@ class FlowLayout:
     staged: int = 0
 
     def beside(self, generation: int) -> FlowLayout:
-        """The layout under which a generation is rebuilt beside the live one."""
+        """Return the layout of the staged tables of a rebuild of `generation`."""
         return replace(self, staged=generation)
 
     @property
@@ -45,12 +45,12 @@ class FlowLayout:
 
     @property
     def staging(self) -> str:
-        """Directory of what a generation that is being rebuilt has of its own."""
+        """Directory of the staged tables and files of a rebuild."""
         return f"{self.home}/generations/{self.staged:04d}/rebuilt"
 
     @property
     def home(self) -> str:
-        """Root of what draindown keeps for itself about this flow."""
+        """Root directory of draindown's own state of this flow."""
         return self._under("_draindown", self.pipeline, self.flow)
 
     @property
@@ -60,12 +60,12 @@ class FlowLayout:
 
     @property
     def tombstones(self) -> str:
-        """Delta table that remembers deleted keys; absent until the first delete."""
+        """Delta table of deleted keys; absent until the first delete."""
         return self._of("tombstones", self._under("tombstones", self.table_name))
 
     @property
     def quarantine(self) -> str:
-        """Delta table of refused rows; absent until the first one."""
+        """Delta table of refused and withdrawn rows; absent until the first one."""
         return self._of("quarantine", self._under("quarantine", self.flow))
 
     @property
@@ -85,25 +85,25 @@ class FlowLayout:
 
     @property
     def resolutions(self) -> str:
-        """Delta table of what people decided about quarantined rows."""
+        """Delta table of people's decisions about quarantined rows."""
         return f"{self.home}/resolutions"
 
     @property
     def replaying(self) -> str:
-        """JSON file: the rows that the newest replay of quarantined rows releases once its commit is there."""
+        """JSON file of the quarantined rows that the newest replay releases when its batch is committed."""
         return self._of("replaying.json", f"{self.home}/replaying.json")
 
     @property
     def replays(self) -> str:
-        """Directory of one JSON file per replay of files or of a range of time: its batches, pinned."""
+        """Directory with one JSON file per replay of files or of a time range: its batches, pinned."""
         return f"{self.home}/replays"
 
     def checkpoint(self, generation: int) -> str:
-        """Spark's checkpoint of one generation."""
+        """Return the directory of Spark's checkpoint of one generation."""
         return f"{self.home}/generations/{generation:04d}/checkpoint"
 
     def aside(self, generation: int) -> str:
-        """Directory of damaged tables that a reset to this generation put out of the way."""
+        """Directory of damaged tables that a reset to this generation moved aside."""
         return f"{self.home}/aside/{generation:04d}"
 
     @property
@@ -113,42 +113,42 @@ class FlowLayout:
 
     @property
     def rebuild(self) -> str:
-        """JSON file that says which generation is being rebuilt; absent while none is."""
+        """JSON file with the generation of the rebuild in progress; absent if there is none."""
         return f"{self.home}/rebuild.json"
 
     @property
     def published(self) -> str:
-        """Directory of the revisions of what names the newest version that passed its gate."""
+        """Directory of the revisions of the document with the published version."""
         return f"{self.home}/published"
 
     @property
     def waivers(self) -> str:
-        """Directory of the revisions of what lists the expectations that a person waived, by name."""
+        """Directory of the revisions of the document with the waivers, by expectation."""
         return f"{self.home}/waivers"
 
     @property
     def vacuumed(self) -> str:
-        """JSON file that remembers when each table's old files were last removed."""
+        """JSON file with the time of each table's last VACUUM."""
         return f"{self.home}/vacuumed.json"
 
     @property
     def loads(self) -> str:
-        """JSON file of what the newest batches weighed, by which the next ones are sized."""
+        """JSON file with the measured load of recent batches, which determines the size of the next ones."""
         return f"{self.home}/loads.json"
 
     @property
     def drift(self) -> str:
-        """JSON file of fields and columns that were not as the contract has them, each with its first file."""
+        """JSON file of drift: fields and columns that differ from the contract, each with its first file."""
         return f"{self.home}/drift.json"
 
     @property
     def spool(self) -> str:
-        """Directory of the copies of input files that a batch reads in their place; absent between batches."""
+        """Directory of copies of input files that a batch reads instead of the originals; absent between batches."""
         return f"{self.home}/spool"
 
     @property
     def lease(self) -> str:
-        """Directory of the lease's lock files and its owner's card."""
+        """Directory of the lease's lock files and of the document that names its owner."""
         return f"{self.home}/lease"
 
     @property
@@ -157,19 +157,22 @@ class FlowLayout:
         return f"{self.home}/reports"
 
     def run_reports(self, run_id: str) -> str:
-        """Directory of a run's reports."""
+        """Return the directory of a run's reports."""
         return f"{self.reports}/{safe_name(run_id)}"
 
     def report(self, run_id: str, step: str, start: str = "") -> str:
-        """JSON report of one start of a step (plan, drain, check, compact) of a run."""
+        """Return the path of the JSON report of one start of a step (plan, drain, check, compact) of a run."""
         return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}.json"
 
     def log(self, run_id: str, step: str) -> str:
-        """Driver log of one step of a run: what Spark says, and traces."""
+        """Return the path of the driver log of one step of a run: Spark's output and stack traces."""
         return f"{self.reports}/{safe_name(run_id)}/{step}.log"
 
     def at_work(self, run_id: str, step: str) -> str:
-        """JSON file that says who works on one step of a run; locked meanwhile, gone when it ended by itself."""
+        """Return the path of the JSON file that names the process of one step of a run.
+
+        The process locks the file while it runs, and deletes it when it ends normally.
+        """
         return f"{self.reports}/{safe_name(run_id)}/{step}.at-work"
 
     @property
@@ -178,14 +181,14 @@ class FlowLayout:
         return f"{self.home}/validations"
 
     def validations(self, run_id: str, start: str) -> str:
-        """Directory for the gate results of one start of a run's check: `result.json` and `index.html`."""
+        """Return the directory of the gate results of one start of a run's check: `result.json` and `index.html`."""
         return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
 
 
 def safe_name(text: str) -> str:
-    """A run id as one path segment: everything but letters, digits, `.`, `_`, `+`, `=` and `-` becomes `_`.
+    """Return a run id as one path segment: characters other than ASCII letters, digits and `._+=-` become `_`.
 
-    What had to change gets a hash of the id at its end, so that two ids stay two. A safe name is its own safe name.
+    A changed name ends with a hash of the id, so that different ids get different names. Idempotent.
     """
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)[:_LONGEST]
     if kept == text and kept.strip("."):

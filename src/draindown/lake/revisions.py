@@ -1,9 +1,10 @@
-"""A small JSON document that several hosts may change at once, without locks.
+"""A small JSON document that several hosts can change concurrently, without locks.
 
-    0000000007.json   revision 7, whole; made once and never changed. The newest counts
+    0000000007.json   revision 7, complete and immutable. The newest revision is the document
 
-A change is a compare-and-swap: who read revision 7 makes revision 8, of all who try one succeeds, and the others read
-again. It rests on `Store.create` alone, and so holds on a mount whose hosts don't share file locks.
+A change is a compare-and-swap. A writer that read revision 7 creates revision 8. Of concurrent writers one succeeds;
+the others read again and retry. It only needs an atomic `Store.create`, so it works on a mount whose hosts don't share
+file locks.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from draindown.lake.documents import create_json, kept
 
 T = TypeVar("T")
 KEPT = 5
-"""Revisions that stay, the newest among them: a reader has so many changes' time between the listing and the file."""
+"""Revisions that are kept, including the newest: a reader can be this many changes late after listing the directory."""
 _NAME = re.compile(r"(\d{10})\.json")
-_OLD = re.compile(r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp")  # the drafts of a writer that died too
-_LISTINGS = 20  # that name a file which is gone
+_OLD = re.compile(r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp")  # also matches drafts of a crashed writer
+_LISTINGS = 20  # attempts, if the listed file is gone
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Revisions(Generic[T]):
     """The revisions of one document in the directory `home`.
 
     Attributes:
-        home: made by the first change, for its owner alone.
-        parse: makes the document of its JSON; raises as `kept` says where it is something else.
-        without: what going on without a damaged newest revision means, for people.
+        home: created by the first change, with access for its owner only.
+        parse: parses the JSON; raises as `documents.kept` requires on invalid content.
+        without: the consequence of continuing without a damaged newest revision, for people.
     """
 
     home: Path
@@ -41,35 +42,35 @@ class Revisions(Generic[T]):
     without: str
 
     def newest(self) -> tuple[int, T | None]:
-        """Number and content of the newest revision; 0 and None before the first.
+        """Return number and content of the newest revision; 0 and None before the first.
 
-        Raises TerminalError `state-damaged`.
+        Raises TerminalError `state-damaged`; OSError ESTALE if the listing keeps naming a file that is gone.
         """
         for _ in range(_LISTINGS):
             number = self._newest_number()
             found = kept(str(self._path(number)), self.parse, without=self.without) if number else None
             if found is not None or not number:
                 return number, found
-            # removed since it was listed: newer ones are there
+            # the revision was removed after the listing, so newer ones exist
         raise OSError(errno.ESTALE, "the listing names a file that is gone", str(self._path(number)))
 
     def put(self, after: int, content: Any) -> bool:
-        """Make `content` (plain JSON) the revision after the one numbered `after`; false where another was quicker.
+        """Create the revision after number `after` with `content` (plain JSON). Return whether this call created it.
 
-        False too where KEPT or more followed before this call could end: the change may be among them, so make only
-        such changes as may be made twice.
+        Also returns False if KEPT or more revisions followed before this call ended. The change may be one of those, so
+        changes must be idempotent.
 
-        Crash-safe: the revision is there whole, or not at all.
+        Atomic: after a crash, the revision is complete or absent.
         """
         self.home.mkdir(mode=0o700, exist_ok=True)
         number = after + 1
         try:
             if not create_json(str(self._path(number)), content):
                 return False
-        except FileNotFoundError:  # the draft, with others of old revisions
+        except FileNotFoundError:  # another writer removed this draft, as one of an old revision
             return False
-        # Who was stopped before this may find a number free whose revision was removed since: newer ones count. Fewer
-        # than KEPT newer ones removed nothing that they did not follow, this one included.
+        # A writer that was paused may create a number whose revision existed and was removed since. Then at least KEPT
+        # newer revisions exist. With fewer newer ones, this number was not removed and they follow this revision.
         if self._newest_number() >= number + KEPT:
             return False
         self._remove_old(number)
@@ -81,7 +82,7 @@ class Revisions(Generic[T]):
         except FileNotFoundError:
             return 0
         number = max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
-        while number and self._path(number + 1).exists():  # the listing of a network file system may be old
+        while number and self._path(number + 1).exists():  # a network file system may return a stale listing
             number += 1
         return number
 

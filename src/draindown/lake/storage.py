@@ -1,6 +1,6 @@
-"""Storage that takes nothing more: a full disk, a read-only file system, no permission; told apart from other errors.
+"""Detect errors of storage that can't be written: a full disk, a read-only file system, a missing permission.
 
-What an engine says of it differs by engine, version and locale, so the directories themselves are asked too.
+Error messages differ by engine, version and locale, so the flow's directories are checked too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from draindown.lake.layout import FlowLayout
 
 Trouble = Literal["full", "read-only", "denied"]
 _SIGNS: dict[Trouble, tuple[str, ...]] = {
-    # errno's words, as the JVM and Python quote them, and its number, as deltalake (Rust) does
+    # the text of errno, as in messages of the JVM and Python, and its number, as in messages of deltalake (Rust)
     "full": ("No space left on device", "os error 28)", "Disk quota exceeded", "os error 122)"),
     "read-only": ("Read-only file system", "os error 30)"),
     "denied": (
@@ -29,13 +29,14 @@ _SIGNS: dict[Trouble, tuple[str, ...]] = {
         *("java.nio.file.AccessDeniedException", "Mkdirs failed to create"),
     ),
 }
-_LITTLE = 64 * 1024  # bytes: no commit of a table fits
+_LITTLE = 64 * 1024  # bytes; with less free space, a table commit does not fit
 
 
 def refusal(error: BaseException, layout: FlowLayout | None, *, tried: str, changed: str) -> TerminalError | None:
-    """The error to raise where `error` comes of storage that can't be written (or read), else None.
+    """Return the error to raise if storage that can't be written or read caused `error`, else None.
 
-    `disk-full`, `lake-not-writable` or `permission-denied`. Without a `layout` only what the error itself says counts.
+    Its code is `disk-full`, `lake-not-writable` or `permission-denied`. Without a `layout`, only the error's own text
+    is examined, and no directory.
     """
     chain = list(causes(error))
     told = next((found for one in chain if (found := _told(one))), None)
@@ -50,7 +51,10 @@ def refusal(error: BaseException, layout: FlowLayout | None, *, tried: str, chan
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and those it came of: what tidies up after the first one may fail too, and be raised in its place."""
+    """Yield the error and all errors in its chain.
+
+    Cleanup after the original error may fail too, and that error is then raised instead.
+    """
     seen, at = set[int](), [error]
     while at:
         one = at.pop()
@@ -62,7 +66,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 @contextmanager
 def named(layout: FlowLayout, *, tried: str, changed: str = "nothing was changed") -> Iterator[None]:
-    """Raise what `refusal` makes of an error in the block, or the error itself."""
+    """Translate an error in the block with `refusal`. Other errors, and DraindownError, pass unchanged."""
     try:
         yield
     except DraindownError:
@@ -88,7 +92,7 @@ def _file(error: BaseException) -> str:
 
 
 def _place(layout: FlowLayout) -> tuple[Trouble, str] | None:
-    """The first directory of the flow that takes no file, and why."""
+    """Return the reason and path of the first directory of the flow that can't be written; None if all can."""
     for directory in _directories(layout):
         if os.statvfs(directory).f_flag & os.ST_RDONLY:
             return "read-only", directory
@@ -100,7 +104,10 @@ def _place(layout: FlowLayout) -> tuple[Trouble, str] | None:
 
 
 def _directories(layout: FlowLayout) -> Iterable[str]:
-    """Those a flow writes to which are there, the lake first; where it is not, what it would be made in."""
+    """Yield the existing directories that a flow writes to, the lake first.
+
+    If the lake does not exist, its nearest existing parent is yielded instead.
+    """
     lake = Path(layout.lake)
     yield str(next(place for place in (lake, *lake.absolute().parents) if place.is_dir()))
     tables = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.intake)
@@ -112,7 +119,7 @@ def _full(place: str, error: BaseException, tried: str, changed: str, again: str
     there = next((at for at in (Path(place), *Path(place).absolute().parents) if at.exists()), Path("/"))
     disk = shutil.disk_usage(there)
     scratch = tempfile.gettempdir()
-    if disk.free >= _LITTLE:  # there is room here: what is full is where Spark keeps what does not fit in memory
+    if disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
         place, disk = scratch, shutil.disk_usage(scratch)
     room = f"{size(disk.free)} of {size(disk.total)} are free at {place}"
     return TerminalError(

@@ -1,8 +1,8 @@
-"""The store of what draindown keeps beside its tables: small contents under keys, each there whole or not at all.
+"""The store of draindown's documents: a key-value store for small contents, with atomic writes.
 
-A key is the path that `FlowLayout` derives. The port asks for no more than an object store offers: no rename, no
-directory as a flag, no time of a file as an order. `LocalStore` is the file system's; any other passes the same tests
-(tests/unit/test_store.py).
+A key is a path from `FlowLayout`. The interface needs no more than an object store offers: it has no rename, no
+directories that act as flags, and no ordering by modification time. `LocalStore` implements it for the file system.
+Every implementation must pass tests/unit/test_store.py.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Protocol
 from filelock import FileLock
 
 Tag = str
-"""Names the content of a key. Other content has another tag; equal content may have the same one."""
-_NAMED = 40  # characters of a file's name in that of its draft: a name has room for 255
-_TRIES = 5  # at a directory that someone removes as its last file goes
+"""Version tag of a content, like an ETag. Different contents have different tags; equal ones may have the same."""
+_NAMED = 40  # characters of the file's name in the draft's name; a file name has at most 255
+_TRIES = 5  # attempts to create a draft, while other processes remove the empty directory
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A key as a listing shows it. `size` in bytes; `modified` is for people and for ages in days, never an order."""
+    """A key in a listing. `size`: bytes. `modified`: for people and for ages in days; do not order by it."""
 
     key: str
     size: int
@@ -37,46 +37,47 @@ class Entry:
 
 
 class Store(Protocol):
-    """What a lake's store must offer. A key is written by `put` alone, which has one writer, or by the other two.
+    """The interface of a lake's store.
 
-    Every method raises OSError where the store can't be reached. No reader ever sees a part of a content, and what a
-    method returned outlives a power cut.
+    A key is written either by `put` alone, by one writer at a time, or by `create` and `replace`. Writes are atomic and
+    durable: no reader sees partial content, and a completed write survives a power cut. Every method raises OSError if
+    the store can't be reached.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
-        """Return the content and its tag, or None where there is none."""
+        """Return the content and its tag, or None if the key is absent."""
         ...
 
     def put(self, key: str, content: bytes) -> Tag:
-        """Write the content, whatever was there."""
+        """Write the content, replacing any other. Return its tag."""
         ...
 
     def create(self, key: str, content: bytes) -> Tag | None:
-        """Write the content where there is none, and return its tag; None where there is one. Of many, one succeeds."""
+        """Write the content if the key is absent and return its tag, else None. Of concurrent calls, one succeeds."""
         ...
 
     def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        """Write the content where the one with this tag still is; None where there is another, or none any more."""
+        """Write the content if the key's content has this tag, and return the new tag, else None."""
         ...
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
-        """Yield the entries whose keys begin with `prefix` and are greater than `after`, by key."""
+        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the content, if there is any."""
+        """Delete the key. No-op if it is absent."""
         ...
 
 
 class LocalStore:
-    """Keys are paths of the file system; files are readable by this user alone, as are directories it makes.
+    """The store on a file system: keys are paths. Files and directories that it creates are readable by this user only.
 
-    `create` makes a hard link, which succeeds once, on NFS too; `replace` trusts the file system's locks, so nothing
-    that must hold between hosts stands on it. Names that begin with a dot are drafts and locks, and no keys.
+    `create` makes a hard link, which is atomic, also on NFS. `replace` relies on file locks, so do not use it for state
+    that several hosts write. Names that begin with a dot are drafts and locks, not keys.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
-        """Return the content and its tag, or None where there is none."""
+        """Return the content and its tag, or None if the file is absent."""
         try:
             content = Path(key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -84,26 +85,29 @@ class LocalStore:
         return content, _tag(content)
 
     def put(self, key: str, content: bytes) -> Tag:
-        """Write the content by rename."""
+        """Write the content to a draft and rename it. Return its tag."""
         with _draft(Path(key), content) as draft:
             draft.replace(key)
         _settle(Path(key))
         return _tag(content)
 
     def create(self, key: str, content: bytes) -> Tag | None:
-        """Write the content by a hard link, which is made where no file is or not at all."""
+        """Write the content to a draft and hard-link it, which fails if the file exists. Return its tag, else None."""
         with _draft(Path(key), content) as draft:
             try:
                 os.link(draft, key)
             except FileExistsError:
-                # an answer that got lost and a second try of the file system's client look like another's file
+                # if an NFS client retries after a lost reply, the link exists but the call fails; the link count tells
                 if draft.stat().st_nlink < 2:
                     return None
         _settle(Path(key))
         return _tag(content)
 
     def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        """Write the content under a lock beside it, which stays: to remove a lock file is a race."""
+        """Write the content under a lock file beside it, if the tag matches. Return the new tag, else None.
+
+        The lock file stays, because removing it would be a race.
+        """
         path = Path(key)
         if not path.parent.is_dir():
             return None
@@ -112,29 +116,29 @@ class LocalStore:
             return self.put(key, content) if found is not None and found[1] == tag else None
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
-        """Yield the entries below the directory that `prefix` begins with, by key."""
+        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
         found = (entry for entry in _files(prefix.rpartition("/")[0]) if entry.key.startswith(prefix))
         yield from sorted((entry for entry in found if after is None or entry.key > after), key=lambda one: one.key)
 
     def delete(self, key: str) -> None:
-        """Remove the file, drafts of it that a writer left who died, and its directory if it was the last one there."""
+        """Delete the file, drafts of it that a crashed writer left, and the directory if it is empty then."""
         path = Path(key)
         path.unlink(missing_ok=True)
         for draft in path.parent.glob(f"{glob.escape(_drafts_of(path))}*.tmp"):
             draft.unlink(missing_ok=True)
-        with suppress(OSError):  # others are there, or it is gone
+        with suppress(OSError):  # the directory is not empty, or it is gone
             path.parent.rmdir()
 
 
 def store_of(key: str) -> Store:
-    """Return the store that holds a key: the file system's, until there is another kind."""
+    """Return the store for a key. `LocalStore` is the only kind."""
     del key
     return LocalStore()
 
 
 @contextmanager
 def _draft(path: Path, content: bytes) -> Iterator[Path]:
-    """A file beside `path` that holds the content, on disk; it is gone afterwards unless it was moved."""
+    """Yield a temporary file beside `path` with the content, synced to disk. It is deleted when the block exits."""
     handle, name = _made(path)
     try:
         with os.fdopen(handle, "wb") as out:
@@ -162,7 +166,7 @@ def _drafts_of(path: Path) -> str:
 
 
 def _settle(path: Path) -> None:
-    """Have the directory on disk too. One that can't be synced must not make a write that happened look like none."""
+    """Sync the directory to disk. Errors are ignored: the write itself has succeeded."""
     with suppress(OSError):
         handle = os.open(path.parent, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""Delta without Spark, for reading: one log, opened once. Right with deletion vectors: all rows come by queries.
+"""Read Delta tables without Spark: each log is opened once. All rows come from queries, which apply deletion vectors.
 
-Neither pandas nor duckdb is imported here, and pyarrow only imports pandas when a timestamp becomes a Python object, as
-in `to_pylist`: `rows` makes times of numbers instead.
+This module imports neither pandas nor duckdb. pyarrow imports pandas when it converts a timestamp to a Python object,
+as in `to_pylist`; `rows` converts numbers to datetimes instead.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import WriterId
 
 NO_BATCH = -1
-"""Transaction version that a fence writes where the writer has written no batch."""
-_NEWEST = 20  # commits that a power cut may have left empty
+"""Transaction version that a fence writes for a writer without a batch."""
+_NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
 class TableLog:
-    """A table as its log describes it, at its newest version when it was first asked or at `version`.
+    """A snapshot of a table from its log: at `version`, or at the newest version when the log is first read.
 
-    The log is opened at the first question that needs it, and never again: what is committed later is not seen. An
-    absent table has no rows, no commits and no transactions. What deltalake raises for a torn log is passed on; a
-    table that another version of draindown made is refused: TerminalError `format-unknown`.
+    The log is opened once, on first use; later commits are not visible. An absent table has no rows, no commits and no
+    transactions.
+
+    Raises deltalake's errors for a corrupt log; TerminalError `format-unknown` if another version of draindown created
+    the table.
     """
 
     def __init__(self, path: str, version: int | None = None) -> None:
@@ -49,21 +51,21 @@ class TableLog:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether there is a Delta table. Looks for its log, and doesn't read it."""
+        """Whether there is a Delta table at the path. Checks that a log exists, without reading it."""
         return DeltaTable.is_deltatable(self.path)
 
     @cached_property
     def table(self) -> DeltaTable:
-        """The opened table. Raises deltalake's TableNotFoundError where there is none."""
+        """The opened table. Raises deltalake's TableNotFoundError if it is absent."""
         return opened(self.path, self._version)
 
     def at(self, version: int) -> TableLog:
-        """The same table at one of its versions."""
+        """Return the same table at `version`."""
         return self if self.exists and version == self.version else TableLog(self.path, version)
 
     @cached_property
     def damage(self) -> str | None:
-        """Why the table can't be trusted, in words: an empty commit among the newest, or a log that can't be read."""
+        """The log's corruption, in words: an empty file among the newest commits, or an unreadable log; else None."""
         commits = sorted((Path(self.path) / "_delta_log").glob("*.json"))[-_NEWEST:]
         empty = [commit.name for commit in commits if commit.stat().st_size == 0]
         if empty:
@@ -76,17 +78,17 @@ class TableLog:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table is there and not damaged."""
+        """Whether the table exists and its log is not damaged."""
         return self.damage is None and self.exists
 
     @property
     def version(self) -> int:
-        """The newest version."""
+        """The version of this snapshot."""
         return self.table.version()
 
     @cached_property
     def id(self) -> str:
-        """The id that the table got when it was made: another table at the same path has another."""
+        """The table id from the metadata. A table that is created again at the same path has another id."""
         return str(self.table.metadata().id)
 
     @property
@@ -101,61 +103,60 @@ class TableLog:
 
     @property
     def column_types(self) -> dict[str, Any]:
-        """Delta's types by column, in the table's order: names of plain types, the JSON of others."""
+        """Delta's types by column, in table order: the name of a primitive type, the JSON of a nested one."""
         return {field["name"]: field["type"] for field in json.loads(self.table.schema().to_json())["fields"]}
 
     def last(self, writer: WriterId) -> int | None:
-        """The newest transaction version that the table holds of a writer; None if it holds none."""
+        """Return the newest transaction version of `writer` in the table; None if it has none."""
         version = self.table.transaction_version(writer) if self.exists else None
         return None if version == NO_BATCH else version
 
     def commits(self, limit: int | None = None) -> list[Commit]:
-        """The newest commits, newest first, at most `limit`; all that the log still has where no limit is given."""
+        """Return the newest commits, newest first: at most `limit`, or all that the log still has if it is None."""
         wanted = (self.version + 1 if limit is None else limit) if self.exists else 0
         if wanted > self._asked:
             self._commits, self._asked = [Commit.of(entry) for entry in self.table.history(wanted)], wanted
         return self._commits[: max(0, wanted)]
 
     def commits_since(self, version: int) -> list[Commit]:
-        """The commits after a version, newest first, as far as the log still has them."""
+        """Return the commits after `version` that the log still has, newest first."""
         ahead = self.version - version if self.exists else 0
         return [commit for commit in self.commits(ahead) if commit.version > version] if ahead > 0 else []
 
     def query(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> pa.Table:
-        """The result of a query over the table, which is called `t` there. Strings come as `string`, not as views.
+        """Return the result of a query. In `sql`, this table is `t`. String views are cast to `string`.
 
-        `beside`: other tables that the query reads, by the names that they have there.
+        `beside`: other tables of the query, by their names in `sql`.
         """
         return stream(self.table, sql, {name: log.table for name, log in beside.items()}).read_all()
 
     def rows(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> list[dict[str, Any]]:
-        """The rows of a query over the table; none where there is no table. Arguments as for `query`."""
+        """Return the rows of a query; none if the table is absent. Arguments as for `query`."""
         return rows(self.query(sql, beside)) if self.exists else []
 
     def columns(self, names: Iterable[str]) -> pa.Schema:
-        """Some of the table's columns, as queries give them."""
+        """Return the Arrow schema of some columns, as `query` returns them."""
         return self.query(f"select {', '.join(map(identifier, names))} from t limit 0").schema
 
     @property
     def row_count(self) -> int:
-        """How many rows the table holds."""
+        """Number of rows; 0 if the table is absent."""
         return int(self.rows("select count(*) as n from t")[0]["n"]) if self.exists else 0
 
     @property
     def size(self) -> int:
-        """Bytes of the files that the table consists of; 0 where there is none."""
+        """Size of the table's data files in bytes; 0 if the table is absent."""
         return sum(file["size_bytes"] for file in self.files()) if self.exists else 0
 
     def added_files(self) -> pa.Table:
-        """What the log says of each file, as it says it: `path`, `size_bytes`, `num_records`, `partition.NAME`..."""
-        # not pa.table(...): it imports pandas, which a plan must not wait for
+        """Return the log's add actions: `path`, `size_bytes`, `num_records`, `partition.NAME` and so on per file."""
+        # not pa.table(...): it imports pandas, which would slow down a plan
         return pa.RecordBatchReader.from_stream(self.table.get_add_actions(flatten=True)).read_all()
 
     def files(self, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Of each file what the log says: `size_bytes`, `num_records`, and of the columns `partition.NAME`, `min.NAME`
-        and `max.NAME`.
+        """Return `size_bytes` and `num_records` per file, and `partition.NAME`, `min.NAME`, `max.NAME` of `columns`.
 
-        What it doesn't say is missing or None; so are days that Python doesn't have.
+        Values that the log lacks are missing or None. So are dates outside Python's range.
         """
         told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max")}
         adds = self.added_files()
@@ -167,7 +168,10 @@ class TableLog:
         return found
 
     def deleted_rows(self) -> dict[str, int]:
-        """Deleted rows by file, from the deletion vectors; the log's own count is not handed out by deltalake."""
+        """Return the number of deleted rows per file, counted from the deletion vectors.
+
+        The log has the count too, but deltalake does not expose it.
+        """
         if "deletionVectors" not in (self.table.protocol().reader_features or ()):
             return {}
         root = self.table.table_uri.rstrip("/") + "/"
@@ -179,44 +183,44 @@ class TableLog:
         return found
 
     def has_expired_files(self, hours: int) -> bool:
-        """Whether a VACUUM that keeps files for so many hours would find any to remove."""
+        """Return whether a VACUUM with a retention of `hours` would delete any file."""
         return bool(self.table.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
     def missing_files(self) -> list[str]:
-        """Data files that the log names and that are not there."""
-        # not `file_uris`: they encode the path of the table, and not that of the file in it once more
+        """Return the paths of data files that the log lists and that don't exist."""
+        # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
         places = (Path(_plain(self.path)) / unquote(name) for name in self.added_files()["path"].to_pylist())
         return [str(place) for place in places if not place.is_file()]
 
 
 @dataclass(frozen=True)
 class Snapshot(FlowLayout):
-    """A layout through which each table's log is opened once: functions that are given it see the tables as they stood.
+    """A layout that caches each table's log: all functions that get it see the same version of each table.
 
-    Give it to what only looks. Who writes gives the plain layout, of which every look is a new one.
+    Pass it to functions that only read. Pass the plain layout to functions that write: they open each log anew.
     """
 
     logs: dict[str, TableLog] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, layout: FlowLayout) -> Self:
-        """The layout as a snapshot from now on; one that is a snapshot already stays the one that it is."""
+        """Return a snapshot of the layout. A layout that is a snapshot already is returned unchanged."""
         if isinstance(layout, cls):
             return layout
         return cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
 
     def table_log(self, path: str) -> TableLog:
-        """The log of the table at `path`, the same at each call."""
+        """Return the log of the table at `path`: the same object at each call."""
         return self.logs.setdefault(path, TableLog(path))
 
 
 def log_of(layout: FlowLayout, path: str) -> TableLog:
-    """The log of one of a flow's tables: as the snapshot has it if `layout` is one, else as it stands now."""
+    """Return the log of one of a flow's tables: the cached one if `layout` is a Snapshot, else a new one."""
     return layout.table_log(path) if isinstance(layout, Snapshot) else TableLog(path)
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:
-    """Open a table. Raises TerminalError `format-unknown` if another version of draindown made it as one of its own."""
+    """Open a table. Raises TerminalError `format-unknown` if another version of draindown created it."""
     table = DeltaTable(path, version=version)
     formats.refuse_unknown_table(path, table.metadata().configuration)
     return table
@@ -225,7 +229,7 @@ def opened(path: str, version: int | None = None) -> DeltaTable:
 def stream(
     table: DeltaTable, sql: str, beside: Mapping[str, DeltaTable] = MappingProxyType({})
 ) -> pa.RecordBatchReader:
-    """The result of a query over opened tables, `t` and those beside it by their names there, batch by batch."""
+    """Return the result of a query over opened tables as a stream of record batches. In `sql`, `table` is `t`."""
     builder = QueryBuilder()
     for name, registered in {"t": table, **beside}.items():
         builder = builder.register(name, registered)
@@ -235,9 +239,9 @@ def stream(
 
 
 def rows(found: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a result as dictionaries, timestamps as `datetime` in UTC.
+    """Return the rows of a result as dictionaries. Timestamps become `datetime`, in UTC if they have a time zone.
 
-    `to_pylist` does the same, but imports pandas for timestamps where it is installed: 50 MB and 0.3 s.
+    `to_pylist` does the same, but for timestamps it imports pandas if installed, which takes 50 MB and 0.3 s.
     """
     columns = [_values(column) for column in found.columns]
     return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -252,18 +256,18 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def literal(text: str) -> str:
-    """The text as a string literal of `query`'s SQL."""
+    """Return the text as a string literal in the SQL of `query`."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def moment(at: datetime) -> str:
-    """A time with a zone as a literal of `query`'s SQL, to the microsecond."""
+    """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
     microseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     return f"""arrow_cast({microseconds}, 'Timestamp(Microsecond, Some("UTC"))')"""
 
 
 def identifier(name: str) -> str:
-    """The name of a column as `query` and DuckDB take it, whatever is in it."""
+    """Return a column name as a quoted identifier for `query` and DuckDB."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -1,4 +1,4 @@
-"""Delta transaction ids: what names one writer's writes of one purpose, so that none is made twice."""
+"""Delta transaction ids (`txn` actions): they make each writer's writes of one purpose idempotent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NewType
 from draindown.lake.layout import FlowLayout
 
 WriterId = NewType("WriterId", str)
-"""The `appId` of a writer's Delta transactions; their versions are the numbers of its batches."""
+"""The `appId` of a writer's Delta transactions. Their versions are its batch numbers."""
 
 
 def app_id(layout: FlowLayout, generation: int, purpose: str, kind: str = "source") -> WriterId:
-    """The id of one purpose (`rows`, `tombstones`, `quarantine`) of a generation's batches of one kind."""
+    """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`, `quarantine`)."""
     return WriterId(f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{kind}:{purpose}")

@@ -1,1 +1,1 @@
-"""One batch of a landing flow, from its files to its ledger row."""
+"""Process one batch of a flow, from its files to its ledger row."""

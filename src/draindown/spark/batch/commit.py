@@ -1,4 +1,4 @@
-"""The end of a batch: its commit is compared with its counts, and the ledger row is recorded."""
+"""Close a batch: compare the target's commit with the batch's counts and record the ledger row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from draindown.ledger.rows import BatchRow
 
 
 def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
-    """Make the ledger row of the commit just made, after holding every fate against what the commit did.
+    """Compare the batch's counts with the metrics of the target's newest commit, then record and return its ledger row.
 
-    Raises TerminalError `ledger-does-not-add-up`.
+    `reached` is called with `merged` before and `recorded` after.
+
+    Raises TerminalError `ledger-does-not-add-up` if the counts differ or the commit is not this batch's.
     """
     reached("merged")
     commit = ledger_table.last_commit(layout.table)
@@ -27,5 +29,5 @@ def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
 
 
 def stamp_after(last: datetime | None, now: datetime) -> datetime:
-    """A stamp for the next batch's rows: now, but always later than every earlier stamp, whatever the clock does."""
+    """Return `_changed_at` for the next batch: `now`, or 1 µs after `last` if the clock has not passed it."""
     return now if last is None or now > last else last + timedelta(microseconds=1)

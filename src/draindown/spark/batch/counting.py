@@ -1,4 +1,4 @@
-"""Counts of a batch, in one pass over its persisted rows, and their comparison with the intake."""
+"""Count a batch's rows in one pass over its persisted frame, and compare the counts with the intake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from draindown.spark.targets.pruning import measures, pruning, text_safe
 
 
 def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
-    """Count the persisted rows by file, block and reason, and measure what prunes the target, in one pass."""
+    """Count the persisted rows by file, block and reason, and compute the file-skipping predicates, in one pass.
+
+    `parsed` is the frame before the transform; `frame` is the frame after it.
+    """
     goal = batch.writer.flow.target
     exact = [
         name
@@ -44,8 +47,8 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
-    """The ledger row of the batch as far as reading it tells; what becomes of its good rows is yet to be added."""
-    # the intake counts a CSV header as a line of its file; the ledger, which is about what came in, leaves it out
+    """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
+    # the intake counts a CSV header as a line of its file; the ledger does not
     headers = counted.sum("headers")
     lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
     return BatchRow(
@@ -71,10 +74,11 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:
-    """Value and text of a row's sequence: as texts, 9 is more than 10."""
+    """Return a struct of a row's sequence as `value`, which sorts, and as `text`. As text, 9 would be more than 10."""
     column, kind = F.col(quoted(name)), frame.schema[name].dataType
     text = column.cast("string")
-    # Python's times end with the year 9999, and follow this machine's clocks, which go back once a year
+    # microseconds, because Python datetimes end with the year 9999, and PySpark converts them to local time, which
+    # repeats an hour when clocks go back
     value = (
         F.unix_micros(column) if isinstance(kind, TimestampType) else column if isinstance(kind, NumericType) else text
     )
@@ -82,7 +86,10 @@ def _sequence(frame: DataFrame, name: str) -> Column:
 
 
 def refuse_other_lines(batch: Batch, counted: Counted) -> None:
-    """What Spark read of each file is what the intake counted in its bytes."""
+    """Check that Spark read as many lines of each file as the intake counted. Skips multi-line files.
+
+    Raises TerminalError `lines-differ`.
+    """
     seen: Counter[str] = Counter()
     for uri, _, lines, _ in counted.blocks:
         seen[local_path(uri)] += lines
@@ -102,6 +109,6 @@ def refuse_other_lines(batch: Batch, counted: Counted) -> None:
 
 
 def newest_sequence(groups: Sequence[Row]) -> str | None:
-    """Return the text of the greatest sequence among the groups of a batch, by value, or None where there is none."""
+    """Return the greatest sequence among a batch's groups, as text. Compared by value. None if no group has one."""
     found = [group["_s"] for group in groups if group["_s"] is not None]
     return str(max(found, key=lambda one: one["value"])["text"]) if found else None

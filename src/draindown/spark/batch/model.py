@@ -1,4 +1,4 @@
-"""A batch and what was counted in it."""
+"""A batch and its counts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,26 @@ from draindown.spark.tuning import TUNING, Tuning
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch is made of: files, or for a replay `lines`.
+    """The input, identity and hooks of one batch.
 
-    `first_seen`: when its files were taken in; `changed_at`: stamp of the rows it changes; `was_read`: called when
-    everything is read and nothing written, raises if the files are no longer what they were; `keep_open`: told the
-    `_id` of every line that a replay refuses again, before anything is written; `releases`: ids of withheld rows that
-    this batch may bring back; `compared`: told the rows of the target among which the batch looks for its keys, None if
-    there are none, and by what they were chosen; `tuning`: how its plans run; `reached`: told begun, read, quarantined,
-    remembered, merged, recorded.
+    Attributes:
+        writer: identifies the batch's writes.
+        run_id: the run that processes the batch.
+        first_seen: when the intake recorded its files.
+        changed_at: value of `_changed_at` for every row that the batch changes.
+        started_at: when the batch started.
+        start: the start of the step within the run; empty if it has none.
+        cut: number of the intake's cut; 0 for a replay of quarantined rows.
+        files: input files; empty for a replay of quarantined rows.
+        lines: input lines, one frame per CSV header, if there are no files.
+        transform: the flow's transform; None if it has none.
+        reached: progress hook, called with each step's name when the step completes: begun, read, quarantined,
+            remembered, merged, recorded. An exception it raises aborts the batch before the next step.
+        was_read: called when all input is read and nothing is written. Raises if a file changed since the intake.
+        keep_open: called with the `_id` of every line that a replay refuses again, before the target is written.
+        releases: quarantine ids of withdrawn rows that this batch may restore.
+        compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
+        tuning: settings of the batch's query plans.
     """
 
     writer: Writer
@@ -49,22 +61,23 @@ class Batch:
 
     @property
     def counted(self) -> int:
-        """Lines and records that the intake counted in the files; 0 for a replay of `lines`."""
+        """Lines and records that the intake counted in the files; 0 if the batch has `lines` instead."""
         return sum(file.counted for file in self.files)
 
     @property
     def kind(self) -> BatchKind:
-        """Where the rows come from, as the ledger says it."""
+        """The ledger's kind of this batch: source, replay or quarantine."""
         kind = self.writer.kind.partition(":")[0]
         return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What the one pass over a parsed batch found.
+    """The counts of a parsed batch, from one aggregation.
 
-    `groups`: rows of PLACE, blank, reason, field, n, smallest id, how many are CSV headers, and how many have marks and
-    unknown fields.
+    `groups`: one row per file, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
+    number of CSV headers, of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
+    for the target. `max_sequence`: the greatest sequence of the accepted rows, as text.
     """
 
     groups: Sequence[Row]
@@ -72,21 +85,21 @@ class Counted:
     max_sequence: str | None
 
     def rows(self, wanted: Callable[[Row], bool]) -> int:
-        """How many lines are in the groups that `wanted` picks."""
+        """Return the row count of the groups for which `wanted` returns true."""
         return sum(group["n"] for group in self.groups if wanted(group))
 
     @property
     def accepted(self) -> int:
-        """How many rows are neither blank nor refused."""
+        """Rows that are neither blank nor refused."""
         return self.rows(lambda group: group["reason"] is None and not group["_blank"])
 
     def sum(self, name: str) -> int:
-        """The sum of a number that every group has."""
+        """Return the sum of the column `name` over all groups."""
         return sum(group[name] for group in self.groups)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Refused rows by reason, and by field where one is to blame (`type:dep_delay`)."""
+        """Refused rows by reason, with the field if the reason concerns one (`type:dep_delay`)."""
         found: Counter[str] = Counter()
         for group in self.groups:
             if group["reason"] is not None:
@@ -95,7 +108,7 @@ class Counted:
 
     @property
     def blocks(self) -> list[tuple[str, int, int, int]]:
-        """(file, block, lines, smallest id) of every block read."""
+        """(file, block, lines, smallest `_id`) of every block read."""
         lines: Counter[tuple[str, int]] = Counter()
         smallest: dict[tuple[str, int], int] = {}
         for group in self.groups:

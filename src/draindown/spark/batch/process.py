@@ -1,7 +1,7 @@
-"""One batch, from files to ledger row. The order of its steps makes a crash between any two of them harmless.
+"""Process one batch, from files to ledger row. The order of the steps makes a crash between any two of them safe.
 
-read raw → parse → count (one pass over the persisted batch) → drift (refused here, or told) → quarantine → resolve by
-the target's strategy → side tables → the target's commit, which carries the ledger row → ledger table
+read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → quarantine → resolve with the
+target's strategy → side tables → the target's commit, with the ledger row as `userMetadata` → ledger table
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from draindown.spark.targets.strategy import Accepted
 
 
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
-    """Apply one batch and return its ledger row; a batch that the target holds already changes nothing.
+    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
-    Idempotent. Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and
-    what reading and merging raise.
+    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and the errors of
+    reading and merging.
     """
     with emptied(batch.writer.layout.spool):
         return _done_before(batch) if batch.writer.is_done() else _process(spark, batch)
@@ -99,9 +99,10 @@ def _known(spark: SparkSession, writer: Writer) -> Known:
 
 
 def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
-    """Apply rows that stood in the target before, as they were: `rows` has its columns, and passes no contract again.
+    """Write withdrawn rows back to the target unchanged, and return the ledger row. Idempotent.
 
-    Idempotent, and guarded by sequence and tombstones like any batch. Raises as `process` does.
+    `rows` has the target's columns and skips the contract. Sequence and tombstones are compared as in any batch. Raises
+    as `process` does.
     """
     if batch.writer.is_done():
         return _done_before(batch)

@@ -1,4 +1,4 @@
-"""Whether a batch's keys still tell which files of the target it concerns, and what would bring that back."""
+"""Detect lost file skipping in the MERGE and suggest a layout that restores it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import Tuning
 from draindown.spec.models import FlowSpec
 
-_MOST = 0.5  # of the table's files; a batch that looks into more is not told by its keys where to look
-_NEEDED = 0.25  # of the files looked into; a batch that changes more of them than that needs most of them
+_MOST = 0.5  # share of the table's files; if a batch reads more, file skipping does not work
+_NEEDED = 0.25  # share of the files read; if a batch changes more of them, it has to read most of them anyway
 _TOUCHED = ("numTargetFilesRemoved", "numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
 
 
 @dataclass
 class Skipping:
-    """Looks at the first batch of a drain, if the table is large. It looked into what Delta says it would read."""
+    """Checks the first batch of a drain for lost file skipping, if the table is large.
+
+    Attributes:
+        batch: the batch that was checked; None before.
+        files: files of the target; 0 if it is not large.
+        looked_into: files that the batch reads, from the input files of Delta's plan.
+        told_by: the file-skipping predicates of that batch.
+    """
 
     layout: FlowLayout
     flow: FlowSpec
@@ -31,7 +38,10 @@ class Skipping:
     told_by: Pruning = field(default_factory=Pruning)
 
     def look(self, batch: int, held: Held | None, pruning: Pruning) -> None:
-        """`held`: the rows of the target among which the batch looks for its keys, as `pruning` chose them."""
+        """Count the files that the batch reads. No-op after the first batch, or if the target is empty.
+
+        `held`: the candidate rows of the target, selected by `pruning`.
+        """
         if self.batch is not None or held is None:
             return
         self.batch, self.told_by = batch, pruning
@@ -40,7 +50,10 @@ class Skipping:
             self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
     def findings(self, row: BatchRow) -> list[Finding]:
-        """That pruning is lost, if it is, and which layout would restore it. `row`: of the batch, which is done."""
+        """Return the finding `pruning-lost` with the layout that would restore file skipping, or an empty list.
+
+        `row` is the ledger row of the batch that was checked; the batch must be done.
+        """
         if self.looked_into <= _MOST * self.files or not (advice := self._advice()):
             return []
         changed = self._changed(row)
@@ -71,4 +84,4 @@ class Skipping:
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "
                 f"`partition_by`, {rebuild}"
             )
-        return ""  # its keys do tell the partitions; the batch is about most of them
+        return ""  # the predicates name the partitions; the batch has keys in most of them

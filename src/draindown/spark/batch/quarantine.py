@@ -1,4 +1,4 @@
-"""The quarantine: refused records as they came, why, and from where, kept until a person decides."""
+"""Write the quarantine table: refused records with raw text, reason and place, kept until a person decides."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from draindown.spark.sources.readers import number
 from draindown.spark.targets.delta_target import Writer, write_batch
 
 RAW_LIMIT = 64 * 1024
-"""Bytes of a record that quarantine keeps; the rest stands in the file it names."""
+"""Bytes of a record that the quarantine stores; the rest is only in the input file."""
 
 
 def identified(refused: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
-    """Refused rows with `quarantine_id`, made of file and position alone. Arguments as in `quarantine`."""
+    """Return the refused rows with `quarantine_id`, a hash of file and position. Arguments as in `quarantine`."""
     place = F.concat_ws("\u0001", "file", F.col("position").cast("string"))
     return number(refused, places).withColumn("quarantine_id", F.sha2(place, 256))
 
@@ -31,10 +31,10 @@ def quarantine(
     first_seen: datetime,
     besides: DataFrame | None = None,
 ) -> None:
-    """Write the batch's refused rows: once, however often the batch is tried.
+    """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `refused` has `_raw`, WHY and PLACE; `places` is what `reading.offsets` returned. Rows whose `quarantine_id` is
-    among `besides` are left out.
+    `refused` has `_raw`, WHY and PLACE. `places` is what `readers.offsets` returned. Rows whose `quarantine_id` is in
+    `besides` are excluded.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
@@ -55,11 +55,11 @@ def quarantine(
 
 
 def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> None:
-    """Write rows into the quarantine for the writer's batch: once, however often the batch is tried.
+    """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
-    Columns of the table: quarantine_id (of a record from file and position alone), file, position, raw, raw_bytes (only
-    where raw is not UTF-8 or not whole), raw_length (bytes), reason, field, detail, which `rows` has, and first_seen,
-    generation, batch, kind, run_id, refused_at.
+    `rows` has the columns quarantine_id (for a record, a hash of file and position), file, position, raw, raw_bytes
+    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail. This function adds
+    first_seen, generation, batch, kind, run_id and refused_at.
     """
     kept = rows.select(
         "quarantine_id",

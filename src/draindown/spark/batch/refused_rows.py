@@ -1,4 +1,4 @@
-"""The refused rows of a batch: new ones go to the quarantine, those that stand there already stay as they are."""
+"""Write the refused rows of a batch to the quarantine, except those that the quarantine already contains."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from draindown.spark.targets.delta_target import written
 
 
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
-    """Write the refused rows of the parsed `frame` to the quarantine, each once, and report the step `quarantined`.
+    """Write the refused rows of the parsed `frame` to the quarantine, each once, and complete the step `quarantined`.
 
-    Raises TerminalError `ledger-does-not-add-up`.
+    Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
     """
-    if batch.kind == "quarantine":  # refused again: its row in the quarantine stays open
+    if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
         batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
     elif requarantine.concerns(batch.writer):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)

@@ -1,7 +1,8 @@
-"""What a batch that reads input again does about rows that were refused before: they stand in the quarantine once.
+"""Quarantine for batches that read input again: each refused row is in the quarantine once.
 
-A row that is refused again is left as it was, and counted; one that is let through now is released, once its batch is
-committed. What will be released is written down before the MERGE, so that a crash after it can't leave it open.
+A row that is refused again is counted, and its quarantine row stays unchanged. A row that is accepted this time is
+released when its batch is committed. The rows to release are recorded before the MERGE, so that a crash after the
+MERGE can't leave them open.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from draindown.spark.targets.delta_target import Writer
 
 
 def concerns(writer: Writer) -> bool:
-    """Whether the writer's batches may read what was read before."""
+    """Return whether the writer's batches may read input again: a replay of input, or a generation after the first."""
     return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
 
 
@@ -33,9 +34,9 @@ def quarantine(
     run_id: str,
     first_seen: datetime,
 ) -> int | None:
-    """Write the rows of `bad` that were never refused before, as `refused.quarantine` does; returns how many.
+    """Write the rows of `bad` that no other batch refused, as `quarantine.quarantine` does. Return their number.
 
-    None where nothing had to be written. Notes which rows of `files` (the batch's) are let through this time.
+    None if nothing had to be written. Also records which quarantined rows of `files`, the batch's, are accepted now.
     """
     held = _held(writer, bad, files)
     ids = quarantine_writer.identified(bad, places).select("quarantine_id")
@@ -48,7 +49,7 @@ def quarantine(
 
 
 def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | None:
-    """Ids of the rows of these files that other batches refused."""
+    """Return the quarantine ids of rows of `files` that other batches refused. None if there is no quarantine table."""
     if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
@@ -62,6 +63,6 @@ def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:
     found = [] if accepted is None else [row["quarantine_id"] for row in accepted.collect()]
     known = decided.released(writer.layout, found)
     ids = tuple(sorted(one for one in found if one not in known))
-    # an earlier attempt's note must not outlive it: this one may decide otherwise
+    # overwrite the record of an earlier attempt: this attempt may accept other rows
     if ids or Path(writer.layout.replaying).exists():
         note(writer.layout, Pending(writer.app("rows"), writer.batch, run_id, ids, read_again=True))

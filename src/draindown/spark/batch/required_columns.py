@@ -1,4 +1,4 @@
-"""Refusal of rows whose key or sequence is missing after the transform."""
+"""Refuse rows whose keys or sequence are missing after the transform."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from draindown.spark.sql import quoted
 
 
 def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
-    """Raise TerminalError `column-missing` unless the frame has keys, sequence and partition columns."""
+    """Check that the frame has the key, sequence and partition columns. Raises TerminalError `column-missing`."""
     goal = batch.writer.flow.target
     needed = [*goal.essential, *goal.partition_by]
     missing = [name for name in needed if name not in frame.columns]
@@ -27,11 +27,11 @@ def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
 
 
 def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
-    """Refuse rows whose key or sequence came out of the transform as NULL, as no UTF-8, or empty where it names a
-    partition.
+    """Return `frame` with a reason on rows whose key or sequence is NULL, invalid UTF-8 or an empty partition value.
 
-    Delta keeps an empty partition value as NULL: an empty key would never be found again, any other column says NULL.
-    The statistics and literals that prune the target hold UTF-8 only: another key would not be found again either.
+    Delta stores an empty partition value as NULL. A row with an empty partition key could never be matched again, so it
+    is refused; an empty string in a partition column that is no key becomes NULL. File skipping uses statistics and
+    literals in UTF-8, so a row with another key could not be matched either.
     """
     goal = batch.writer.flow.target
     texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
@@ -43,7 +43,7 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
         bad = F.when(absent, _reason("missing", name))
         bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
         why = F.coalesce(why, F.when(~F.col("_blank"), bad))
-    if goal.essential:  # the text of good rows is not kept in memory
+    if goal.essential:  # drop the raw text of accepted rows, to save memory
         frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
     emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
     return frame.withColumns(emptied) if emptied else frame

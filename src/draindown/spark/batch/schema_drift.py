@@ -1,4 +1,4 @@
-"""The flow's policy on drift, applied to one batch: refused before anything is written, told, or made columns."""
+"""Apply the flow's drift policy to one batch: refuse the batch, record the drift, or add columns."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ _NO_RECORDS = ("malformed", "too_large")
 
 @dataclass(frozen=True)
 class Found:
-    """What a batch tells, and the columns that its unknown fields have or get, by name.
+    """The drift of a batch.
 
-    `reserved`: names that stay in `_rescued`; `unknown`: whether any good row has a field the contract doesn't name.
+    Attributes:
+        sightings: the drift to record.
+        columns: existing and new target columns for fields outside the contract, sorted by name.
+        reserved: names of fields that stay in `_rescued`.
+        unknown: whether an accepted row has a field that the contract does not name.
     """
 
     sightings: Sequence[Sighting] = ()
@@ -42,14 +46,14 @@ class Found:
     unknown: bool = False
 
     def spread(self, good: DataFrame) -> DataFrame:
-        """The good rows with those columns."""
+        """Return the accepted rows with `columns`, whose values move out of `_rescued`."""
         if not self.unknown:
             return drift_marks.empty(good, self.columns)
         return drift_marks.spread(good, self.columns, self.reserved)
 
 
 def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
-    """Find what is new or missing in a batch that was read; costs nothing where nothing is.
+    """Find new and missing fields of a batch. Reads no rows if none has a drift mark.
 
     Raises TerminalError `drift-refused`.
     """
@@ -160,7 +164,7 @@ def _name(one: Seen) -> str:
 
 def _typed(one: Seen, batch: Batch) -> str:
     kind = likely(one.values, batch.writer.flow.source.form)
-    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # a sender's text: no shell may run it
+    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # quoted, because the field name comes from the input
 
 
 def _file(one: Seen) -> str:

@@ -1,4 +1,4 @@
-"""The errors about input whose bytes are no longer those that were taken in."""
+"""Errors for input files whose content changed after the intake recorded them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from draindown.spark.sources.readers import InputFile
 
 
 def refuse_other_bytes(request: Request, files: Sequence[InputFile]) -> None:
-    """Refuse to read files that are gone, or not as they were taken in. Raises TerminalError `input-changed`."""
+    """Check that the files are as the intake recorded them. Raises TerminalError `input-changed`."""
     found = intake.pinned(files)
     if found:
         gone = " ".join(f"--path {shlex.quote(finding.subject)}" for finding in found[:5])
@@ -41,7 +41,7 @@ def _without(request: Request, gone: str) -> list[str]:
 
 
 def refuse_changed(request: Request, findings: Sequence[Finding]) -> None:
-    """End red, once, after everything else was drained, if a file's bytes changed after they were read.
+    """Fail the step, after everything else was drained, if a file's content changed after it was read.
 
     Raises TerminalError `input-changed`.
     """

@@ -1,4 +1,4 @@
-"""The compact step: rewrite what deserves it, remove files nobody needs any more. Changes no row."""
+"""The compact step: OPTIMIZE and purge fragmented partitions, then VACUUM. Changes no row."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from draindown.spark.sql import quoted
 from draindown.spec.targets import RETAIN_FLOOR
 
 PARTITIONS_AT_ONCE = 200
-"""Partitions of one OPTIMIZE: its predicate is planned on the driver, and its commit should stay small."""
+"""Maximum partitions of one OPTIMIZE: the driver plans its predicate, and its commit should stay small."""
 _LOG_RETENTION = "delta.logRetentionDuration"
 _DEFAULT_LOG_RETENTION = 30 * 86400
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What rewriting files did; sizes in bytes."""
+    """The result of rewriting files. `bytes`: size of the files written."""
 
     files_before: int = 0
     files_after: int = 0
@@ -48,10 +48,10 @@ class Rewritten:
 
 
 def compact(request: Request, spark: SparkSession) -> StepReport:
-    """Do the maintenance that the evidence asks for, under the flow's lease; idle without any.
+    """Run the maintenance that is due, under the flow's lease. The outcome is `idle` if none is.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table is set to forget
-    removed files too early.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table's retention of
+    removed files is below seven days.
     """
     with open_flow(request, spark, Needs.LEASE) as flow:
         return _compact(request, spark, flow.check)
@@ -66,7 +66,7 @@ def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -
     for table in found.tables:
         check()
         done += rewrite(spark, table, maintenance.target_file_size)
-    # before old files go, the pointer moves to the version that the rewrite made
+    # move the published version to the rewritten one before VACUUM removes the old files
     check()
     published.carry(layout)
     vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
@@ -88,15 +88,15 @@ def _each(table: Table) -> list[Partition]:
 
 
 def rewrite(spark: SparkSession, table: Table, target_file_size: int) -> Rewritten:
-    """Merge small files and purge deleted rows, only in the partitions that `table` lists."""
+    """Compact small files and purge deleted rows in the partitions that `table` lists."""
     sizes = {
-        # files from half the target size on are left alone: merging them would rewrite much to gain little
+        # skip files of at least half the target size: rewriting them costs much and gains little
         "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target_file_size),
     }
     done = Rewritten()
     with configured(spark, sizes):
-        # A purge first: OPTIMIZE leaves a file alone in its partition as it is, however many of its rows are deleted.
+        # Purge first: OPTIMIZE skips a partition's only file, however many of its rows are deleted.
         for some in _chunks(table.purge):
             done += _purge(spark, table.path, some)
         for some in _chunks(table.merge):
@@ -127,11 +127,14 @@ def _metrics(row: Any) -> Rewritten:
 
 
 def predicate(partitions: Sequence[Partition]) -> str:
-    """SQL that is true for exactly these partitions; empty where the table has none, or a type can't be written."""
+    """Return SQL that matches exactly these partitions.
+
+    Empty if the table has no partitions or a partition value has a type without a literal; it then covers the table.
+    """
     try:
         return " OR ".join(f"({_all_of(p)})" for p in partitions if p.values)
     except TypeError:
-        return ""  # the whole table: a rewrite of more than was asked is slower, never wrong
+        return ""  # the whole table: rewriting more than necessary is slower but correct
 
 
 def _all_of(partition: Partition) -> str:
@@ -162,10 +165,12 @@ def _literal(value: object) -> str:
 
 
 def vacuum(spark: SparkSession, path: str, retain: int) -> int:
-    """Remove files that left the table more than `retain` seconds ago; returns how many.
+    """VACUUM files that were removed from the table more than `retain` seconds ago. Return the number of files deleted.
 
-    Delta takes the retention from the table's properties alone (a `RETAIN` clause is ignored), so the table gets the
-    longer of both. Raises TerminalError `vacuum-below-floor` for less than seven days, asked for or set in the table.
+    Delta reads the retention from the table's properties and ignores a `RETAIN` clause. If `retain` is longer than the
+    table's retention, the property is raised to it.
+
+    Raises TerminalError `vacuum-below-floor` if `retain` or the table's retention is below seven days.
     """
     _refuse_below_floor(path, retain)
     raised = compaction.retention_of(TableLog(path)) < retain
@@ -174,8 +179,8 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
     try:
         spark.sql(f"VACUUM {_table(path)} LITE")
     except PySparkException as error:
-        # LITE needs the log back to the last VACUUM. FULL believes what the table remembers of removed files, which
-        # is too little right after the retention was raised.
+        # VACUUM LITE needs the log back to the last VACUUM. A full VACUUM keeps only the removed files that the log
+        # still lists, and right after the retention was raised the log lists too few.
         if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
             raise
         spark.sql(f"VACUUM {_table(path)}")
@@ -205,7 +210,7 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 
 
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
-    # versions must not outlive their files' retention record, Delta insists
+    # Delta requires a log retention of at least the retention of removed files
     log = max(compaction.duration(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
     spark.sql(
         f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "

@@ -1,4 +1,4 @@
-"""What a drain step does, as its request says: drain, read input again, or replay refused rows. Chosen here only."""
+"""Dispatch a drain step by its request: drain, replay of input, or replay of quarantined rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def run_drain(
     progress: Callable[[str], None] = print,
     source: SourceListing | None = None,
 ) -> StepReport:
-    """Do what `request` asks of its drain step. Each mode is idempotent and raises what it documents.
+    """Run the drain step of `request` in the mode that it asks for. Idempotent.
 
-    `source`: what the run's plan saw of the source, if this process made one.
+    `source`: the listing of the source from the run's plan, if this process made it. Raises the errors of the mode's
+    function.
     """
     if request.replay is not None:
         return replay_input.replay(request, spark, stop=stop, progress=progress)

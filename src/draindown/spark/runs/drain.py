@@ -51,19 +51,19 @@ from draindown.spark.tuning import TUNING, Tuning
 from draindown.spark.usage import Gauge
 
 Progress = Callable[[str], None]
-"""Told a line for people after each thing that took time."""
-_FEW = 2  # full batches: a backlog of more is taken in portion by portion
-_TELLING_RATE = 100  # rows a second: fewer tell of the batch's fixed part, not of its rows
-_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries are started, and few cuts are for good
+"""Called with a line of text for people after each long operation."""
+_FEW = 2  # full batches; a larger backlog is recorded in the intake in portions
+_TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
+_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries, and few cuts with an outdated size
 
 
 class _Stopped(Exception):
-    """Raised at the start of a batch that must not begin."""
+    """Raised at the start of a batch that must not start because a bound was reached."""
 
 
 @dataclass
 class _Drain:
-    """One drain in progress: what each batch needs, and what came of the batches so far."""
+    """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
     request: Request
     generation: int
@@ -79,7 +79,7 @@ class _Drain:
     failure: BaseException | None = None
 
     def __call__(self, references: DataFrame, batch: int) -> None:
-        """Spark's foreachBatch: keeps the Python error, which Java would only quote."""
+        """Spark's `foreachBatch` function. Stores the Python exception, of which Spark's error only has the text."""
         try:
             why = self.bounds.reached(len(self.rows))
             if why:
@@ -96,14 +96,14 @@ class _Drain:
         rows = [row for row in taken if row["path"] not in self.without]
         files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
         writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
-        if not writer.is_done():  # whose files may rightly be gone
+        if not writer.is_done():  # the files of a committed batch may be gone
             refuse_other_bytes(self.request, files)
         started = now()
         batch = Batch(
             writer=writer,
             run_id=self.request.run_id,
             start=self.request.start,
-            # Spark gives naive local times; only an aware one means the same in the hour that clocks repeat
+            # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
             first_seen=max(row["first_seen"].astimezone() for row in taken),
             changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
             started_at=started,
@@ -138,11 +138,13 @@ def drain(
     tuning: Tuning = TUNING,
     source: SourceListing | None = None,
 ) -> StepReport:
-    """Drain the flow's backlog and report. Idempotent; killed anywhere, the next call goes on from there.
+    """Drain the flow's backlog and return the report. Idempotent: after a crash, the next call resumes.
+
+    `source`: the listing of the source from the run's plan, if this process made it. Batches that were committed before
+    an error are in the ledger.
 
     Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
-    and where the checkpoint, the input or the table is not what it was. What was done before an error is in the ledger.
-    `source`: what the run's plan saw of it.
+    and the errors of a checkpoint, an input or a table that was changed from outside.
     """
     _refuse_other_modes(request)
     analysis.refuse_unresolved(request, spark)
@@ -162,7 +164,10 @@ def drain(
 
 
 def _refuse_other_modes(request: Request) -> None:
-    """A project's own jobs/drain.py that knows no replays would drain instead, and end well. Raises TerminalError."""
+    """Refuse a replay request: a project's old jobs/drain.py would drain instead of replaying, and succeed.
+
+    Raises TerminalError `job-outdated`.
+    """
     if request.replay is None and request.quarantine_ids is None:
         return
     to = "s/spark.drain import drain$/spark.modes import run_drain/; s/ drain(request/ run_drain(request/"
@@ -185,9 +190,10 @@ def under_lease(
     tuning: Tuning = TUNING,
     source: SourceListing | None = None,
 ) -> StepReport:
-    """What `drain` does, for whoever has opened the flow and proven that the generation can go on.
+    """Drain a flow that the caller has opened and whose generation can resume.
 
-    `reached` raises if the lease is lost: each step is told before the next one writes.
+    `reached` is called with each step's name when the step completes. It raises if the lease is lost, which aborts the
+    batch before the next step writes.
     """
     started, layout = now(), request.layout
     state = _Drain(
@@ -223,10 +229,13 @@ def under_lease(
 def _drained(
     request: Request, spark: SparkSession, state: _Drain, inlet: Intake, started: datetime
 ) -> tuple[Backlog, str, str | None]:
-    """Take in and drain, portion by portion; returns what waited, how batches were sized, and what stopped it early.
+    """Record files in the intake and drain them, in portions.
 
-    Where much is new and memory decides how large a batch may be, the first portions are small: the next batches are
-    sized by what these weighed, and rows are in the table long before the last file was looked at.
+    If the backlog is large and the batch size adapts to memory, the first portions are small. The next batches are
+    sized by the memory that these used, and the first rows are in the table long before the last file was recorded.
+
+    Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
+    none did).
     """
     source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
     bound = batch_size.bound_now(layout, source, heap)
@@ -263,7 +272,7 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
 
 
 def _no_lines(spark: SparkSession) -> list[tuple[DataFrame, str | None]]:
-    """Input of a batch none of whose files is left: it is counted and committed like any other."""
+    """Return the empty input of a batch whose files were all discarded. It is counted and committed like any batch."""
     return [(relation(spark, {"value": TEXT, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, ()), None)]
 
 
@@ -273,7 +282,7 @@ def _transform(request: Request) -> Transform | None:
 
 
 def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
-    """Run the query to its end; returns why it was stopped early, or None."""
+    """Run the streaming query until it ends. Return the bound that stopped it early, or None."""
     query = (
         spark.readStream.format("delta")
         .option("startingVersion", 1)
@@ -301,7 +310,7 @@ def _python_errors(state: _Drain) -> Iterator[None]:
     except (StreamingQueryException, Py4JJavaError, TransientError):
         if isinstance(state.failure, _Stopped):
             return
-        if state.failure is not None:  # what Java says of it begins with its own words, and quotes a stack
+        if state.failure is not None:  # Spark's error wraps the text of the Python exception in a Java stack trace
             raise state.failure from (state.failure.__cause__ or state.failure.__context__)
         raise
 

@@ -1,4 +1,4 @@
-"""Opening a flow from a driver: its JVM holds the lease too, and Spark gives the target what a crash left out."""
+"""Open a flow from a Spark driver: the JVM holds the lease too, and Spark restores table properties after a crash."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from draindown.spec.models import FlowSpec
 
 @dataclass(frozen=True)
 class _Driver:
-    """The engine of an opening: this process and its JVM."""
+    """The engine that `recovery.opening.open_flow` uses: this process and its JVM."""
 
     spark: SparkSession
 
     def hold(self, lease: Lease) -> None:
-        """Have the JVM hold the lease too: it can outlive Python, and still commit."""
+        """Make the JVM hold the lease too, because it can outlive the Python process and still commit."""
         lease.hand_to_jvm(self.spark._jvm)
 
     def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
-        """Have Delta keep bounds of the target's keys again."""
+        """Set the target's statistics columns again."""
         delta_target.keep_bounds(self.spark, layout.table, flow)
 
 
 def open_flow(
     request: Request, spark: SparkSession, needs: Needs, *, reached: Reached = untold
 ) -> AbstractContextManager[OpenFlow]:
-    """Open the flow that a request is about, as `recovery.opening.open_flow` does, with this driver as its engine."""
+    """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine."""
     return opening.open_flow(
         request.spec,
         request.flow,

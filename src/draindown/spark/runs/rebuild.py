@@ -1,6 +1,6 @@
-"""The rebuild: the engine drains all input into tables beside the live ones, and one commit puts them in their place.
+"""The rebuild: drain all input into staged tables, then swap them in with one commit.
 
-The same lease is held from the first batch to the last step. Stopped or killed, the same command goes on.
+One lease is held from the first batch to the last step. After a stop or a crash, the same command resumes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ def rebuild(
     stop: Stop | None = None,
     reached: Reached = untold,
 ) -> StepReport:
-    """Rebuild the flow's table, or go on with the rebuild that was begun. `reached` is told the steps of each batch,
-    `staged` before the swap, `swapped` after it, and those of `rebuilds.finish`.
+    """Rebuild the flow's table, or resume a rebuild in progress. Idempotent.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged`, `invalid-pipeline` and what
-    `rebuilds.begin`, a drain and `rebuilds.finish` raise. Stopped between two batches it is `bounded`, and the live
-    table as it was.
+    `reached` is called with the steps of each batch, `staged` before the swap, `swapped` after it, and the steps of
+    `recovery.swap.finish`. If `stop` ends the rebuild between two batches, its outcome is `bounded` and the live table
+    is unchanged.
+
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged`, `invalid-pipeline`, and the
+    errors of `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
     """
     started = now()
     analysis.refuse_unresolved(request, spark)
@@ -59,14 +61,14 @@ def rebuild(
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
     refuse_changed(request, drained.findings)
-    # nothing was left to read where it died right before the swap: that is no idle run
+    # a rebuild that resumes right before the swap has nothing to read, but is not idle
     outcome = "bounded" if drained.outcome == "bounded" else "done"
     whole = {"started_at": started, "finished_at": now(), "outcome": outcome, "drain": _part(drained, begun)}
     return drained.model_copy(update=whole)
 
 
 def _staged(request: Request, begun: Rebuild) -> Request:
-    """The request of a drain beside the live tables, without the bounds of a scheduled one."""
+    """Return the request of a drain into the staged tables, without `max_batches` and `deadline`."""
     flow = request.flow_spec.model_copy(update={"max_batches": None, "deadline": None})
     spec = request.spec.model_copy(update={"flows": {**request.spec.flows, request.flow: flow}})
     bounds = {"max_batches": None, "deadline": None}

@@ -1,7 +1,7 @@
-"""Replay of files and of ranges of time: input that was drained, read again beside the live checkpoint.
+"""Replay of input: read drained files or a time range again, beside the live checkpoint.
 
-Each cut is a batch of its own in the ledger (kind replay), under a transaction id of its own replay: killed anywhere,
-the same command goes on. The sequence guard keeps everything newer as it is.
+Each cut is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that the same command
+resumes after a crash. The sequence guard keeps newer rows unchanged.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def replay(
     progress: Callable[[str], None] = print,
     reached: Reached = untold,
 ) -> StepReport:
-    """Read again what `request.replay` asks for. Idempotent: what was replayed already is left alone.
+    """Replay the input that `request.replay` selects. Idempotent: cuts that were replayed before are skipped.
 
-    It ends between batches at the request's own bounds, not at those of the flow, which are about drains.
+    Stops between batches at the bounds of the request. The flow's own bounds apply to drains only.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone` and whatever `replays.find` and
-    a drain raise.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone`, and the errors of
+    `recovery.replay.find` and of a drain.
     """
     started, layout = now(), request.layout
     analysis.refuse_unresolved(request, spark)

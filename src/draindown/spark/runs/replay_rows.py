@@ -1,10 +1,10 @@
-"""Replay of quarantined rows: a batch of its own in the ledger, beside the stream, under the same lease.
+"""Replay of quarantined rows: batches of kind `quarantine` in the ledger, outside the stream, under the same lease.
 
-Refused records go through today's contract. Rows that the gate had withdrawn are past it: they go back into the target
-as they were, in a batch apart, unless something newer is there.
+Refused records are parsed with the current contract. Withdrawn rows skip the contract: a separate batch writes them
+back to the target unchanged, unless the target has a newer change of their key.
 
-What is refused again stays open in the quarantine. The rows to be released are written down before the MERGE, so that
-a crash after it can't leave rows open that are applied.
+A row that is refused again stays open in the quarantine. The rows to release are recorded before the MERGE, so that a
+crash after the MERGE can't leave applied rows open.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.delta_target import Writer
 
 MOST = 100_000
-"""Rows of one replay: they pass through the driver."""
+"""Maximum rows of one replay, because they pass through the driver's memory."""
 
 
 def replay(request: Request, spark: SparkSession) -> StepReport:
-    """Run `request.quarantine_ids` through today's contract and apply what it lets through. Idempotent.
+    """Parse the rows in `request.quarantine_ids` with the current contract and apply the accepted ones. Idempotent.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable`,
-    `rows-not-read` and what a drain raises.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `too-many-rows`, `rows-not-whole`,
+    `rows-not-restorable`, `rows-not-read`, and the errors of a drain.
     """
     started, layout = now(), request.layout
     analysis.refuse_unresolved(request, spark)
@@ -102,7 +102,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
 
 
 def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse rows of a batch that is yet to be done, where no key tells that they are there: it would append them too.
+    """Refuse rows whose own batch is not committed yet, if the target has no keys: both would append them.
 
     Raises TerminalError `rows-not-read`.
     """
@@ -146,12 +146,15 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
 
 
 def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Withdrawn rows with the target's columns, all but their old stamp. Raises TerminalError `rows-not-restorable`."""
+    """Return the withdrawn rows with the target's columns, except `_changed_at`.
+
+    Raises TerminalError `rows-not-restorable` if the table is absent or its columns changed.
+    """
     path = request.layout.table
     if not TableLog(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema
-    # a column that no JSON holds came after the rows were taken out: it is NULL in them
+    # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in these rows
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
     held = StructType([field for field in schema if field.name not in without])
     data = [(row["value"].decode(),) for row in rows]
@@ -185,7 +188,7 @@ def _micros(moment: datetime) -> int:
 def _lines(
     spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[DataFrame, str | None]]:
-    """The rows as lines, one frame per CSV header they came under. `_id` is the row's place among the chosen."""
+    """Return the rows as input lines, one frame per CSV header. `_id` is the row's index in `rows`."""
     headers = catalog.headers(request.layout) if request.flow_spec.source.form.delimited else {}
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
     frames = []

@@ -1,4 +1,4 @@
-"""Wait for a streaming query to end, without trusting it to say so."""
+"""Wait for a streaming query to end, even if its thread dies without a signal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _LOOK_SECONDS = 5
 
 
 def await_end(query: StreamingQuery, *, tried: str, next: str) -> None:
-    """Return once the query has ended; raise as `awaitTermination` does if it failed.
+    """Return when the query has ended; raise as `awaitTermination` does if it failed.
 
-    A fatal error in the query's own error handling (seen: StackOverflowError in java.util.regex after an error in a
-    Python worker) kills its thread before it releases those who wait in `awaitTermination`, which then never returns.
+    A fatal error in the query's own error handling kills its thread before the thread releases the waiters, and
+    `awaitTermination` never returns. Seen: StackOverflowError in java.util.regex after an error in a Python worker.
+
     Raises TransientError `query-died` in that case.
     """
     while not query.awaitTermination(_LOOK_SECONDS):
-        # The latch is released by the thread itself: if the thread is gone, a second look tells whether it was.
+        # The thread itself releases the latch. If the thread is gone, a second wait tells whether it released it.
         if not _thread_lives(query) and not query.awaitTermination(_LOOK_SECONDS):
             raise TransientError(
                 "query-died",
@@ -30,5 +31,5 @@ def await_end(query: StreamingQuery, *, tried: str, next: str) -> None:
 
 
 def _thread_lives(query: StreamingQuery) -> bool:
-    # StreamExecution.queryExecutionThread; not in the public API, pinned by tests/spark/test_engine.py
+    # StreamExecution.queryExecutionThread is not public API; tests/spark/test_engine.py covers it
     return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())

@@ -1,7 +1,8 @@
-"""Withdrawal: rows that are not published yet and make an expectation fail leave the target for the quarantine.
+"""Withdrawal: move unpublished rows that fail an expectation from the target to the quarantine.
 
-A batch of its own in the ledger (kind `gate`), beside the stream, under the same lease. The rows stand in the
-quarantine before they leave the target; a crash in between leaves rows there that count nowhere (see `withdrawn`).
+A withdrawal is a batch of kind `gate` in the ledger, outside the stream, under the same lease. The rows are written to
+the quarantine before they are deleted from the target. After a crash in between, the quarantine has rows that nothing
+counts (see `flow.withdrawals`).
 """
 
 from __future__ import annotations
@@ -44,16 +45,24 @@ from draindown.spark.targets.delta_target import Writer, written
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
 
 MOST = 100_000
-"""Rows of one withdrawal: GX collects them on the driver."""
+"""Maximum rows of one withdrawal, because GX collects them on the driver."""
 _SHOWN = 5
 _MARK, _RAW = "_mark", "_json"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a withdrawal would do. `wants`: what the expectation asks; `judged`: rows not yet published, at `version`.
+    """A proposed withdrawal, for the caller to approve.
 
-    `sample`: keys, sequence and the expectation's columns of the first few rows, as text.
+    Attributes:
+        pipeline: name of the pipeline.
+        flow: name of the flow.
+        expectation: name of the expectation.
+        wants: what the expectation requires, for people.
+        version: version of the target that was validated; -1 if nothing fails.
+        judged: unpublished rows that were validated.
+        rows: rows that fail.
+        sample: keys, sequence and the expectation's columns of the first few failing rows, as text.
     """
 
     pipeline: str
@@ -66,13 +75,13 @@ class Plan:
     sample: tuple[dict[str, str | None], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready."""
+        """Return the plan as a flat dictionary that can be serialized as JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The rows that fail, persisted: the table's columns and _RAW."""
+    """The failing rows, persisted, with the table's columns and _RAW. `table`: all rows that were validated."""
 
     plan: Plan
     rows: DataFrame
@@ -87,11 +96,13 @@ def withdraw(
     agreed: Callable[[Plan], bool],
     reached: Reached = untold,
 ) -> StepReport:
-    """Judge one expectation over the unpublished rows, and withdraw those that make it fail if `agreed` says so.
+    """Validate the unpublished rows against one expectation, and withdraw the failing ones if `agreed` returns true.
 
-    Idle where none fails. Killed anywhere, nothing has to be cleaned up. Raises TransientError `lease-held`,
-    `lease-lost`, `table-moved`; TerminalError `withdraw-needs-keys`, `unknown-expectation`, `not-row-level`,
-    `not-judged`, `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and what resuming raises.
+    The outcome is `idle` if no row fails or `agreed` returns false. A crash needs no cleanup.
+
+    Raises TransientError `lease-held`, `lease-lost`, `table-moved`; TerminalError `withdraw-needs-keys`,
+    `unknown-expectation`, `not-row-level`, `not-judged`, `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and
+    the errors of resuming a flow.
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
@@ -106,7 +117,7 @@ def withdraw(
 
 @contextmanager
 def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterator[_Found | None]:
-    """The unpublished rows that make the expectation fail; None where none does."""
+    """Yield the unpublished rows that fail the expectation; None if no row fails."""
     state = published.unpublished(request.layout)
     judged = _judged(request, spark, expectation, state) if state is not None and state.pending else None
     if state is None or judged is None:
@@ -131,12 +142,15 @@ def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterato
 def _judged(
     request: Request, spark: SparkSession, expectation: str, state: Unpublished
 ) -> tuple[DataFrame, Expectation, list[str]] | None:
-    """The unpublished rows with _MARK, the verdict, and the marks of the rows that fail; None if it holds."""
-    from draindown.spark.checks import gx  # importing GX takes seconds; what is refused before has no use for it
+    """Validate the unpublished rows. Return them with _MARK, the result, and the marks of the failing rows.
+
+    None if the expectation succeeds.
+    """
+    from draindown.spark.checks import gx  # imported late: importing GX takes seconds, and refusals don't need it
 
     keys = request.flow_spec.target.keys
     changed = unpublished_rows(spark, request.layout.table, state).changed
-    # as a hash, because Python would change keys on their way: it rounds times into this machine's zone
+    # a hash, because PySpark would change keys on the way to Python: it converts timestamps to the local time zone
     changed = changed.withColumn(_MARK, F.sha2(json_rows.encode(keys), 256))
     try:
         verdict, marks = gx.failing(request.suite, expectation, changed, _MARK, MOST)
@@ -196,11 +210,11 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
 
 
 def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
-    """The rows as the quarantine keeps them. An id names the withdrawal too: a row may be withdrawn again."""
+    """Return the rows in the quarantine's columns. The id includes the batch, because a row can be withdrawn again."""
     keys, name = request.flow_spec.target.keys, found.plan.expectation
     parts = [F.lit(GATE), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(keys)]
     return found.rows.select(
-        # a path begins with a slash, so no record of a file has such an id
+        # can't collide with the id of a refused record, whose hash input begins with a path and so with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
         F.lit(request.layout.table).alias("file"),
         F.lit(found.plan.version).cast("long").alias("position"),
@@ -214,7 +228,7 @@ def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
 
 
 def _pruning(request: Request, rows: DataFrame) -> Pruning:
-    """The partitions and key ranges that the rows lie in, so that the MERGE reads no others."""
+    """Return the file-skipping predicates for the MERGE: the partitions and key ranges of the rows."""
     goal, schema = request.flow_spec.target, rows.schema
     exact = text_safe(schema, goal.partition_by)
     found = rows.agg(F.count("*"), *measures(rows, exact, goal.keys, F.lit(True))).collect()
@@ -228,7 +242,10 @@ def _columns(request: Request, expectation: str) -> list[str]:
 
 
 def refuse_impossible(request: Request, expectation: str) -> None:
-    """Refuse what no verdict is needed to refuse. Raises TerminalError `withdraw-needs-keys`, `unknown-expectation`."""
+    """Check what can be checked without validating rows.
+
+    Raises TerminalError `withdraw-needs-keys` or `unknown-expectation`.
+    """
     if not request.flow_spec.target.kind.addressable:
         raise TerminalError(
             "withdraw-needs-keys",
@@ -251,7 +268,10 @@ def _refuse_unclear(request: Request, rows: DataFrame, verdict: Expectation, mar
 
 
 def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None:
-    """A withdrawn row must come back as it was: refuse what JSON can't hold."""
+    """Check that each row survives a round trip through JSON, so that a release can restore it unchanged.
+
+    Raises TerminalError `row-not-exact`.
+    """
     odd = json_rows.unwritable(table.schema)
     lost = 0 if odd else rows.where(~json_rows.comes_back(F.col(_RAW), table.schema)).count()
     if odd or lost:
@@ -265,7 +285,10 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
 
 
 def _refuse_moved(request: Request, plan: Plan) -> None:
-    """Nobody of draindown writes under the lease; whoever else did may have changed the rows that were judged."""
+    """Check that the target is still at the version that was validated: a writer outside draindown may have changed it.
+
+    Raises TransientError `table-moved`.
+    """
     newest = log_of(request.layout, request.layout.table).version
     if newest != plan.version:
         raise TransientError(

@@ -1,1 +1,1 @@
-"""Readers: the files of one batch as rows with the place of every record."""
+"""Readers: load the files of one batch as rows, with the place of each record."""

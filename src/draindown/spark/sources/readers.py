@@ -1,8 +1,8 @@
-"""Read exactly the files of one batch, with the place of every record.
+"""Read exactly the files of one batch, with the place of each record.
 
-A record's place is its file and its number in it, from 1. Spark knows no row number, but a partition reads its pieces
-of files one after the other, so the ids that rise within (file, block) number the records of that block; with the
-counts of the file's earlier blocks they number the file.
+A record's place is its file and its record number in the file, from 1. Spark has no row numbers, but a partition reads
+its file splits one after the other. So `monotonically_increasing_id` is consecutive within each split (called block
+here). The record number is the position within the block plus the row counts of the file's earlier blocks.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import quoted
 
 PLACE = ("_file", "_block", "_id")
-"""Columns every reader adds: the file as Spark names it (URI), the start of the block, a number rising within it."""
+"""Columns that every reader adds: file URI, start offset of the block in bytes, and an id that increases within it."""
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
-"""Session settings that reading needs: without the first, Spark refuses the timestamps that pandas writes.
+"""Session settings of the readers.
 
-The second is put back after a batch in which `_respooled` turned it off.
+`nanosAsLong`: without it, Spark refuses Parquet timestamps in nanoseconds, which pandas writes. `_NESTED`: restores the
+default after a batch in which `_respooled` turned it off.
 """
 _WIDE = 500
-"""Columns of a file above which Spark reads a copy that holds them as one: it compares plans column by column, and for
-each column looks at all. 10,000 of them take it minutes."""
+"""If a file has more columns, Spark reads a copy in which one struct column holds them all.
+
+Spark's planning time is quadratic in the number of columns: minutes for 10,000.
+"""
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -59,12 +62,15 @@ class InputFile:
 
     @property
     def counted(self) -> int:
-        """Lines or, in a columnar file, rows that the intake counted."""
+        """Lines that the intake counted, or rows if the file is columnar."""
         return (self.lines if self.lines is not None else self.records) or 0
 
 
 def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
-    """Lines as `value` string, plus PLACE. Lines end at `\\n`, `\\r\\n` or `\\r`; blank ones are kept, a BOM is not."""
+    """Return the lines as `value` string, plus PLACE.
+
+    Lines end at `\\n`, `\\r\\n` or `\\r`. Blank lines are kept; a BOM is removed.
+    """
     lines = spark.read.text([escape(file.path) for file in files])
     return lines.select("value", *_place(lines))
 
@@ -72,11 +78,11 @@ def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 def columnar_groups(
     spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> list[DataFrame]:
-    """One frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
+    """Return one frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
 
-    `_size`: bytes of the row's texts and binaries, without those inside nested values. Columns that aren't `known`
-    stand in a struct `_more`, too, if there are any. What Spark can't read is copied into the directory `spool`, which
-    the frame reads until its batch is done.
+    `_size`: bytes of the row's strings and binaries, without those inside nested values. If the file has columns that
+    are not in `known`, a struct `_more` repeats them. Files that Spark can't read are copied into the directory
+    `spool`; the frame reads the copy until its batch is done.
     """
     filled = [file for file in files if file.counted]
     groups = _by(filled, lambda file: COLUMNAR[form].shape(file.path))
@@ -98,7 +104,7 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
 
 
 def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
-    """`_size` and, if there are unknown columns, `_more`."""
+    """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
     sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
     size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
@@ -113,7 +119,10 @@ def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, boo
 def _respooled(
     spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> DataFrame:
-    """Rows by way of a Parquet file of few columns, made a block of rows at a time (to Spark, one block per file)."""
+    """Copy the files into a Parquet file with few columns, one block of rows at a time, and return its rows.
+
+    All rows of a file get `_block` 0.
+    """
     schema = COLUMNAR[form].schema(files[0].path)
     more = [field for field in schema if field.name not in known]
     kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
@@ -129,12 +138,12 @@ def _respooled(
                 held += [rows.select([field.name for field in more]).to_struct_array()] if more else []
                 out.write_table(pa.table(held, schema=pa.schema(kinds)))
                 before += size
-    spark.conf.set(_NESTED, "false")  # it keeps room for 4,096 rows of each field: thousands of them fill the heap
+    spark.conf.set(_NESTED, "false")  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
     return spark.read.parquet(escape(str(copy)))
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
-    """Bytes of each row's texts and binaries."""
+    """Return the bytes of each row's strings and binaries."""
     texts = [c for c in rows.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
     sizes = pa.array([0] * rows.num_rows, pa.int64())
     for column in texts:
@@ -143,7 +152,10 @@ def _sizes(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _from_nanos(name: str, moment: bool) -> Column:
-    """A number of nanoseconds as a timestamp, cut to microseconds as everywhere."""
+    """Return a column of nanoseconds since 1970 as a timestamp, truncated to microseconds.
+
+    `moment`: TIMESTAMP if true, else TIMESTAMP_NTZ.
+    """
     column = quoted(name)
     micros = f"({column} - pmod({column}, 1000)) div 1000"
     if moment:
@@ -153,17 +165,17 @@ def _from_nanos(name: str, moment: bool) -> Column:
 
 
 def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
-    """CSV files grouped by their header record."""
+    """Return CSV files grouped by header record."""
     return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
 
 
 def read_multiline(
     spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int, spool: str
 ) -> DataFrame:
-    """CSV records that may span lines as `value`, plus PLACE (one block per file).
+    """Return CSV records that may span lines as `value`, plus PLACE (one block per file).
 
-    Split here, streaming, into a file in the directory `spool`, which the frame reads until its batch is done: Spark's
-    own multi-line reader gives no raw text and no place.
+    The driver splits the records, streaming, into a file in the directory `spool`, because Spark's own multi-line
+    reader returns neither raw text nor places. The frame reads that file until its batch is done.
     """
     copy = new_file(spool)
     schema = pa.schema([("value", pa.binary()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
@@ -184,9 +196,10 @@ def read_multiline(
 
 
 def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1024**2) -> Iterator[str]:
-    """Physical lines as CSV records: a line end inside a quoted cell belongs to the record.
+    """Yield CSV records from physical lines. A line end inside a quoted cell is part of the record.
 
-    A quote that opens a cell and is not closed as it should be, within `limit`, costs its own line only.
+    If an opening quote is not properly closed within `limit` characters, its line becomes a record of its own, and the
+    lines after it are split as usual.
     """
     waiting: deque[str] = deque()
     source = iter(lines)
@@ -207,7 +220,7 @@ def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1
 
 
 def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, limit: int) -> tuple[list[str], bool]:
-    """The line and those after it up to where its open quote closes; and whether it does as it should."""
+    """Return the line plus the lines up to the one that closes its quote, and whether the quote closes properly."""
     held, size = [line], len(line)
     while size <= limit and (more := take()) is not None:
         held.append(more)
@@ -219,7 +232,7 @@ def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, lim
 
 
 def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
-    """Whether a quoted cell is open at the end of a line; None where a quote closes one in mid-cell."""
+    """Return whether a quoted cell is open at the end of the line; None if text follows a closing quote in its cell."""
     at, end = 0, len(line)
     if not inside and line.startswith('"'):
         at, inside = 1, True
@@ -245,7 +258,7 @@ def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
 
 
 def _text_of(file: InputFile) -> Iterator[str]:
-    """Lines of a file, each byte a character, so that whatever is in them comes through."""
+    """Yield the lines of a file, decoded as Latin-1 so that every byte survives. A UTF-8 BOM is removed."""
     opener = gzip.open if file.path.endswith(".gz") else open
     with opener(file.path, "rt", encoding="latin-1", newline=None) as text:
         for number, line in enumerate(text):
@@ -264,17 +277,17 @@ def _uri(file: InputFile) -> str:
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:
-    """All rows of all frames; columns are matched by name."""
+    """Return all rows of all frames. Columns are matched by name."""
     return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 def escape(path: str) -> str:
-    """A local path as Hadoop takes it literally, whatever glob characters its name holds."""
+    """Return a local path as a Hadoop path, with glob characters escaped."""
     return "file://" + _GLOB.sub(r"\\\1", path)
 
 
 def local_path(uri: str) -> str:
-    """The path behind `_file`: the inverse of what Spark's `_metadata.file_path` makes of it."""
+    """Return the local path of a `_file` URI, as Spark's `_metadata.file_path` encodes it."""
     return unquote(re.sub(r"^file:(//)?", "", uri))
 
 
@@ -293,9 +306,9 @@ def _by(files: Sequence[InputFile], key: Callable[[InputFile], str]) -> list[lis
 
 
 def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int, int]]:
-    """What to add to `_id` to get a record's number.
+    """Return (file, block, offset) per block: `_id` plus offset is the record number in the file.
 
-    `counts`: (file, block, rows, smallest id) per block; returns (file, block, offset). Shapes as in PLACE.
+    `counts`: (file, block, rows, smallest `_id`) per block. File and block are as in PLACE.
     """
     result = []
     for _, parts in groupby(sorted(counts), key=lambda row: row[0]):
@@ -307,7 +320,7 @@ def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int,
 
 
 def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame:
-    """Add `file` (local path) and `position` to a frame with PLACE. `found`: what `offsets` returned."""
+    """Return a frame with PLACE plus `file` (local path) and `position` (record number). `found`: from `offsets`."""
     spark = frame.sparkSession
     rows = [(uri, block, offset, local_path(uri)) for uri, block, offset in found]
     places = relation(spark, {"_file": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)

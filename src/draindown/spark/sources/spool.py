@@ -1,7 +1,7 @@
-"""Copies of input files in a form that Spark reads: multi-line CSV, ORC with time zones, very wide Parquet.
+"""Copies of input files in a form that Spark can read: multi-line CSV, ORC with time zones, very wide Parquet.
 
-The driver writes them and executors read them, so they lie in the flow's home in the lake, which every host of the
-cluster sees as it sees the tables. They live as long as their batch.
+The driver writes them and executors read them. So the spool is in the flow's home in the lake, which every host of the
+cluster can reach. The copies are deleted when their batch ends.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 @contextmanager
 def emptied(spool: str) -> Iterator[None]:
-    """Empty the flow's spool before and after the block. For the holder of the lease.
+    """Empty the flow's spool before and after the block. The caller must hold the lease.
 
-    Before, it holds what a killed driver left behind.
+    Before the block, the spool can contain copies of a driver that was killed.
     """
     shutil.rmtree(spool, ignore_errors=True)
     try:
@@ -27,7 +27,7 @@ def emptied(spool: str) -> Iterator[None]:
 
 
 def new_file(spool: str) -> Path:
-    """A new Parquet file to write in the spool, readable by its owner only."""
+    """Return the path of a new Parquet file in the spool, in a directory that only the owner can access."""
     home = Path(spool).absolute()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix="records-", dir=home)) / "records.parquet"

@@ -1,1 +1,1 @@
-"""The target table: resolution of changes per key, pruning, MERGE and append."""
+"""The target table: deduplication of changes per key, file skipping, MERGE and append."""

@@ -20,28 +20,28 @@ class Append:
     """The strategy of a target without keys."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """The accepted rows with their stamp."""
+        """Return the accepted rows with `_changed_at`."""
         return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Appended]:
-        """Count every row as inserted."""
+        """Yield a change that inserts every accepted row."""
         yield Appended(accepted, self.stored(accepted), replace(row, inserted=accepted.number))
 
 
 @dataclass(frozen=True)
 class Appended:
-    """Rows to be appended."""
+    """The change of an append batch: rows that are not written yet."""
 
     accepted: Accepted
     rows: DataFrame
     row: BatchRow
 
     def remember(self) -> None:
-        """Nothing stands beside an append table."""
+        """No-op: an append target has no side tables."""
 
     def write(self) -> None:
-        """Append the rows."""
+        """Append the rows in one commit. Idempotent."""
         tuning, lines = self.accepted.tuning, self.accepted.lines
         with configured(self.rows.sparkSession, tuning.evaluation(lines)):
             delta_target.append(self.accepted.writer, self.rows, self.row.as_metadata())

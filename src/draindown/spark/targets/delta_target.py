@@ -1,7 +1,7 @@
 """Delta operations on a target table: create, add columns, read, append, MERGE, swap. The only place that issues MERGE.
 
-Every write carries a transaction id of pipeline, flow, generation and purpose with the batch as its version: Delta
-drops a second write of the same pair, and lets only one of two concurrent writers of it commit.
+Every write is idempotent. Its `txnAppId` is made of pipeline, flow, generation, kind and purpose; its `txnVersion` is
+the batch number. Delta skips a second write of the same pair. Of two concurrent writers of one pair, only one commits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _LARGE_FILE = 1_000_000
-"""Rows of a file of which the log doesn't say how many it has."""
+"""Row count assumed for a file whose log entry has no `numRecords`."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """One generation of a flow as a writer of tables. `batch` is the transaction version of all its writes."""
+    """Identifies one batch's writes: flow, generation, kind and batch. `batch` is the transaction version of each."""
 
     layout: FlowLayout
     flow: FlowSpec
@@ -45,30 +45,33 @@ class Writer:
     kind: str = "source"
 
     def app(self, purpose: str) -> WriterId:
-        """The transaction id of this flow's writes of one purpose (`rows`, `tombstones`, `quarantine`)."""
+        """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or `quarantine`."""
         return app_id(self.layout, self.generation, purpose, self.kind)
 
     def is_done(self) -> bool:
-        """Whether the target holds this batch already."""
+        """Return whether the target already contains this batch."""
         return self.holds(self.layout.table, "rows")
 
     def holds(self, path: str, purpose: str) -> bool:
-        """Whether the table at `path` has this batch's write of `purpose`."""
+        """Return whether the table at `path` already contains this batch's write of `purpose`."""
         version = TableLog(path).last(self.app(purpose))
         return version is not None and version >= self.batch
 
     def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:
-        """Session settings under which one write of `purpose` belongs to this batch."""
+        """Return the session settings that make a write of `purpose` idempotent for this batch.
+
+        `metadata` becomes the commit's `userMetadata`.
+        """
         known = {_APP: self.app(purpose), _VERSION: str(self.batch)}
         return known | ({_METADATA: metadata} if metadata else {})
 
 
 @dataclass(frozen=True)
 class Held:
-    """The rows of a table among which a batch looks for its keys.
+    """The candidate rows of a table: those that can have one of the batch's keys, after file skipping.
 
-    `files`: those in which such a row can be, of all files (`every`) of the version read; both as
-    `TableLog.files` returns them.
+    `rows` reads one fixed version of the table. `every` lists all files of that version. `files` lists the candidate
+    files: those that file skipping does not exclude. Both have the entries that `TableLog.files` returns.
     """
 
     rows: DataFrame
@@ -77,17 +80,20 @@ class Held:
 
     @property
     def number(self) -> int:
-        """How many rows those files have, as far as the log says; deleted ones count."""
+        """Rows in the candidate files, from the log's statistics.
+
+        Includes rows that deletion vectors mark as deleted. A file without a row count counts as `_LARGE_FILE` rows.
+        """
         return sum(_LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Bytes of those files."""
+        """Size of the candidate files in bytes."""
         return sum(file["size_bytes"] for file in self.files)
 
 
 def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
-    """The columns of the target and their types, in its order; none where there is no table yet."""
+    """Return the target's columns and their types, in table order. Empty if the table does not exist yet."""
     path = writer.layout.table
     if not TableLog(path).exists:
         return {}
@@ -95,7 +101,7 @@ def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
 
 
 def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
-    """Text columns of the target that the contract doesn't name, where the flow makes columns of new fields."""
+    """Return the target's string columns outside the contract. Empty unless the flow has `drift.new: add`."""
     if writer.flow.drift.new != "add":
         return []
     held, named = held_columns(spark, writer), {name.lower() for name in writer.flow.columns}
@@ -104,10 +110,12 @@ def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
 
 
 def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
-    """Make the target, or add the columns it lacks. Raises TerminalError `table-mismatch` if types or layout differ.
+    """Create the target, or add the columns that it lacks.
 
-    A type that grows is refused too: Delta would widen it in place, but no reader without Spark that we know reads such
-    a table (docs/decisions/022).
+    A wider type is refused too. Delta could widen the column in place, but no reader without Spark that we know can
+    read such a table (docs/decisions/022).
+
+    Raises TerminalError `table-mismatch` if column types, column case or partitioning differ from the spec.
     """
     path, flow = writer.layout.table, writer.flow
     if not TableLog(path).exists:
@@ -122,7 +130,7 @@ def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
 
 
 def _sql(kind: DataType) -> str:
-    """The type as SQL takes it, whatever its fields are called."""
+    """Return the type as SQL DDL, with quoted field names."""
     match kind:
         case ArrayType():
             return f"array<{_sql(kind.elementType)}>"
@@ -175,22 +183,25 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) 
 
 
 def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
-    """A table that is yet to be made, with its format: the target, or one that is draindown's own."""
+    """Return a builder for a new table with draindown's format property: the target or a side table."""
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
 def _bounded(schema: StructType, flow: FlowSpec) -> str:
-    """The columns whose bounds Delta shall keep, as its property names them; empty where it can't name one of them."""
+    """Return the value of `delta.dataSkippingStatsColumns`: keys, sequence and `_changed_at`.
+
+    Empty if one of the names needs quotes, which the property does not support.
+    """
     names = [*flow.target.essential, CHANGED_AT]
-    # Delta refuses to make a table that asks for bounds of a partition column, or of a type without an order
+    # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
     odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
     statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
     return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
 
 
 def _is_bare(name: str) -> bool:
-    """Whether SQL takes the name without quotes, which that property can't hold."""
+    """Return whether the name is a plain SQL identifier, which needs no quotes."""
     return name.isascii() and name.isidentifier()
 
 
@@ -199,17 +210,20 @@ def _nullable(schema: StructType) -> list[StructField]:
 
 
 def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
-    """Append `rows` (the table's columns) with the batch's ledger row; a replay appends nothing."""
+    """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends nothing.
+
+    `rows` has the table's columns.
+    """
     with configured(rows.sparkSession, writer.settings("rows", metadata)):
         rows.write.format("delta").mode("append").save(writer.layout.table)
 
 
 @dataclass(frozen=True)
 class Clauses:
-    """Which rows a MERGE deletes, updates and inserts: SQL conditions on `t`, the table, and `s`, the source.
+    """The clauses of a MERGE: SQL conditions on `t`, the table, and `s`, the source.
 
-    None leaves the clause out; an empty condition of `delete` holds for every row. A MERGE with an insert clause alone
-    looks for existing keys as it writes, instead of in a pass of its own, and keeps no copy of the source.
+    None omits a clause. An empty `delete` condition matches every row. An insert-only MERGE finds existing keys with a
+    left anti join while it writes. It needs neither a separate pass over the target nor a materialized source.
     """
 
     delete: str | None = None
@@ -218,10 +232,11 @@ class Clauses:
 
 
 def merge(writer: Writer, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
-    """Merge `source` into the target with the batch's ledger row in the commit. The only function that issues MERGE.
+    """Merge `source` into the target. The only function that issues MERGE.
 
-    `source` has at most one row that matches a row of the table by `on`, a condition on `t` and `s`. A row that is
-    updated or inserted gets the values of `source`, and NULL in columns of the table that `source` lacks.
+    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on` is the match condition on `t` and `s`;
+    at most one row of `source` may match a row of the table. Updated and inserted rows get the values of `source`, and
+    NULL in table columns that `source` lacks. `pruning` is added to the match condition, for file skipping.
     """
     spark = source.sparkSession
     table = DeltaTable.forPath(spark, writer.layout.table)
@@ -245,23 +260,26 @@ def merge(writer: Writer, source: DataFrame, on: str, clauses: Clauses, pruning:
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
-    """Delete the rows with these keys and sequences. `rows`: one per key; the commit carries the ledger row."""
-    # a column that came to the sequence later is NULL in older rows
+    """Delete the target's rows that equal `rows` in keys and sequence. `rows` has one row per key.
+
+    `metadata`, the ledger row, becomes the commit's `userMetadata`.
+    """
+    # null-safe: a column that was added to `sequence_by` later is NULL in older rows
     on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
     merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
 
 
 def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
-    """Put the staged table's rows, columns and partitions in the place of the live one's, in one commit.
+    """Overwrite the live table with the staged table's rows, schema and partitioning, in one commit. Idempotent.
 
-    Older versions stay readable. `writer` is that of the staged table's last batch; done once, it changes nothing.
+    Older versions of the live table stay readable. `writer` identifies the last batch of the staged table.
     """
     path, flow = writer.layout.live.table, writer.flow
     rows = spark.read.format("delta").load(writer.layout.table)
     if not TableLog(path).exists:
         _create(spark, path, rows.schema, flow)
     statistics = _bounded(rows.schema, flow)
-    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that are about to go
+    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)):
@@ -271,30 +289,30 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
 
 
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
-    """Have Delta keep bounds of the table's keys, sequence and stamp, whatever it kept before."""
+    """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
     statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
 def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
-    """Write a side table's rows of this batch, once: a replay puts them in place of what an earlier attempt left.
+    """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `rows` need `generation`, `batch` and `kind`, each with the prefix `own`.
+    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`.
     """
     batch = {"generation": writer.generation, "batch": writer.batch, "kind": f"'{writer.kind}'"}
     where = " AND ".join(f"{own}{name} = {value}" for name, value in batch.items())
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
-    if not TableLog(path).exists:  # before the write, which gives a table that it makes no property but Delta's own
+    if not TableLog(path).exists:  # create first: a write that creates the table would not set the format property
         _new_table(rows.sparkSession, path, rows.schema).execute()
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
 
 
 def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
-    """Compare the number of rows in a side table's newest commit with what the batch counted.
+    """Check that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these rows, for the error.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -304,10 +322,10 @@ def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
 
 
 def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
-    """The rows of a table that `pruning` lets through; None if it has none at all.
+    """Return the rows of a table that match `pruning`. None if the table is absent or empty.
 
-    They are those of the version that stands now, read by its number: after a write to a table Spark computes again
-    whatever is persisted and reads that table without one, and a batch writes before it reads for the last time.
+    The frame reads the current version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
+    that read the table without a version, and a batch still reads its frames after its first write.
     """
     log = TableLog(path)
     files = log.files([*pruning.values, *pruning.ranges]) if log.exists else []
@@ -321,5 +339,5 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:
-    """The columns of the table at `path`, in its order."""
+    """Return the names of the table's columns, in table order."""
     return DeltaTable.forPath(spark, path).toDF().columns

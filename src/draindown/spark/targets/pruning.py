@@ -1,4 +1,4 @@
-"""Which rows of a table a batch can concern, as literal predicates: in a MERGE Delta skips files by nothing else."""
+"""Literal predicates on the target for file skipping: in a MERGE, Delta skips files by literal predicates only."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from draindown.spark.tuning import TUNING
 
 _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "decimal")
 _MOST_RANGES = 16
-_LONGEST = 200  # characters of an end; a plan with longer literals costs more than it saves
+_LONGEST = 200  # characters of a range bound; longer literals slow planning by more than file skipping saves
 _NUMBERS = ("byte", "short", "integer", "long")
 Range = tuple[str, str]
-"""The smallest and the greatest value, both within, as text."""
+"""Minimum and maximum of a range, both inclusive, as text."""
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What rows concerned can have in some columns: nothing but `values`, or nothing outside `ranges`; all as text.
+    """Column predicates that every target row with one of the batch's keys satisfies. All values are text.
 
-    Empty, it lets every row through.
+    `values`: the column has one of these values. `ranges`: the column lies in one of these ranges. An empty `Pruning`
+    matches every row.
     """
 
     values: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     ranges: Mapping[str, Sequence[Range]] = field(default_factory=dict)
 
     def only(self, columns: Iterable[str]) -> Pruning:
-        """The same for a table that has these columns alone."""
+        """Return the predicates on `columns` alone, for a table that lacks the others."""
         kept = set(columns)
         return replace(
             self,
@@ -43,9 +44,9 @@ class Pruning:
         )
 
     def conditions(self, schema: StructType, alias: str = "") -> list[Column]:
-        """What holds for every row concerned of a table with `schema`, which the query calls `alias`.
+        """Return the predicates as Spark columns for a table with `schema` and the query alias `alias`.
 
-        Of literals, never of SQL text: what a row holds is no part of a statement.
+        Values become literals, never SQL text, so that input can't inject SQL.
         """
 
         def column(name: str) -> Column:
@@ -55,10 +56,10 @@ class Pruning:
         return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
 
     def files(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Those of the files, of a table with `schema`, in which a row concerned can be.
+        """Return the candidate files: those whose partition values and min/max statistics match the predicates.
 
-        `files`: what `TableLog.files` returned. What that doesn't say leaves no file out, as in Delta's own
-        skipping.
+        `schema` is the table's; `files` is what `TableLog.files` returned. A file without a statistic is kept, as in
+        Delta's own file skipping.
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}
         ranges = [
@@ -82,19 +83,20 @@ class Pruning:
 
 
 def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
-    """Those of the columns whose values survive being written as text and back."""
+    """Return the columns of `names` whose type survives a round trip through text."""
     return [name for name in names if schema[name].dataType.typeName() in _TEXT_SAFE]
 
 
 def measures(
     frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column, most: int = TUNING.named_values
 ) -> list[Column]:
-    """Aggregates of the `good` rows from which `pruning` learns: values and ends of `exact` columns, ends of `keys`.
+    """Return the aggregates that `pruning` needs: distinct values of `exact` columns, min and max of those and `keys`.
 
-    `most`: values of a column that are named; where there are more, ranges tell of them.
+    Only `good` rows count. `most` limits the distinct values per column; if there are more, ranges are used. The
+    aggregate collects one value more than `most`, to detect that.
 
-    As text: Python has no dates after the year 9999; the values in a struct, because a set leaves NULL out. One more
-    value than are of use tells that there are too many.
+    Values are text, because Python has no dates after the year 9999. They are wrapped in a struct, because
+    `collect_set` drops NULL.
     """
     sets = [
         F.slice(F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, most + 1).alias(f"_p{i}")
@@ -105,11 +107,11 @@ def measures(
         column = F.col(quoted(name))
         value, odd = F.when(good, column), column.isNull()
         if frame.schema[name].dataType.typeName() == "string":
-            odd = odd | ~F.is_valid_utf8(column)  # its order is not that of its text
+            odd = odd | ~F.is_valid_utf8(column)  # invalid UTF-8 does not sort as its text does
         ends += [F.min(value).cast("string").alias(f"_lo{i}"), F.max(value).cast("string").alias(f"_hi{i}")]
         ends.append(F.count_if(good & odd).alias(f"_odd{i}"))
     if ends and not sets:
-        # for ends of text alone Spark would sort the batch; beside a set it hashes
+        # min/max of strings alone makes Spark use a sort aggregate; with `collect_set` it uses an object hash aggregate
         sets.append(F.collect_set(F.lit(None).cast("int")).alias("_hashed"))
     return [*sets, *ends]
 
@@ -121,9 +123,10 @@ def pruning(
     keys: Sequence[str],
     most: int = TUNING.named_values,
 ) -> Pruning:
-    """What the groups of one batch, aggregated by `measures`, say together. Arguments as there.
+    """Return the predicates for a batch from its `groups`, which were aggregated with the columns of `measures`.
 
-    Of an exact column the values, or the ranges they lie in where they are too many to be named.
+    The other arguments are those given to `measures`. An `exact` column gets its distinct values, or ranges if there
+    are more than `most`.
     """
     values: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(exact):
@@ -147,9 +150,10 @@ def _ranged(schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> li
 
 
 def joined(ends: Iterable[Range], kind: str) -> list[Range]:
-    """Ranges of a type in order, those that overlap made one, at most 16: the widest gaps between them stay.
+    """Return the union of ranges of type `kind`, sorted and without overlaps: at most 16.
 
-    Texts have no distance: too many of them become one range. Empty where an end is too long or can't be read.
+    If there are more, the ranges with the smallest gaps between them are merged. Strings have no distance: more than 16
+    string ranges become one. Empty if a bound is longer than `_LONGEST` characters or can't be parsed.
     """
     ends, order = list(ends), _order(kind)
     if any(len(text) > _LONGEST for both in ends for text in both):
@@ -183,19 +187,22 @@ def _fewer(apart: list[Any]) -> list[Any]:
 
 
 def _ends(file: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """The least and the greatest value that a file has in a column, None where its entry doesn't say."""
+    """Return a file's minimum and maximum of a column; None for a bound that its log entry lacks."""
     if (partition := f"partition.{name}") in file:
         return file[partition], file[partition]
     return file.get(f"min.{name}"), file.get(f"max.{name}")
 
 
 def _text(value: Any) -> str | None:
-    """A value as Spark writes it as text."""
+    """Return a value as Spark casts it to string."""
     return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _order(kind: str) -> Callable[[str], Any]:
-    """What orders values of a type, given as text, as Spark does. It raises ValueError where it can't."""
+    """Return a sort key for text values of type `kind` that gives Spark's order.
+
+    The key raises ValueError on text that it can't parse.
+    """
     if kind in _NUMBERS:
         return int
     if kind == "decimal":
@@ -206,7 +213,7 @@ def _order(kind: str) -> Callable[[str], Any]:
 
 
 def _among(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
-    """Whether the column holds one of `values`; NULL, which no list of values matches, has a test of its own."""
+    """Return the predicate that the column has one of `values`. NULL needs `IS NULL`, because `IN` never matches it."""
     found = column.isin(*[F.lit(value).cast(kind) for value in values if value is not None])
     return found | column.isNull() if None in values else found
 

@@ -14,5 +14,5 @@ _STRATEGIES: Mapping[target_kinds.Name, TargetStrategy] = {"append": Append(), "
 
 
 def strategy_of(flow: FlowSpec) -> TargetStrategy:
-    """The strategy of the flow's target."""
+    """Return the strategy for the kind of the flow's target."""
     return _STRATEGIES[flow.target.kind.name]

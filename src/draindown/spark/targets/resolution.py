@@ -1,7 +1,8 @@
-"""What becomes of each good row of a keyed batch, decided from the row, the target and the tombstones alone.
+"""Resolve the accepted rows of a keyed batch: deduplicate by key, then compare with target, tombstones, withdrawn rows.
 
-Order of the changes of one key: the sequence; at equal sequence a delete wins, then the greater content, compared
-column by column in the order that `order` gives, with NULL smallest. So the result is the same whatever arrives first.
+Changes of one key are ordered by sequence. At equal sequence a delete wins over other changes; otherwise the greater
+content wins. Content is compared column by column, in the order of `order`, with NULL smallest. The result does not
+depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -16,31 +17,36 @@ from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.sql import quoted
 
 FATE = "_fate"
-"""insert, update, delete, remember (a delete of a key the table doesn't hold), superseded or duplicate."""
+"""Column with the outcome of a row: insert, update, delete, superseded, duplicate, or remember.
+
+`remember` is a delete of a key that the target does not contain: it only writes a tombstone.
+"""
 ACTS = ("insert", "update", "delete")
 DELETES = ("delete", "remember")
 LOSERS = ("_duplicates", "_superseded")
-"""How many other rows of the batch lost to a winner, counted per key."""
+"""Columns with the number of other rows of the key in the batch: duplicates of the winner, and rows it superseded."""
 _TIE = "tie"
 
 
 def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
-    """The order in which content is compared: `columns` as in the table, but `added` ones by name, and `_rescued` last.
+    """Return the order in which content columns are compared.
 
-    So it doesn't depend on which added column came first; and a row that is read again, after one of its fields has got
-    a column, is greater than it was.
+    `columns` come in table order, then `added` columns by name, then `_rescued`. The order does not depend on which
+    `added` column was created first. A row that is read again after one of its fields became a column compares greater
+    than before.
     """
     own = [name for name in columns if name not in added and name != "_rescued"]
     return [*own, *sorted(added, key=str.lower), "_rescued"]
 
 
 def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """One row per key: the columns of `rows` plus LOSERS; of a delete only key and sequence, all else is NULL.
+    """Deduplicate: return the newest row per key, with the columns of `rows` plus LOSERS.
 
-    Needs `_delete`; keys and sequence not null. `order`: what `order` returned.
+    A delete keeps only keys and sequence; its other columns are NULL. `rows` needs `_delete`, and keys and sequence
+    that are not NULL. `order` is what the function `order` returned.
 
-    All of it is read off the last row of a key, in one pass over rows that are sorted once: `row_number` counts its
-    rows there, `rank` those before the first that is equal to it.
+    One sort per key is enough, because the last row of a key has both counts: its `row_number` is the number of rows
+    of the key, and its `rank` minus one is the number of rows that sort before the first equal row.
     """
     content = [name for name in order if name in rows.columns and name not in {*keys, *sequence}]
     bare = rows.withColumns({name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content})
@@ -59,10 +65,10 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
 
 
 def among(target: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Those rows of a large `target` that have the keys of some of the `rows`, found as it is read.
+    """Return the rows of `target` whose keys are in `rows`, with a broadcast left semi join.
 
-    The keys must fit into memory. The comparison keeps rows of the batch that match nothing: for that Spark would
-    shuffle and sort all of the target.
+    The keys of `rows` must fit in memory. `compare` is a left join from the batch, for which Spark would shuffle and
+    sort the whole target; this join reduces a large target first.
     """
     return target.join(F.broadcast(rows.select(*_columns(keys))), list(keys), "left_semi")
 
@@ -75,13 +81,14 @@ def compare(
     sequence: Sequence[str],
     withheld: DataFrame | None = None,
 ) -> DataFrame:
-    """`winners` plus FATE, which may still be `tie` (see `settle_ties`).
+    """Return `winners` plus FATE, which may still be `tie` (see `settle_ties`).
 
-    `target`: the rows of the table that may hold these keys; `tombstones`: keys, sequence and nothing of this batch;
-    `withheld`: keys and sequence of rows that a person keeps out. None stands for a table without rows.
+    `target`: the candidate rows of the target. `tombstones`: keys and sequence, without this batch's own. `withheld`:
+    keys and sequence of withdrawn rows that nobody released. None stands for an empty table.
 
-    A withheld row stays out, and so does what is older. A delete at its sequence wins over it, as over any row, and is
-    remembered: released afterwards, the row would come back deleted.
+    A change is superseded if its sequence is older than that of a withdrawn row of its key, or equal and not a delete.
+    A delete at equal sequence wins, as over any row, and writes a tombstone: if the withdrawn row is released later, it
+    stays deleted.
     """
     frame = _with(winners, target, keys, sequence, "_held")
     frame = _with(frame, _latest(tombstones, keys, sequence), keys, sequence, "_deleted")
@@ -104,7 +111,7 @@ def compare(
 
 
 def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """`fated` with every `tie` decided by content in `order`: `update`, `duplicate` or `superseded`."""
+    """Return `fated` with every `tie` resolved to `update`, `duplicate` or `superseded`, by content in `order`."""
     columns = [c for c in order if c != "_changed_at" and c in fated.columns and c in target.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
     ties = fated.where(F.col(FATE) == _TIE)
@@ -123,14 +130,14 @@ def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order:
 
 
 def count(fated: DataFrame) -> Mapping[str, int]:
-    """Rows per fate, and the sums of LOSERS."""
+    """Return the number of rows per value of FATE, and the sum of each of LOSERS."""
     rows = fated.groupBy(FATE).agg(F.count("*").alias("n"), *[F.sum(name).alias(name) for name in LOSERS]).collect()
     counts = {row[FATE]: row["n"] for row in rows}
     return counts | {name: sum(row[name] for row in rows) for name in LOSERS}
 
 
 def has_ties(counts: Mapping[str, int]) -> bool:
-    """Whether some row equals the target's in key and sequence, so that content must decide."""
+    """Return whether a row has the same key and sequence as a row of the target, so that content must be compared."""
     return counts.get(_TIE, 0) > 0
 
 

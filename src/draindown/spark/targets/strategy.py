@@ -1,4 +1,4 @@
-"""The port between a batch and the table it writes: what a kind of target has to do with accepted rows."""
+"""The interface between a batch and its target: how each kind of target applies accepted rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from draindown.spark.tuning import Tuning
 
 @dataclass(frozen=True)
 class Accepted:
-    """The rows of a batch that the contract accepted, before anything is known of the target.
+    """The rows of a batch that passed the contract, before they are compared with the target.
 
-    `rows`: the columns after the transform, `_rescued`, and `_delete` (whether the row deletes its key); persisted by
-    the caller. `number`: how many there are. `lines`: lines and records that the intake counted, 0 for rows that are
-    read from the quarantine. `pruning`: which rows of the target the batch can concern. `added`: columns of the target
-    that come from fields outside the contract. `releases`: ids of withheld rows that this batch may bring back.
-    `changed_at`: the stamp of every row that the batch changes. `compared`: called with the rows of the target among
-    which the batch looks for its keys, None if there are none, and with `pruning`.
+    Attributes:
+        writer: identifies the batch's writes.
+        rows: the columns after the transform, `_rescued`, and `_delete` (the row deletes its key). Persisted by the
+            caller.
+        number: row count of `rows`.
+        lines: lines and records that the intake counted; 0 for a replay of quarantined rows.
+        pruning: predicates for file skipping in the target.
+        changed_at: value of `_changed_at` for every row that the batch changes.
+        tuning: settings of the batch's query plans.
+        added: target columns that come from fields outside the contract.
+        releases: quarantine ids of withdrawn rows that this batch may restore.
+        compared: called with the candidate rows of the target (None if it is empty) and `pruning`.
     """
 
     writer: Writer
@@ -41,24 +47,24 @@ class Accepted:
 
 
 class Change(Protocol):
-    """A batch whose effect on the target is known and not yet written."""
+    """A resolved batch: its outcome is computed and not written yet."""
 
     @property
     def row(self) -> BatchRow:
-        """The ledger row with the counts of this kind of target. Each must equal what the target's commit did."""
+        """The ledger row with this target's row counts. They must equal the metrics of the target's commit."""
 
     def remember(self) -> None:
-        """Write what stands beside the table, such as tombstones. Idempotent; before `write`."""
+        """Write the side tables, such as tombstones. Call before `write`. Idempotent."""
 
     def write(self) -> None:
-        """Make the one commit of the target, which carries the ledger row. Idempotent."""
+        """Commit to the target, once, with the ledger row as `userMetadata`. Idempotent."""
 
 
 class TargetStrategy(Protocol):
-    """How one kind of target takes accepted rows. Kinds are listed in `registry`; new ones are added there."""
+    """How one kind of target applies accepted rows. `registry` maps each kind to its strategy."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """The accepted rows with the columns of the table: its schema, where it is to be created."""
+        """Return the accepted rows with the target's columns. Their schema is that of a new table."""
 
     def resolve(self, accepted: Accepted, row: BatchRow) -> AbstractContextManager[Change]:
-        """Decide what becomes of each row. Writes nothing. Persisted frames last until the context ends."""
+        """Compute the outcome of each row. Writes nothing. Frames stay persisted until the context exits."""

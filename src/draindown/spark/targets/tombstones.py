@@ -1,4 +1,4 @@
-"""Tombstones: the side table that remembers deleted keys with their sequence."""
+"""Tombstones: the side table of deleted keys and the sequence of each delete."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from draindown.spark.targets.resolution import DELETES, FATE
 
 
 def append(writer: Writer, fated: DataFrame, changed_at: datetime) -> None:
-    """Append the batch's deletes: keys, sequence, `_generation`, `_batch`, `_kind`, `_changed_at`.
+    """Append the batch's deletes: keys, sequence, `_generation`, `_batch`, `_kind`, `_changed_at`. Idempotent.
 
-    A key may be called generation, batch or kind; no column of a flow begins with an underscore.
+    The underscore avoids clashes: a key may be called `batch`, but no column of a flow begins with an underscore.
     """
     deletes = fated.where(F.col(FATE).isin(*DELETES)).select(
         *[F.col(quoted(name)) for name in writer.flow.target.essential],
@@ -30,7 +30,10 @@ def append(writer: Writer, fated: DataFrame, changed_at: datetime) -> None:
 
 
 def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
-    """Tombstones of other batches that `pruning` lets through, without those of an earlier attempt of this batch."""
+    """Return the tombstones of other batches that match `pruning`. None if the table is absent or empty.
+
+    Tombstones that an earlier attempt of this batch wrote are excluded.
+    """
     found = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""Upsert: the table holds the newest row per key, by sequence; deletes are remembered as tombstones.
+"""Upsert: the target holds the newest row per key, by sequence; deleted keys become tombstones.
 
-newest row per key → comparison with target, tombstones and withheld rows → tombstones → MERGE
+deduplicate by key → compare with target, tombstones and withdrawn rows → write tombstones → MERGE
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Upsert:
     """The strategy of a target with keys."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """The accepted rows with their stamp."""
+        """Return the accepted rows with `_changed_at`."""
         return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
-        """Find the newest row per key and compare it with the table, and count the fates."""
+        """Deduplicate by key, compare with the target and count the outcomes."""
         near = _neighbourhood(accepted, row)
         with configured(accepted.rows.sparkSession, _settings(accepted, row, near)), ExitStack() as kept:
             fated, counts = _fated(accepted, near, kept)
@@ -42,10 +42,10 @@ class Upsert:
 
 @dataclass(frozen=True)
 class _Neighbourhood:
-    """What the batch is compared with.
+    """The rows that the batch is compared with.
 
-    `held`, `stones`: rows of target and tombstones that can have its keys, None if there are none. `is_large`: the
-    target is so much larger than the batch that none of its rows is shuffled but those that change.
+    `held`, `stones`: candidate rows of the target and of the tombstones; None if there are none. `is_large`: the
+    candidate rows exceed the batch by so much that the batch's keys are broadcast instead of shuffling the target.
     """
 
     held: Held | None
@@ -54,12 +54,12 @@ class _Neighbourhood:
 
     @property
     def rows(self) -> int:
-        """How many rows of target and tombstones there are."""
+        """Candidate rows of target and tombstones."""
         return sum(one.number for one in (self.held, self.stones) if one is not None)
 
     @property
     def size(self) -> Size | None:
-        """Rows and bytes of the target alone."""
+        """Candidate rows and bytes of the target alone; None if there are none."""
         return None if self.held is None else Size(self.held.number, self.held.bytes)
 
 
@@ -72,7 +72,7 @@ def _neighbourhood(accepted: Accepted, row: BatchRow) -> _Neighbourhood:
 
 
 def _settings(accepted: Accepted, row: BatchRow, near: _Neighbourhood) -> dict[str, str]:
-    """How comparison and MERGE are evaluated, shuffled and written."""
+    """Return the session settings for the comparison and the MERGE: evaluation, shuffle and write."""
     tuning, spark = accepted.tuning, accepted.rows.sparkSession
     found = dict(tuning.evaluation(accepted.lines, near.rows))
     if not near.is_large:
@@ -82,20 +82,20 @@ def _settings(accepted: Accepted, row: BatchRow, near: _Neighbourhood) -> dict[s
 
 
 def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Mapping[str, str]:
-    """How many shuffle partitions the persisted batch and the rows of the target beside it get."""
+    """Return the shuffle settings for the persisted batch plus the candidate rows of the target."""
     weight = usage.persisted(spark).bytes + (held.bytes if held else 0)
     tasks = spark.sparkContext.defaultParallelism
     return accepted.tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS))))
 
 
 def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
-    """How the MERGE joins the persisted batch to a target that is much larger."""
+    """Return the join settings of a MERGE whose target is much larger than the persisted batch."""
     weight = usage.persisted(spark).bytes
     return accepted.tuning.joining(weight, heap_bytes(spark), str(spark.conf.get(PARTITION_SIZE)))
 
 
 def _fated(accepted: Accepted, near: _Neighbourhood, kept: ExitStack) -> tuple[DataFrame, Mapping[str, int]]:
-    """One row per key with its fate, persisted until `kept` closes, and the number of rows per fate."""
+    """Return one row per key with FATE, persisted until `kept` closes, and the number of rows per outcome."""
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
@@ -129,7 +129,10 @@ def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
 
 @dataclass(frozen=True)
 class Upserted:
-    """One row per key with its fate, persisted. `is_large`: the target is much larger than the batch."""
+    """The change of an upsert batch: one row per key with FATE, persisted.
+
+    `is_large`: the target is much larger than the batch.
+    """
 
     accepted: Accepted
     fated: DataFrame
@@ -137,14 +140,14 @@ class Upserted:
     is_large: bool
 
     def remember(self) -> None:
-        """Append the batch's deletes to the tombstones."""
+        """Append the batch's deletes to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
         if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
             tombstones.append(writer, self.fated, self.accepted.changed_at)
             written(self.row, writer.layout.tombstones, deletes, "deletes")
 
     def write(self) -> None:
-        """MERGE the rows that change the table; an empty append carries the ledger row where none does."""
+        """MERGE the inserts, updates and deletes. If there are none, commit the ledger row with an empty append."""
         writer, row, spark = self.accepted.writer, self.row, self.fated.sparkSession
         with configured(spark, _joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
@@ -156,9 +159,13 @@ class Upserted:
                 delta_target.append(writer, nothing, row.as_metadata())
 
     def _clauses(self) -> Clauses:
-        """The sequence guard stands in the MERGE too: a row that changed since the comparison is not set back."""
+        """Return the MERGE clauses, with the sequence guard repeated in each.
+
+        A row that changed since the comparison is not overwritten with an older one.
+        """
         row, sequence = self.row, self.accepted.writer.flow.target.sequence_by
-        # beside a large table a pass of its own is faster: it hashes the batch instead of sorting the table
+        # For a large table the update clauses stay, even if unused: their separate pass over the target uses a hash
+        # join of the batch. An insert-only MERGE would sort the table.
         if not (row.updated or row.deleted or self.is_large):
             return Clauses(insert="NOT s._delete")
         own, held = (f"struct({', '.join(f'{a}.{quoted(name)}' for name in sequence)})" for a in "st")

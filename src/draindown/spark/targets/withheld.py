@@ -1,6 +1,6 @@
-"""Keys and sequences that no batch may bring back: those of rows that the gate withdrew and nobody released.
+"""Keys and sequences of withdrawn rows that nobody released: no batch may insert them again.
 
-The quarantine and what people decided about it are all there is to know: nothing else is written down.
+They are derived from the quarantine and from people's decisions about it; nothing else is stored.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from draindown.spark.targets.delta_target import Writer
 
 
 def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Sequence[str] = ()) -> DataFrame | None:
-    """Keys and sequence of every withheld row, with their types of `schema`; None where no row was ever withdrawn.
+    """Return keys and sequence of every withdrawn, unreleased row. None if no row was ever withdrawn.
 
-    `besides`: ids of rows that this batch releases.
+    Column types are those of `schema`. `besides`: quarantine ids of rows that this batch releases; they are excluded.
     """
-    live = writer.layout.live  # whose withdrawals count for a table that is rebuilt beside it, too
+    live = writer.layout.live  # withdrawals from the live table apply to a rebuilt one as well
     if not withdrawals.ever(live):
         return None
     goal = writer.flow.target
@@ -39,7 +39,7 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
 
 
 def _released(spark: SparkSession, layout: FlowLayout) -> DataFrame:
-    """Ids of rows whose newest decision is their release."""
+    """Return the quarantine ids of rows whose newest decision is `released`."""
     if not log_of(layout, layout.resolutions).exists:
         return relation(spark, {"quarantine_id": TEXT}, ())
     decided = spark.read.format("delta").load(layout.resolutions).groupBy("quarantine_id")
