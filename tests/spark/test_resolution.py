@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,24 @@ def test_every_expression_that_is_wrong_is_named(spark: SparkSession, tmp_path: 
         drain(asked, spark)
     rule, deletes = caught.value.found.splitlines()
     assert ":9:7: flows.f.rules.wrong: " in rule and "flows.f.target.apply_as_deletes: " in deletes
+
+
+@pytest.mark.parametrize("rule", ["n > 0 as x", "n > 0 as `and`"])
+def test_a_name_for_the_result_is_no_part_of_a_condition(spark: SparkSession, tmp_path: Path, rule: str) -> None:
+    with pytest.raises(TerminalError) as caught:
+        drain(request(tmp_path, rule), spark)
+    assert caught.value.code == "invalid-pipeline" and "would only name the result" in caught.value.found
+
+
+def test_the_loggers_that_are_silenced_are_pysparks_own() -> None:
+    """In a process that has logged nothing yet: PySpark calls them with arguments that another logger refuses."""
+    code = (
+        "import logging; from draindown.spark.contract import analysis; from pyspark.logger import PySparkLogger\n"
+        "with analysis._unlogged(): pass\n"
+        "print(type(logging.getLogger('SQLQueryContextLogger')) is PySparkLogger)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "True"
 
 
 @pytest.mark.parametrize("how", ["replay", "rows", "rebuild"])

@@ -20,6 +20,11 @@ WRONG = {
     "exists(tags, x -> x > zzz)": f"there is no column 'zzz'; there are {', '.join(COLUMNS)}",
     "s.x > 1 and zzz.y > 1": f"there is no column 'zzz'; there are {', '.join(COLUMNS)}",
     "s.a[qqq] = 1": f"there is no column 'qqq'; there are {', '.join(COLUMNS)}",
+    "amount > 0 andd": "'andd' can't stand there; did you mean 'and'?",
+    "amount > 0 nonsense": "'nonsense' can't stand there",
+    "status in ('a') and": "ends with 'and'",
+    "amount > 0 OR": "ends with 'OR'",
+    "status = 'a' not": "ends with 'not'",
     "amount > 0 andd id > 1": "'andd' can't stand there; did you mean 'and'?",
     "status inn ('a')": "'inn' can't stand there; did you mean 'in'?",
     "(amount > 0) orr id": "'orr' can't stand there; did you mean 'or'?",
@@ -50,7 +55,6 @@ RIGHT = [
     "array_sort(tags, (l, r) -> case when l < r then -1 else 1 end)[0] = 1",
     "overlay(status placing '_' from 6) = 'a'",
     "system.builtin.length(status) > 1",
-    "amount > 0 andd",  # an alias, to Spark
     "amount > 1e5 and amount < 10L",
     "user = 'a'",  # a keyword may be a column's name, or a function without parentheses: Spark tells
 ]

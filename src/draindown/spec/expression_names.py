@@ -16,6 +16,7 @@ from draindown.spec.sql_words import FUNCTIONS, KEYWORDS
 
 _NESTED_TYPES = ("array", "map", "struct")
 _ENDINGS = frozenset("'\"0123456789)]")
+_JOINING = frozenset({"and", "or", "not", "in", "like", "between", "is"})
 _DANGLING = frozenset("=<>+-/%&|^")
 
 
@@ -73,16 +74,17 @@ def _at(words: list[_Word], at: int) -> _Word:
 def _syntax(words: list[_Word]) -> Iterator[str]:
     """Yield the words that can't stand in their place.
 
-    After an operand only an alias can follow, and it ends the expression.
+    After an operand only an alias can follow. One at the end would name the result of a condition, which nobody reads:
+    Spark accepts it, and half of a condition is lost.
     """
     types = _types(words)
     for at, word in enumerate(words):
         following = _at(words, at + 1).text
-        alone = following in ("", ",", ")", "]")
+        alone = following != "" and following in ",)]"
         if word.free and at not in types and _is_operand(_at(words, at - 1)) and not alone:
             yield f"{word.text!r} can't stand there{near(word.text, ('and', 'or', 'in', 'like', 'between', 'is'))}"
             return  # later problems are likely consequences of this one
-    if words and words[-1].text in _DANGLING:
+    if words and (words[-1].text in _DANGLING or (not words[-1].free and words[-1].name in _JOINING)):
         yield f"ends with {words[-1].text!r}"
 
 

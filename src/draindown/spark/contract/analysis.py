@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from functools import reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
@@ -31,9 +31,10 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
     """
     flow = request.flow_spec
     with _unlogged():
-        if not flow.expressions or _resolves(spark, flow):
+        if not flow.expressions or (_resolves(spark, flow) and not any(_aliases(spark, flow))):
             return
-        found = [f"{_place(request, path)}: {why}" for path, why in _problems(spark, flow)]
+        problems = [*_problems(spark, flow), *_aliases(spark, flow)]
+        found = [f"{_place(request, path)}: {why}" for path, why in problems]
     if found:
         raise TerminalError(
             "invalid-pipeline",
@@ -46,8 +47,11 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Disable PySpark's loggers that log each analysis error with its Java stack before it is raised."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    """Disable PySpark's loggers that log each analysis error with its Java stack before it is raised.
+
+    They must be made by PySpark: it calls them with arguments that a plain logger of that name refuses.
+    """
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     try:
         for logger in loggers:
@@ -79,6 +83,18 @@ def _problems(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, 
         except _REFUSED as error:
             typed = kind is not None and not isinstance(kind, BooleanType)
             yield path, f"it gives {kind.simpleString()}, no condition" if kind and typed else _reason(error)
+
+
+def _aliases(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the expressions whose last word Spark takes for the name of the result, as in `a > 0 and`."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    for path, text in flow.expressions.items():
+        try:
+            parsed = parser.parseExpression(text)
+        except _REFUSED:
+            continue  # named by `_problems`
+        if parsed.getClass().getSimpleName() == "Alias":
+            yield path, f"its end, {parsed.name()!r}, would only name the result"
 
 
 def _condition(spark: SparkSession, text: str) -> Column:
