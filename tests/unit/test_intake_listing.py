@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -179,6 +180,16 @@ def test_a_missing_source_is_an_error_that_names_the_directory(tmp_path: Path, g
         listed(tmp_path, glob)
     assert caught.value.code == "source-missing"
     assert str(tmp_path / glob.split("/")[0]) in caught.value.found
+
+
+def test_a_source_that_nobody_may_list_does_not_pass_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "in/a.json")
+    monkeypatch.setattr(os, "scandir", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(TerminalError) as caught:
+        listed(tmp_path, "in/*.json")
+    assert caught.value.code == "source-unreadable" and str(tmp_path / "in") in caught.value.found
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")

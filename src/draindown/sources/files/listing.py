@@ -65,8 +65,25 @@ class SourceListing:
         return seen
 
 
+def _refuse_unreadable(source: FilesSource, base: Path) -> None:
+    try:
+        with os.scandir(base) as entries:
+            next(entries, None)
+    except PermissionError as error:
+        raise TerminalError(
+            "source-unreadable",
+            tried=f"list {source.files}",
+            found=f"{base}: {error.strerror}",
+            next=[f"ls -ld {shlex.quote(str(base))}   # it needs r and x for the user that runs the tasks"],
+        ) from error
+
+
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
-    """List the source. Raises TerminalError `source-missing` if the glob's fixed directory does not exist."""
+    """List the source.
+
+    Raises TerminalError `source-missing` if the glob's fixed directory does not exist, `source-unreadable` if this user
+    may not list it: a source that nobody can see must not pass for an empty one.
+    """
     choices = [_parts(root, text) for text in _expand(source.files)]
     base = directory_of(source, root)
     if not base.is_dir():
@@ -76,6 +93,7 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
             found=f"{base} is {'no directory' if os.path.lexists(base) else 'not there'}",
             next=[f"mkdir -p {shlex.quote(str(base))}", "correct `files` in the pipeline's source"],
         )
+    _refuse_unreadable(source, base)
     walk = _Walk(now.timestamp(), source.settle, base)
     for parts in choices:
         walk.visit(parts)
