@@ -191,6 +191,13 @@ def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
         assert name in text
 
 
+def test_a_drain_that_failed_says_nothing_of_a_backlog_that_it_does_not_report() -> None:
+    error = {"code": "crash", "tried": "drain", "found": "boom", "changed": "nothing", "next": ["draindown run p"]}
+    lost = drained(before=Backlog(), after=Backlog(), batches=[], totals={})
+    assert "backlog" in card([lost])
+    assert "backlog" not in card([lost.model_copy(update={"outcome": "failed", "error": error})])
+
+
 def test_the_worst_card_is_short_and_narrow() -> None:
     many = [Finding(kind="parked", subject=f"p{i}", detail="d " * 150, next="act") for i in range(50)]
     texts = {"tried": "t " * 450, "found": "f " * 450, "changed": "c " * 450}

@@ -539,7 +539,7 @@ def test_quarantine_discard_needs_yes_and_prints_its_plan(
     _refuse(spec)
     layout = spec.layout("orders")
     code, out, err = typed(capsys, "quarantine", "discard", "orders", "--reason", "type")
-    assert (code, out) == (2, "") and "discard 1 open rows" in err and "--yes" in err
+    assert (code, out) == (2, "") and "discard 1 open row " in err and "--yes" in err
     assert quarantine.counts(layout).open == 2
     code, out, _ = typed(capsys, "quarantine", "discard", "orders", "--reason", "type", "--yes", "--json")
     assert code == 0 and json.loads(out) == {"discarded": 1}

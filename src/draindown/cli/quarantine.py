@@ -59,6 +59,7 @@ class State(StrEnum):
     all = "all"
 
 
+_SHOWN = 5  # rows of a selection
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
     State.released: "released",
@@ -216,13 +217,18 @@ def _chosen(
     layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
 ) -> list[str]:
     """Return the ids of the selected rows, after printing the selection to stderr."""
+    from draindown.base.formatting import count
     from draindown.flow import quarantine as rows_of
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run)
     chosen = rows_of.identified(layout, which)
-    out.note(f"{verb} {len(chosen)} open rows of {layout.pipeline}/{layout.flow}{_meant(which)}")
-    for row in rows_of.listed(layout, which, 5):
+    out.note(f"{verb} {count(len(chosen), 'open row')} of {layout.pipeline}/{layout.flow}{_meant(which)}")
+    for row in rows_of.listed(layout, which, _SHOWN):
         out.note("  " + "  ".join(_row(row)))
+    if len(chosen) > _SHOWN:
+        out.note(
+            f"  and {len(chosen) - _SHOWN:,} more: draindown quarantine list {layout.pipeline} --flow {layout.flow}"
+        )
     return chosen
 
 

@@ -144,7 +144,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None) -> list[s
     lines += _run_lines(steps)
     for step in steps:
         if step.drain:
-            lines += _drain_lines(step.drain)
+            lines += _drain_lines(step.drain, looked=step.outcome != "failed")
         if step.check:
             lines += _check_lines(step.check)
         if step.compact:
@@ -188,9 +188,9 @@ def _why_not(plan: PlanPart) -> str:
     return printable(plan.reasons.get("drain", "nothing to replay"))
 
 
-def _drain_lines(drain: DrainPart) -> list[str]:
-    # a replay leaves the backlog alone and doesn't look at it
-    backlog = [] if drain.replay else labelled("backlog", [_backlog(drain.before, drain.after)])
+def _drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
+    # a replay does not read the backlog, and a drain that failed does not report it
+    backlog = [] if drain.replay or not looked else labelled("backlog", [_backlog(drain.before, drain.after)])
     if not drain.batches:
         return backlog + (
             labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
