@@ -293,7 +293,7 @@ def test_a_try_tells_of_one_before_that_failed_and_of_no_wait(
 ) -> None:
     task, asked = before(project)
     store.write(asked.layout, reports.of(asked, now(), "failed", error={"code": code}))
-    task._tell_before(asked)
+    task._log_earlier_try(asked)
     said = "".join(capfd.readouterr())
     assert (("an earlier try failed at " in said) and (f"drain: {code}" in said)) == told_of
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
-from draindown.spark.batch import counting, process
+from draindown.spark.batch import counting
 from draindown.spark.runs.drain import drain
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import delta_target, resolution
@@ -97,7 +97,7 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Pat
 
     read.side_effect = lambda parsed, *_: evaluated("read", parsed) or mock.DEFAULT
     compared.side_effect = lambda fated: evaluated("compared", fated) or mock.DEFAULT
-    with mock.patch.object(process, "count_batch", read), mock.patch.object(resolution, "count", compared):
+    with mock.patch.object(counting, "count_batch", read), mock.patch.object(resolution, "count", compared):
         for seq, held in ((2, 4), (3, 3)):
             landing.deliver(_line("b", seq), _line("c", seq, "d"))
             landing.drain(spark, tuning=Tuning(little_held=held))
