@@ -159,7 +159,8 @@ def test_a_driver_that_nobody_listens_to_leaves_a_report(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "stderr", _Gone())
     report, code = attempt(request, work)
     monkeypatch.undo()
-    assert (report.outcome, code) == ("failed", Exit.CRASH)
+    assert (report.outcome, code) == ("failed", Exit.TRY_AGAIN)
+    assert report.error is not None and report.error["code"] == "jvm-gone"
     assert store.read(request.layout, request.run_id, "drain") is not None
 
 

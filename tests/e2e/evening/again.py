@@ -25,7 +25,7 @@ def _range(scene: Scene, files: int = 2) -> dict[str, Any]:
 
 
 def _replayed(scene: Scene, run_id: str, files: int) -> None:
-    made = [row for row in scene.now().of_run(run_id) if row["origin"] == "replay"]
+    made = [row for row in scene.now().of_run(run_id) if row["kind"] == "replay"]
     scene.holds("ledger", "files read again", sum(row["files"] for row in made), files)
     scene.holds("ledger", "nothing changed", sum(row["applied"] for row in made), 0)
 
@@ -86,7 +86,7 @@ def _dates(scene: Scene) -> list[str]:
     _backfill(scene, date, "completed")
     scene.shift.until(lambda: bool(scene.shift.started_runs(scene.orders, "backfill")), "the run is a backfill's")
     scene.ends(run_id)
-    again = [row for row in scene.now().of_run(run_id) if row["origin"] == "replay"]
+    again = [row for row in scene.now().of_run(run_id) if row["kind"] == "replay"]
     scene.holds("ledger", "the date's files were read again", bool(again))
     scene.holds("ledger", "and changed nothing", sum(row["applied"] for row in again), 0)
     _starts_are_kept(scene, run_id)

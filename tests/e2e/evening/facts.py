@@ -86,13 +86,13 @@ def facts(orders: Orders) -> Facts:
     decided = {row["quarantine_id"]: row["action"] for row in _in_order(rows(home / "resolutions"))}
     events = {Path(row["path"]).name: row["state"] for row in _in_order(rows(home / "parked"))}
     ledger = sorted(rows(orders.lake / "ledger" / "f"), key=lambda row: row["table_version"])
-    cuts = {row["cut"] for row in ledger if row["origin"] == "source"}
+    cuts = {row["cut"] for row in ledger if row["kind"] == "source"}
     publications = [json.loads(path.read_text()) for path in sorted((home / "published").glob("0*.json"))]
     return Facts(
         table=rows(table),
         ledger=ledger,
-        quarantine=[row for row in refused if row["origin"] != "gate"],
-        withdrawn=[row for row in refused if row["origin"] == "gate"],
+        quarantine=[row for row in refused if row["kind"] != "gate"],
+        withdrawn=[row for row in refused if row["kind"] == "gate"],
         open_rows={row["quarantine_id"] for row in refused if decided.get(row["quarantine_id"]) in (None, "reopened")},
         published=publications[-1] if publications else {},
         parked={name for name, state in events.items() if state == "parked"},
@@ -126,7 +126,7 @@ def closes(facts_: Facts) -> list[str]:
             wrong.append(f"batch {row['batch']} of {row['origin']} does not add up")
         if row["applied"] != sum(row[name] for name in APPLIED):
             wrong.append(f"batch {row['batch']} of {row['origin']}: applied is not what was done")
-    twice = Counter((row["generation"], row["origin"], row["batch"]) for row in facts_.ledger)
+    twice = Counter((row["generation"], row["kind"], row["batch"]) for row in facts_.ledger)
     return wrong + [f"{place} stands twice" for place, number in twice.items() if number > 1]
 
 

@@ -16,7 +16,7 @@ SURFACES = (
     *("table", "ledger", "quarantine", "processes", "lease"),
     *("card", "page", "xcom", "asset", "exit", "doctor", "log", "report", "plan"),
 )
-_PAGE = ("generation", "batch", "origin", "files", "records", "applied", "superseded", "duplicate", "quarantined")
+_PAGE = ("generation", "batch", "kind", "files", "records", "applied", "superseded", "duplicate", "quarantined")
 _PAGE_BATCHES = 30
 _RED, _GREEN = ("FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
 
@@ -57,7 +57,7 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("quarantine", "refused lines are those of the oracle", refused ^ meaning.refused, set())
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])
-    source = sums(row for row in so.ledger if row["origin"] == "source")
+    source = sums(row for row in so.ledger if row["kind"] == "source")
     tally.hold("ledger", "lines are those of the files", source["lines"], meaning.lines)
     tally.hold("ledger", "files are those drained", source["files"], len(so.drained))
     tally.hold("ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine))

@@ -40,7 +40,7 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
             "invalid-pipeline",
             tried=f"resolve the expressions of flow {request.flow} of pipeline {request.spec.pipeline} in Spark",
             found="\n".join(found),
-            changed="nothing was read or written",
+            changed="no input was read, and no batch was written",
             next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # once the file is corrected",
         )
 

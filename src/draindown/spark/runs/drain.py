@@ -147,8 +147,8 @@ def drain(
     and the errors of a checkpoint, an input or a table that was changed from outside.
     """
     _refuse_other_modes(request)
-    analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
+        analysis.refuse_unresolved(request, spark)
         done = under_lease(
             request,
             spark,

@@ -47,8 +47,8 @@ def rebuild(
     errors of `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
     """
     started = now()
-    analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
+        analysis.refuse_unresolved(request, spark)
         if flow.finished:
             return _finished(request, flow.finished)
         live, reached = flow.layout, flow.guard(reached)

@@ -50,8 +50,8 @@ def replay(
     `recovery.replay.find` and of a drain.
     """
     started, layout = now(), request.layout
-    analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
+        analysis.refuse_unresolved(request, spark)
         wanted = replay_plan.find(request)
         replay_plan.refuse_gone(layout, wanted.left)
         flow.check()

@@ -56,8 +56,8 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
     `rows-not-restorable`, `rows-not-read`, and the errors of a drain.
     """
     started, layout = now(), request.layout
-    analysis.refuse_unresolved(request, spark)
     with open_flow(request, spark, Needs.RESUMED) as flow:
+        analysis.refuse_unresolved(request, spark)
         generation, rows = flow.generation, _chosen(request)
         refused = [row for row in rows if row["kind"] != GATE]
         _refuse_unread(request, generation, refused)
