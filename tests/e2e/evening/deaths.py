@@ -76,7 +76,7 @@ def _supervisor(scene: Scene) -> list[str]:
     return [run_id]
 
 
-@action("kill -9 all of Airflow while a drain is at work", short=True)
+@action("kill -9 all of Airflow while a drain is at work")
 def _everything(scene: Scene) -> list[str]:
     scene.orders.bring(2)
     with scene.orders.brake(after=1):
