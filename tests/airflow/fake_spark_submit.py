@@ -69,7 +69,7 @@ def main() -> int:
         **{request.step: part},
     )
     if _told(home, name, "silent") is None:
-        write(request.layout, with_sums(request.layout, report))
+        write(request.layout, *with_sums(request.layout, [report]))
     return code
 
 

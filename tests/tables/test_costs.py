@@ -1,4 +1,4 @@
-"""What commands cost: logs opened, existence checks, listings and rows read, as exact numbers.
+"""What commands cost: logs opened, existence checks, documents read, listings and rows read, as exact numbers.
 
 On an object store each of them is a request or several: what no timing on a local disk would show.
 """
@@ -22,31 +22,38 @@ from draindown.flow import quarantine, resume
 from draindown.flow.state import FlowState
 from draindown.gate.published import Published, publish
 from draindown.lake import delta, table_log
+from draindown.lake.store import LocalStore
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.planning.plan import backlog, plan, source_of
 from draindown.recovery.replay import settle
-from draindown.runs.request import Request
+from draindown.runs import report, store
+from draindown.runs.request import STEPS, Request
 from draindown.sources.files import listing, parked
 from draindown.sources.files.intake import Intake
 from draindown.spec.sources import FilesSource
 from tests.flowfiles import AT, checkpoint, commit, drained, take_in
 
+OFFSETS = "generations/0001/checkpoint/offsets/1"
 TABLES = ("table", "tombstones", "quarantine", "ledger", "intake", "parked", "resolutions")
 
 
 @dataclass
 class Costs:
-    """How often each table's log was opened and looked for, how many rows were read of it, and how often was listed."""
+    """How often each table's log was opened and looked for, each document read, and how many rows of each table; how
+    often was listed. Documents go by their paths under the flow's home.
+    """
 
     opened: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
+    documents: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     listings: int = 0
 
     def clear(self) -> None:
         self.opened.clear()
         self.checked.clear()
+        self.documents.clear()
         self.rows.clear()
         self.listings = 0
 
@@ -71,6 +78,8 @@ def asked(tmp_path: Path) -> Request:
     table = TableLog(layout.table)
     pointer = {"version": table.version, "table_id": table.id, "rows": 2, "changed_at": AT, "at": AT, "run_id": "r"}
     publish(layout, Published.model_validate(pointer))
+    for step in STEPS[:3]:
+        store.write(layout, report.of(found.model_copy(update={"step": step}), AT, "done"))
     return found
 
 
@@ -85,6 +94,7 @@ def remember(asked: Request, batch: int) -> None:
 @pytest.fixture
 def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     found, query, list_source = Costs(), TableLog.query, listing.list_source
+    read = LocalStore.read
 
     def name(path: str) -> str:
         return next((one for one in TABLES if getattr(asked.layout, one) == path), path)
@@ -104,6 +114,10 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
         found.rows[name(log.path)] += rows.num_rows
         return rows
 
+    def noted(kept: LocalStore, key: str) -> tuple[bytes, str] | None:
+        found.documents[key.removeprefix(f"{asked.layout.home}/")] += 1
+        return read(kept, key)
+
     def listed(source: FilesSource, root: Path, now: datetime) -> listing.Listing:
         found.listings += 1
         return list_source(source, root, now)
@@ -111,6 +125,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     for module in (table_log, delta):
         monkeypatch.setattr(module, "DeltaTable", Counting)
     monkeypatch.setattr(TableLog, "query", counted)
+    monkeypatch.setattr(LocalStore, "read", noted)
     monkeypatch.setattr(listing, "list_source", listed)
     return found
 
@@ -121,7 +136,8 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
         ("plan p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
         ("lag p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
         ("doctor p", TABLES, {"ledger": 6, "quarantine": 2, "parked": 1}, 0),
-        ("report p --list", (), {}, 0),
+        ("report p", ("ledger",), {"ledger": 4}, 0),
+        ("report p --list", ("ledger",), {"ledger": 2}, 0),
         ("quarantine list p", ("quarantine", "resolutions"), {"quarantine": 6}, 0),
         ("quarantine list p --files", ("parked",), {"parked": 1}, 0),
     ],
@@ -134,6 +150,28 @@ def test_what_only_looks_opens_each_log_once(
     assert costs.checked == dict.fromkeys(tables, 1)
     assert costs.rows == rows
     assert costs.listings == listings
+
+
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        ("plan p", {OFFSETS: 2}),
+        ("lag p", {OFFSETS: 2}),
+        ("doctor p", {OFFSETS: 2, "lease/epochs/0000000000.json": 2}),
+        ("report p", {}),
+        ("report p --list", {}),
+        ("quarantine list p", {}),
+        ("quarantine list p --files", {}),
+    ],
+)
+def test_what_only_looks_reads_each_document_once(
+    asked: Request, costs: Costs, command: str, again: dict[str, int]
+) -> None:
+    """All but the end of the newest batch, which `generations.refuse_lost` reads after the tables, and the lease, which
+    others take and release meanwhile.
+    """
+    main(["--root", asked.root, *command.split()])
+    assert {key: times for key, times in costs.documents.items() if times > 1} == again
 
 
 def test_a_plan_reads_no_more_rows_when_the_ledger_grows(asked: Request, costs: Costs) -> None:
@@ -175,7 +213,7 @@ def test_a_drain_takes_over_what_the_plan_has_listed(asked: Request, costs: Cost
 
 def test_a_snapshot_stays_as_it_was_and_a_layout_does_not(asked: Request) -> None:
     state = FlowState.of(asked.layout)
-    before = state.table_log(state.table).version
+    before = log_of(state, state.table).version
     commit(asked, 2)
     assert [log_of(one, one.table).version for one in (state, asked.layout)] == [before, before + 1]
     assert (state.newest_batch, FlowState.of(asked.layout).newest_batch) == (1, 2)

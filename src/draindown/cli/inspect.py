@@ -72,6 +72,7 @@ def report(
     Of each step the newest start is shown. With --run, and where a step was started more than once, all are listed.
     """
     from draindown.flow.at_work import of_reports
+    from draindown.lake.table_log import Snapshot
     from draindown.runs import starts
     from draindown.runs.card import card
 
@@ -83,14 +84,15 @@ def report(
     if drift:
         _list_drift(spec, names, Output(as_json))
         return
-    every = {name: _starts(spec.layout(name), run) for name in names}
-    shown = [starts.with_sums(spec.layout(name), step) for name in names for step in _shown(every[name], start)]
+    states = {name: Snapshot.of(spec.layout(name)) for name in names}
+    every = {name: _starts(states[name], run) for name in names}
+    shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
     if not shown:
         raise _no_report(spec, run, start)
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(spec.layout, shown))
+    text = card(shown, of_reports(states.__getitem__, shown))
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed))))
 
 
@@ -258,16 +260,17 @@ def _starts_text(every: Mapping[str, list[Start]]) -> str:
 
 def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
     from draindown.flow.at_work import of_reports
+    from draindown.lake.table_log import Snapshot
     from draindown.runs import starts, store
     from draindown.runs.card import verdict
 
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []
     for name in names:
-        layout = spec.layout(name)
-        for run in store.runs(layout):
-            if steps := starts.newest(layout, run):
-                said = verdict(steps, next(iter(of_reports(spec.layout, steps)), None))
+        state = Snapshot.of(spec.layout(name))
+        for run in store.runs(state):
+            if steps := starts.newest(state, run):
+                said = verdict(steps, next(iter(of_reports({name: state}.__getitem__, steps)), None))
                 rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", said])
                 data.append({"run_id": steps[-1].run_id, "flow": name, "verdict": rows[-1][2]})
     out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
@@ -275,8 +278,9 @@ def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
 
 def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Exception:
     from draindown.base.errors import TerminalError
+    from draindown.runs import store
 
-    known = sorted({r for name in spec.flows for r in _run_names(spec.layout(name))})
+    known = sorted({r for name in spec.flows for r in store.runs(spec.layout(name))})
     what = f"start {json.dumps(start)} of run" if start else "run"
     return TerminalError(
         "no-report",
@@ -284,9 +288,3 @@ def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Except
         found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
         next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
     )
-
-
-def _run_names(layout: FlowLayout) -> list[str]:
-    from draindown.runs import store
-
-    return store.runs(layout)

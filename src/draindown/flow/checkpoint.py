@@ -30,12 +30,13 @@ class Offset(NamedTuple):
 
 
 class Checkpoint:
-    """A read-only view of the checkpoint at `path`. Each list of batches is read once and then kept."""
+    """A read-only view of the checkpoint at `path`. Each list of batches, and each file, is read once and then kept."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._store = store_of(path)
         self._listed: dict[str, list[int]] = {}
+        self._files: dict[str, bytes] = {}
 
     def look(self) -> None:
         """List the batches now. Without this call, they are listed on first use."""
@@ -142,8 +143,10 @@ class Checkpoint:
             raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None
 
     def _read(self, name: str) -> bytes | None:
-        found = self._store.read(f"{self.path}/{name}")
-        return None if found is None else found[0]
+        """Return the content of a file, or None if it is absent. Spark never changes one that it has written."""
+        if name not in self._files and (found := self._store.read(f"{self.path}/{name}")) is not None:
+            self._files[name] = found[0]
+        return self._files.get(name)
 
     def _json(self, name: str, line: int) -> dict[str, Any]:
         raw = self._read(name)

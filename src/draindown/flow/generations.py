@@ -21,7 +21,7 @@ from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.table_log import log_of, once
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -45,13 +45,17 @@ def generation(layout: FlowLayout) -> int:
     Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has another format.
     """
     try:
-        content = read_json(layout.generation)
+        content = _content(layout)
         number = 1 if content is None else int(content["generation"])
     except (ValueError, KeyError, TypeError):
         raise _generation_error(layout, "it can't be read") from None
     if content is None and newest_directory(layout) > 1:
         raise _generation_error(layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint")
     return number
+
+
+def _content(layout: FlowLayout) -> dict[str, Any] | None:
+    return once(layout, layout.generation, lambda: read_json(layout.generation))
 
 
 def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
@@ -134,7 +138,7 @@ def shown(paths: Iterable[str]) -> str:
 def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
     """Return all cards by generation number; none if `generation.json` is unreadable."""
     try:
-        content = read_json(layout.generation)
+        content = _content(layout)
     except ValueError:
         return {}
     found = None if content is None else content.get("cards")

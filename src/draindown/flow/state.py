@@ -14,7 +14,7 @@ from typing import Self
 from draindown.flow import generations, integrity, resume
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot
+from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 
 
@@ -29,7 +29,7 @@ class FlowState(Snapshot):
     def of(cls, layout: FlowLayout) -> Self:
         """Return a snapshot of a flow. The checkpoint is listed immediately, everything else on first use."""
         state = super().of(layout)
-        if generations.generation_if_told(layout) is not None:
+        if generations.generation_if_told(state) is not None:
             state.live_checkpoint.look()
         return state
 
@@ -46,7 +46,7 @@ class FlowState(Snapshot):
     @property
     def newest_batch(self) -> int | None:
         """Newest source batch of the live generation that the target holds; None if there is none."""
-        return self.table_log(self.table).last(app_id(self, self.live_generation, "rows"))
+        return log_of(self, self.table).last(app_id(self, self.live_generation, "rows"))
 
     def refuse_damage(self) -> None:
         """Refuse to continue if a table lost commits. Raises like `integrity.refuse`."""

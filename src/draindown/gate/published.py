@@ -13,7 +13,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
-from draindown.lake.table_log import log_of
+from draindown.lake.table_log import log_of, once
 from draindown.ledger import rows as ledger_rows
 
 REFUSED_SHARE = "refused_share"
@@ -78,7 +78,7 @@ class Unpublished:
 
 def published(layout: FlowLayout) -> Published | None:
     """Return the published pointer, or None if nothing was published yet. Raises TerminalError `state-damaged`."""
-    return _pointers(layout).newest()[1]
+    return once(layout, layout.published, lambda: _pointers(layout).newest()[1])
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:

@@ -7,14 +7,14 @@ as in `to_pylist`; `rows` converts numbers to datetimes instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import WriterId
 
+T = TypeVar("T")
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
@@ -195,12 +196,12 @@ class TableLog:
 
 @dataclass(frozen=True)
 class Snapshot(FlowLayout):
-    """A layout that caches each table's log: all functions that get it see the same version of each table.
+    """A layout that caches each table's log and each document: all functions that get it see the same version of each.
 
-    Pass it to functions that only read. Pass the plain layout to functions that write: they open each log anew.
+    Pass it to functions that only read. Pass the plain layout to functions that write: they read everything anew.
     """
 
-    logs: dict[str, TableLog] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, layout: FlowLayout) -> Self:
@@ -209,14 +210,20 @@ class Snapshot(FlowLayout):
             return layout
         return cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
 
-    def table_log(self, path: str) -> TableLog:
-        """Return the log of the table at `path`: the same object at each call."""
-        return self.logs.setdefault(path, TableLog(path))
-
 
 def log_of(layout: FlowLayout, path: str) -> TableLog:
     """Return the log of one of a flow's tables: the cached one if `layout` is a Snapshot, else a new one."""
-    return layout.table_log(path) if isinstance(layout, Snapshot) else TableLog(path)
+    return once(layout, path, lambda: TableLog(path))
+
+
+def once(layout: FlowLayout, path: str, read: Callable[[], T]) -> T:
+    """Return what `read` returns for `path`: the cached result if `layout` is a Snapshot. Errors are not cached."""
+    if not isinstance(layout, Snapshot):
+        return read()
+    if path not in layout.known:
+        layout.known[path] = read()
+    found: T = layout.known[path]
+    return found
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:

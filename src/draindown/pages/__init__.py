@@ -87,7 +87,7 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
         state = FlowState.of(layout)
-        pointer = published(layout)
+        pointer = published(state)
         return FlowView(
             pipeline=spec.pipeline,
             flow=name,
@@ -95,7 +95,7 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             waiting=_waiting(layout),
             published="nothing yet" if pointer is None else str(pointer.version),
             open_rows=quarantine.counts(state).by_reason or {},
-            runs=[_run(layout, run_id) for run_id in store.runs(layout, _RUNS)],
+            runs=[_run(state, run_id) for run_id in store.runs(layout, _RUNS)],
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others

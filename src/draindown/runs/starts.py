@@ -6,7 +6,7 @@ Sums over a run come from the ledger, so that a start that was killed after it c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -87,19 +87,18 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def with_sums(layout: FlowLayout, told: StepReport) -> StepReport:
-    """The report with what the ledger has of its run by now; as it is where the ledger can't be read."""
+def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport]:
+    """Return the reports of one run with its sums by the ledger as of now, or unchanged if the ledger is unreadable."""
     try:
-        found = sums(ledger_table.of_run(layout, told.run_id))
+        found = sums(ledger_table.of_run(layout, told[0].run_id)) if told else None
     except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
-        return told
-    return told.model_copy(update={"run": found})
+        return list(told)
+    return [one.model_copy(update={"run": found}) for one in told]
 
 
 def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
     """The report of the newest start of each step of a run, in the order of a run, with the run's sums as of now."""
-    found = [told for step in STEPS if (told := store.read(layout, run_id, step))]
-    return [with_sums(layout, told) for told in found]
+    return with_sums(layout, [told for step in STEPS if (told := store.read(layout, run_id, step))])
 
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:

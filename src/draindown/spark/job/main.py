@@ -80,7 +80,7 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
             restore()
         if before is not None:
             result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
-        result = starts.with_sums(request.layout, result)
+        [result] = starts.with_sums(request.layout, [result])
         code = _left(request, result, code)
     return result, code
 
