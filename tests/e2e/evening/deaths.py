@@ -73,6 +73,24 @@ def _supervisor(scene: Scene) -> list[str]:
     return [run_id]
 
 
+@action("kill -9 the driver of a check")
+def _check(scene: Scene) -> list[str]:
+    version, left = scene.now().published["version"], scene.orders.notes("check")
+    scene.orders.bring()
+    run_id = scene.shift.press(scene.orders)
+    scene.shift.until(lambda: bool(scene.orders.notes("check") - left), "a check at work")
+    scene.shift.signal(scene.shift.drivers(), signal.SIGKILL)
+    scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
+    scene.holds("page", "nothing was published", scene.now().published["version"], version)
+    text = scene.report("--run", run_id)
+    scene.holds("card", "unfinished", text.startswith("UNFINISHED") and "check was at work since" in text)
+    scene.holds("doctor", "not published", "unpublished" in scene.health()["symptoms"])
+    scene.ends(run_id)
+    scene.holds("exit", "the second try of the check", scene.shift.task(run_id, "check"), ("success", 2))
+    _next_try_tells(scene, run_id, "check")
+    return [run_id]
+
+
 @action("kill -9 all of Airflow while a drain is at work")
 def _everything(scene: Scene) -> list[str]:
     with scene.held() as (run_id, python):
@@ -85,10 +103,10 @@ def _everything(scene: Scene) -> list[str]:
     return [run_id]
 
 
-def _next_try_tells(scene: Scene, run_id: str) -> None:
+def _next_try_tells(scene: Scene, run_id: str, step: str = "drain") -> None:
     """The log of the try that was struck may end anywhere: the next one tells how its driver ended."""
-    text = scene.shift.log(run_id, "drain")
-    told = "an earlier try left no report: drain was at work" in text or "an earlier try failed at" in text
+    text = scene.shift.log(run_id, step)
+    told = f"an earlier try left no report: {step} was at work" in text or "an earlier try failed at" in text
     scene.holds("log", "the next try tells of the one before", told)
 
 

@@ -134,6 +134,28 @@ def _repaired(scene: Scene) -> list[str]:
     return [first, second]
 
 
+@action("a file changes after it was read, and comes again under a new name", "weeds")
+def _changed(scene: Scene) -> list[str]:
+    path = scene.orders.bring()[0]
+    scene.green()
+    line = json.dumps({"id": "changed", "seq": scene.orders.moment, "a": 1})
+    scene.orders.rewrite(path, line)
+    scene.orders.bring()
+    first = scene.shift.press(scene.orders)
+    scene.ends(first, state="failed")
+    scene.holds("exit", "the drain fails at once", scene.shift.task(first, "drain"), ("failed", 1))
+    scene.holds("ledger", "everything else was drained", len(scene.now().of_run(first)), 1)
+    scene.holds("card", "the code", "input-changed" in scene.report("--run", first))
+    _parked(scene, first, path.name)
+    second = scene.green()  # the next run is green, and publishes what the first one drained
+    scene.holds("doctor", "what was drained is published", scene.now().unpublished, False)
+    scene.orders.moment += 1
+    scene.orders.deliver(line, name=f"again-{scene.orders.moment:04}.json")
+    words = ("--files", "--path", str(path), "--note", "delivered again", "--yes")
+    scene.does("quarantine", "discard", scene.name, *words)
+    return [first, second, scene.green()]
+
+
 def _cut(scene: Scene) -> str:
     """Deliver a gzip file without its second half; its name."""
     scene.orders.moment += 1
