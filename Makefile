@@ -53,7 +53,7 @@ test-airflow: setup ## Tests through real DAG runs
 	@$(PYTEST) $(PAIRS) tests/airflow
 
 e2e: setup ## The whole way, as a user would
-	@$(PYTEST) tests/e2e
+	@$(PYTEST) $(PAIRS) tests/e2e
 
 faults: setup ## Kill and break everything, at length; writes the tables of docs/guarantees.md
 	@rm -f .work/faults.jsonl .work/bad-input.jsonl

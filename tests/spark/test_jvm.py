@@ -15,6 +15,22 @@ from draindown.spark.setup import class_archive
 
 _SESSION = "from draindown.spark.session import session; session('x', master='local[1]').stop(); print('{}')"
 
+_INTERRUPTED = """
+import signal
+from draindown.spark.session import session
+signal.signal(signal.SIGINT, lambda number, frame: print("asked to end", flush=True))
+spark = session("x", master="local[1]")
+signal.raise_signal(signal.SIGINT)
+print(spark.range(3).count())
+spark.stop()
+"""
+
+
+def test_a_session_leaves_the_interrupt_to_its_process() -> None:
+    # PySpark's own handler cancels all jobs, in the middle of a batch
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["asked to end", "3"], done.stderr[-2000:]
+
 
 def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

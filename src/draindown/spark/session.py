@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -43,7 +45,7 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
         for name, value in spark_settings.settings(chosen, short=short).items():
             builder = builder.config(name, value)
     try:
-        with _said_to(log):
+        with _said_to(log), _own_interrupts():
             return builder.getOrCreate()
     except Py4JJavaError as error:
         if _NO_SUBJECT in str(error):
@@ -73,6 +75,17 @@ def _said_to(log: DriverLog | None) -> Iterator[None]:
             os.dup2(own, stream)
             os.close(own)
         os.close(writer)
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep this process's SIGINT handler. A new SparkContext replaces it by one that cancels every job of the batch."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _lines(descriptor: int) -> Iterator[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.e2e.evening.scene import Scene, action
 from tests.e2e.evening.shift import Refusal
-
-_LEAD = 60  # seconds in which Airflow must have read a schedule before its date comes
 
 
 def _stamp() -> str:
@@ -62,9 +61,7 @@ def _by_command(scene: Scene) -> None:
 @action("clear a replay that is at work")
 def _cleared(scene: Scene) -> list[str]:
     asked = _range(scene, 3)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders, **asked)
-        scene.orders.await_held()
+    with scene.held(0, **asked) as (run_id, _):
         scene.shift.clear(scene.orders, run_id, "drain")
     scene.ends(run_id)
     _replayed(scene, run_id, 3)
@@ -74,74 +71,88 @@ def _cleared(scene: Scene) -> list[str]:
 @action("a scheduled run, and backfills of its date", "dates")
 def _dates(scene: Scene) -> list[str]:
     scene.orders.bring(2)
-    date = _scheduled(scene)
-    run_id = _run_of(scene, date)
-    scene.ends(run_id)
-    before = len(scene.now().ledger)
+    date, run_id = _dated(scene)
+    before, made = len(scene.now().ledger), scene.shift.started_runs(scene.orders, "backfill")
     _backfill(scene, date, "none")
-    scene.holds(
-        "exit", "a backfill of a date that ran does nothing", scene.shift.started_runs(scene.orders, "backfill"), []
-    )
+    now = scene.shift.started_runs(scene.orders, "backfill")
+    scene.holds("exit", "a backfill of a date that ran does nothing", now, made)
     scene.holds("ledger", "nor any batch", len(scene.now().ledger), before)
-    _backfill(scene, date, "completed")
-    scene.shift.until(lambda: bool(scene.shift.started_runs(scene.orders, "backfill")), "the run is a backfill's")
-    scene.ends(run_id)
-    again = [row for row in scene.now().of_run(run_id) if row["kind"] == "replay"]
-    scene.holds("ledger", "the date's files were read again", bool(again))
-    scene.holds("ledger", "and changed nothing", sum(row["applied"] for row in again), 0)
-    _starts_are_kept(scene, run_id)
+    _read_again(scene, run_id, lambda: _backfill(scene, date, "completed", again=True))
     return [run_id]
 
 
-def _starts_are_kept(scene: Scene, run_id: str) -> None:
-    """A run that a backfill did again has the reports of both times."""
+@action("a backfill of a date that ran, typed as a command of Airflow", "dates")
+def _typed(scene: Scene) -> list[str]:
+    date, run_id = _dated(scene)
+    since, until = _around(date)
+    words = ["--dag-id", scene.name, "--from-date", since, "--to-date", until, "--max-active-runs", "1"]
+    words += ["--reprocess-behavior", "completed", "--dag-run-conf", '{"again": true}']
+    # while another backfill is active, or SQLite is busy, the command fails
+    typed = lambda: scene.shift.airflow("backfill", "create", *words).code == 0  # noqa: E731
+    _read_again(scene, run_id, lambda: scene.shift.until(typed, "the command to be obeyed"))
+    return [run_id]
+
+
+def _read_again(scene: Scene, run_id: str, create: Callable[[], None]) -> None:
+    """Create a backfill of a date that ran: its files are read and change nothing, and each time leaves its reports."""
+    before = _plans(scene, run_id)
+    create()
+    scene.shift.until(lambda: len(_plans(scene, run_id)) > len(before), "the run planned again")
+    scene.ends(run_id)
+    plans = _plans(scene, run_id)
+    scene.holds("report", "the plans of each time", plans[:-1], before)
+    again = [row for row in scene.now().of_run(run_id) if row["kind"] == "replay"]
+    since = [row for row in again if row["started_at"].isoformat() > plans[-1]["started_at"]]
+    scene.holds("ledger", "the date's files were read again", bool(since))
+    scene.holds("ledger", "and changed nothing", sum(row["applied"] for row in again), 0)
+
+
+def _plans(scene: Scene, run_id: str) -> list[dict[str, Any]]:
     said = scene.shift.draindown("report", scene.name, "--run", run_id, "--json")
-    plans = [one for one in said.document or [] if one["step"] == "plan"]
-    scene.holds("report", "the plan of each time", len(plans) >= 2)
+    return [one for one in said.document or [] if one["step"] == "plan"]
 
 
 @action("a backfill of a date without a run", "dates")
 def _date_without_run(scene: Scene) -> list[str]:
-    if not scene.orders.document.get("schedule"):
-        _scheduled(scene)
-    _until_taken(scene, {"from": "2023-01-01T00:00:00Z", "to": "2024-01-01T00:00:00Z", "behaviour": "none"})
-    made = lambda: scene.shift.started_runs(scene.orders, "backfill")  # noqa: E731
-    scene.shift.until(lambda: any("2023" in run_id for run_id in made()), "a run of the backfill")
-    run_id = next(run_id for run_id in made() if "2023" in run_id)
+    date, _ = _dated(scene)
+    _backfill(scene, earlier := date.replace(year=date.year - 3), "none")
+    scene.shift.until(lambda: scene.run_of(earlier) is not None, "a run of the backfill")
+    run_id = str(scene.run_of(earlier))
     scene.ends(run_id)
     scene.holds("ledger", "nothing was read", scene.now().of_run(run_id), [])
     return [run_id]
 
 
-def _scheduled(scene: Scene) -> datetime:
-    """Give the pipeline a date a year, which comes in a minute; when that is."""
-    date = (datetime.now(UTC) + timedelta(seconds=_LEAD + 59)).replace(second=0, microsecond=0)
-    scene.orders.write_yaml(schedule=f"{date.minute} {date.hour} {date.day} {date.month} *")
-    scene.shift.until(lambda: datetime.now(UTC) > date, "the date has come")
-    return date
+def _dated(scene: Scene) -> tuple[datetime, str]:
+    """A date of the pipeline, after what it drained first, and the run of it, which is over."""
+    if cron := scene.orders.document.get("schedule"):
+        minute, hour, day, month = (int(number) for number in cron.split()[:4])
+        date = datetime(datetime.now(UTC).year, month, day, hour, minute, tzinfo=UTC)
+        due = lambda: scene.run_of(date)  # noqa: E731
+    else:
+        date, due = scene.schedule()
+    scene.shift.until(lambda: due() is not None, f"a run of {date}")
+    run_id = str(due())
+    scene.ends(run_id)
+    return date, run_id
 
 
-def _run_of(scene: Scene, date: datetime) -> str:
-    """The id of the scheduled run of the year that ends at a date."""
-    text = f"{date.replace(year=date.year - 1):%Y-%m-%dT%H:%M}"
-    scene.shift.until(lambda: any(text in run for run in scene.shift.started_runs(scene.orders, "scheduled")), text)
-    return next(run for run in scene.shift.started_runs(scene.orders, "scheduled") if text in run)
-
-
-def _backfill(scene: Scene, date: datetime, behaviour: str) -> None:
+def _around(date: datetime) -> tuple[str, str]:
+    """From and to of a backfill of one date of a year: Airflow takes the beginning of its interval."""
     began = date.replace(year=date.year - 1)
-    around = {"from": (began - timedelta(minutes=1)).isoformat(), "to": (began + timedelta(minutes=1)).isoformat()}
-    _until_taken(scene, {**around, "behaviour": behaviour})
+    return (began - timedelta(minutes=1)).isoformat(), (began + timedelta(minutes=1)).isoformat()
 
 
-def _until_taken(scene: Scene, asked: dict[str, str]) -> None:
-    """Create a backfill; while another one is active, or SQLite is busy, once more."""
+def _backfill(scene: Scene, date: datetime, behaviour: str, **conf: Any) -> None:
+    """Create a backfill of one date; while another one is active, or SQLite is busy, once more."""
+    since, until = _around(date)
     content = {
         "dag_id": scene.name,
-        "from_date": asked["from"],
-        "to_date": asked["to"],
-        "reprocess_behavior": asked["behaviour"],
+        "from_date": since,
+        "to_date": until,
+        "reprocess_behavior": behaviour,
         "max_active_runs": 1,
+        "dag_run_conf": conf,
     }
 
     def taken() -> bool:
@@ -153,4 +164,4 @@ def _until_taken(scene: Scene, asked: dict[str, str]) -> None:
             return False
         return True
 
-    scene.shift.until(taken, f"a backfill with {asked['behaviour']}")
+    scene.shift.until(taken, f"a backfill with {behaviour}")

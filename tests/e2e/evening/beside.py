@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 
 from draindown.drill.process import end_group, gone
 from tests.e2e.evening.scene import Scene, action
@@ -26,10 +25,7 @@ def _idle(scene: Scene) -> None:
 
 @action("draindown run, compact and audit while the DAG drains", short=True)
 def _beside_dag(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        scene.orders.await_held()
+    with scene.held() as (run_id, _):
         before = len(scene.now().ledger)
         for verb in ("run", "compact"):
             told = scene.shift.draindown(verb, scene.name, "--json")
@@ -46,10 +42,9 @@ def _beside_dag(scene: Scene) -> list[str]:
 
 def _at_work(scene: Scene, run_id: str) -> None:
     """While a drain is at work, everybody who is asked says so."""
-    text = " ".join(scene.shift.draindown("report", scene.name, "--run", run_id).out.split())
+    text = scene.report("--run", run_id)
     scene.holds("card", "at work", text.startswith("UNFINISHED") and "drain is at work since" in text)
-    health = (scene.shift.draindown("doctor", scene.name, "--json").document or [{}])[0]
-    scene.holds("doctor", "at work", "drain-at-work" in [one["code"] for one in health.get("symptoms", [])])
+    scene.holds("doctor", "at work", "drain-at-work" in scene.health()["symptoms"])
     plan = scene.shift.draindown("plan", scene.name, "--json").document or {}
     scene.holds("plan", "the holder", run_id in str(plan["flows"]["f"]["holder"]))
     scene.holds("page", "at work", "drain is at work" in scene.shift.page(scene.orders))
@@ -57,9 +52,7 @@ def _at_work(scene: Scene, run_id: str) -> None:
 
 @action("trigger while draindown run is at work")
 def _dag_beside(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1), scene.shift.typing("run", scene.name, "--json") as command:
-        scene.orders.await_held()
+    with scene.typed_and_held() as (command, _):
         run_id = scene.shift.press(scene.orders)
         scene.shift.until(lambda: scene.shift.task(run_id, "drain")[0] == "up_for_reschedule", "waiting for the lease")
         scene.holds("log", "whom it met", "lease-held" in scene.shift.log(run_id, "drain"))
@@ -73,9 +66,7 @@ def _dag_beside(scene: Scene) -> list[str]:
 
 @action("Ctrl-C of draindown run at work")
 def _interrupted(scene: Scene) -> list[str]:
-    scene.orders.bring(3)
-    with scene.orders.brake(after=1), scene.shift.typing("run", scene.name, "--json") as command:
-        python = scene.orders.await_held()
+    with scene.typed_and_held(3) as (command, python):
         os.kill(python, signal.SIGINT)
         scene.orders.release()
         told = scene.was_told(wait_for(command))
@@ -86,24 +77,15 @@ def _interrupted(scene: Scene) -> list[str]:
 
 @action("kill -9 of draindown run at work")
 def _killed(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1), scene.shift.typing("run", scene.name, "--json") as command:
-        python = scene.orders.await_held()
-        _kill(command)
+    with scene.typed_and_held() as (command, python):
+        end_group(command)
         scene.holds("processes", "it is gone, JVM and all", gone(python))
-        health = (scene.shift.draindown("doctor", scene.name, "--json").document or [{}])[0]
-        scene.holds("doctor", "the lease is free", health["looked"]["lease"], "free")
-        text = " ".join(scene.shift.draindown("report", scene.name).out.split())
+        scene.holds("doctor", "the lease is free", scene.health()["looked"]["lease"], "free")
+        text = scene.report()
         scene.holds("card", "its driver died", text.startswith("UNFINISHED") and "its driver died" in text)
     return [scene.green()]
 
 
-def _kill(command: subprocess.Popen[str]) -> None:
-    end_group(command)
-
-
 @action("audit at rest")
 def _audit(scene: Scene) -> None:
-    said = scene.shift.draindown("audit", scene.name, "--json")
-    scene.holds("exit", "audit", said.code, 0)
-    scene.holds("doctor", "audit is clean", (said.document or {}).get("clean"))
+    scene.holds("doctor", "audit is clean", (scene.does("audit", scene.name) or {}).get("clean"))

@@ -26,10 +26,7 @@ def _program(pid: int) -> str:
 
 def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) -> str:
     """Strike a process of a drain that has one batch behind it and is inside the next; the run, which must end well."""
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        python = scene.orders.await_held()
+    with scene.held() as (run_id, python):
         jvm = _driver(python)[1]
         scene.shift.signal([whom(python)], number)
         scene.holds("processes", "the driver ends, JVM and Python", (gone(python, 120), gone(jvm, 120)), (True, True))
@@ -76,12 +73,27 @@ def _supervisor(scene: Scene) -> list[str]:
     return [run_id]
 
 
+@action("kill -9 the driver of a check")
+def _check(scene: Scene) -> list[str]:
+    version, left = scene.now().published["version"], scene.orders.notes("check")
+    scene.orders.bring()
+    run_id = scene.shift.press(scene.orders)
+    scene.shift.until(lambda: bool(scene.orders.notes("check") - left), "a check at work")
+    scene.shift.signal(scene.shift.drivers(), signal.SIGKILL)
+    scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
+    scene.holds("page", "nothing was published", scene.now().published["version"], version)
+    text = scene.report("--run", run_id)
+    scene.holds("card", "unfinished", text.startswith("UNFINISHED") and "check was at work since" in text)
+    scene.holds("doctor", "not published", "unpublished" in scene.health()["symptoms"])
+    scene.ends(run_id)
+    scene.holds("exit", "the second try of the check", scene.shift.task(run_id, "check"), ("success", 2))
+    _next_try_tells(scene, run_id, "check")
+    return [run_id]
+
+
 @action("kill -9 all of Airflow while a drain is at work")
 def _everything(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        python = scene.orders.await_held()
+    with scene.held() as (run_id, python):
         scene.shift.signal(scene.shift.processes(), signal.SIGKILL)
         scene.holds("processes", "the driver ends", gone(python, 120))
         _dead_is_told(scene, run_id)
@@ -91,17 +103,17 @@ def _everything(scene: Scene) -> list[str]:
     return [run_id]
 
 
-def _next_try_tells(scene: Scene, run_id: str) -> None:
+def _next_try_tells(scene: Scene, run_id: str, step: str = "drain") -> None:
     """The log of the try that was struck may end anywhere: the next one tells how its driver ended."""
-    text = scene.shift.log(run_id, "drain")
-    told = "an earlier try left no report: drain was at work" in text or "an earlier try failed at" in text
+    text = scene.shift.log(run_id, step)
+    told = f"an earlier try left no report: {step} was at work" in text or "an earlier try failed at" in text
     scene.holds("log", "the next try tells of the one before", told)
 
 
 def _dead_is_told(scene: Scene, run_id: str) -> None:
     """With Airflow gone, the command line says of the run how its driver ended, what it committed and what to type."""
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
-    text = " ".join(scene.shift.draindown("report", scene.name, "--run", run_id).out.split())
+    text = scene.report("--run", run_id)
     records = sum(row["records"] for row in scene.now().of_run(run_id))
     scene.holds("card", "red or unfinished", text.startswith(("UNFINISHED", "FAILED")))
     # the JVM goes first: Python cannot tell who killed it
@@ -114,10 +126,7 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
 
 @action("kill -9 the scheduler while a drain is at work")
 def _scheduler(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        scene.orders.await_held()
+    with scene.held() as (run_id, _):
         scene.shift.signal(scene.shift.leaders("scheduler"), signal.SIGKILL)
         scene.shift.start("scheduler")
     scene.ends(run_id)
@@ -126,10 +135,7 @@ def _scheduler(scene: Scene) -> list[str]:
 
 @action("kill -9 the API server while a drain is at work")
 def _server(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        scene.orders.await_held()
+    with scene.held() as (run_id, _):
         scene.shift.signal(scene.shift.leaders("api-server"), signal.SIGKILL)
         scene.shift.start("api-server")
     scene.ends(run_id)
@@ -138,10 +144,7 @@ def _server(scene: Scene) -> list[str]:
 
 @action("stop Airflow while a drain is at work, and start it")
 def _stop_and_start(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        scene.orders.await_held()
+    with scene.held() as (run_id, _):
         scene.shift.stop(meanwhile=scene.orders.release)
     scene.holds("processes", "no driver is left", scene.shift.drivers(), set())
     scene.shift.start()

@@ -100,7 +100,7 @@ def facts(orders: Orders) -> Facts:
         drained={Path(row["path"]).name for row in rows(home / "intake", "path, cut") if row["cut"] in cuts},
         version=DeltaTable(str(table)).version() if (table / "_delta_log").is_dir() else -1,
         publications=[one["version"] for one in publications],
-        raw=sorted(orders.landing.iterdir()),
+        raw=[_as_read(orders, path) for path in sorted(orders.landing.iterdir())],
     )
 
 
@@ -128,6 +128,12 @@ def closes(facts_: Facts) -> list[str]:
             wrong.append(f"batch {row['batch']} of {row['origin']}: applied is not what was done")
     twice = Counter((row["generation"], row["kind"], row["batch"]) for row in facts_.ledger)
     return wrong + [f"{place} stands twice" for place, number in twice.items() if number > 1]
+
+
+def _as_read(orders: Orders, path: Path) -> Path:
+    """A file of the landing directory, or a copy of it from before it was changed."""
+    original = orders.originals / path.name
+    return original if original.exists() else path
 
 
 def _table(orders: Orders) -> Path:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import UTC, datetime, timedelta
 
 from tests.e2e.evening.scene import Scene, action
 
 _INVALID = "invalid-spec"  # the task of a DAG whose file is broken
-_LEAD = 60  # seconds in which Airflow must have read a broken file before its date comes
+_LEAD = 30  # seconds in which Airflow must have read a broken file before its date comes
 
 _NOVEL = """\
 pipeline: novel
@@ -68,22 +67,16 @@ def _new(scene: Scene) -> list[str]:
 
 @action("the file of a scheduled pipeline breaks", "weeds")
 def _scheduled(scene: Scene) -> list[str]:
-    date = (datetime.now(UTC) + timedelta(seconds=_LEAD + 59)).replace(second=0, microsecond=0)
-    scene.orders.write_yaml(schedule=f"{date.minute} {date.hour} {date.day} {date.month} *")
+    _, due = scene.schedule(_LEAD)
     whole = scene.orders.yaml.read_text()
-    text = f"{date.replace(year=date.year - 1):%Y-%m-%dT%H:%M}"
     try:
         scene.orders.yaml.write_text(whole.replace("columns:", "cols:"))
         task = f"select count(*) from serialized_dag where dag_id = '{scene.name}' and data like '%{_INVALID}%'"
         scene.shift.until(lambda: scene.shift.ask(task)[0][0] > 0, "the broken file read")
         _others_live(scene)
         _says(scene, scene.name, "cols")
-
-        def due() -> list[str]:
-            return [run for run in scene.shift.started_runs(scene.orders, "scheduled") if text in run]
-
-        scene.shift.until(lambda: bool(due()), "its date's run")
-        _fails(scene, due()[0], "cols")
+        scene.shift.until(lambda: due() is not None, "its date's run")
+        _fails(scene, str(due()), "cols")
         _others_live(scene)
     finally:
         scene.orders.write_yaml(schedule=None)
@@ -123,8 +116,7 @@ def _cut_short(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = str(scene.orders.landing / name)
-    words = ("discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes", "--json")
-    scene.holds("exit", "discard", scene.shift.draindown("quarantine", *words).code, 0)
+    scene.does("quarantine", "discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes")
     return [first]
 
 
@@ -136,11 +128,32 @@ def _repaired(scene: Scene) -> list[str]:
     path = scene.orders.landing / name
     # the oracle reads text: what is repaired is plain JSON under its old name
     path.write_text("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)))
-    words = ("retry", scene.name, "--path", str(path), "--yes", "--json")
-    scene.holds("exit", "retry", scene.shift.draindown("quarantine", *words).code, 0)
+    scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
     second = scene.green()
     scene.holds("ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30)
     return [first, second]
+
+
+@action("a file changes after it was read, and comes again under a new name", "weeds")
+def _changed(scene: Scene) -> list[str]:
+    path = scene.orders.bring()[0]
+    scene.green()
+    line = json.dumps({"id": "changed", "seq": scene.orders.moment, "a": 1})
+    scene.orders.rewrite(path, line)
+    scene.orders.bring()
+    first = scene.shift.press(scene.orders)
+    scene.ends(first, state="failed")
+    scene.holds("exit", "the drain fails at once", scene.shift.task(first, "drain"), ("failed", 1))
+    scene.holds("ledger", "everything else was drained", len(scene.now().of_run(first)), 1)
+    scene.holds("card", "the code", "input-changed" in scene.report("--run", first))
+    _parked(scene, first, path.name)
+    second = scene.green()  # the next run is green, and publishes what the first one drained
+    scene.holds("doctor", "what was drained is published", scene.now().unpublished, False)
+    scene.orders.moment += 1
+    scene.orders.deliver(line, name=f"again-{scene.orders.moment:04}.json")
+    words = ("--files", "--path", str(path), "--note", "delivered again", "--yes")
+    scene.does("quarantine", "discard", scene.name, *words)
+    return [first, second, scene.green()]
 
 
 def _cut(scene: Scene) -> str:
@@ -152,7 +165,7 @@ def _cut(scene: Scene) -> str:
 
 def _parked(scene: Scene, run_id: str, name: str) -> None:
     scene.holds("quarantine", "the file is kept out", name in scene.now().parked)
-    text = scene.shift.draindown("report", scene.name, "--run", run_id).out
+    text = scene.report("--run", run_id)
     scene.holds("card", "the file is named", name in text)
     listed = scene.shift.draindown("quarantine", "list", scene.name, "--files").out
     scene.holds("doctor", "quarantine list names the file", name in listed)
@@ -172,8 +185,7 @@ def _refused_rows(scene: Scene) -> list[str]:
     run_id = scene.green()
     listed = scene.shift.draindown("quarantine", "list", scene.name, "--run", run_id, "--json").document or []
     scene.holds("quarantine", "rows of the run that are listed", len(_rows(listed)), 5)
-    words = ("discard", scene.name, "--run", run_id, "--note", "theirs", "--yes", "--json")
-    scene.holds("exit", "discard", scene.shift.draindown("quarantine", *words).code, 0)
+    scene.does("quarantine", "discard", scene.name, "--run", run_id, "--note", "theirs", "--yes")
     return [run_id]
 
 

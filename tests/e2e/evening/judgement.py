@@ -19,7 +19,7 @@ def _red(scene: Scene) -> str:
     scene.holds("exit", "the check fails at once", scene.shift.task(run_id, "check"), ("failed", 1))
     scene.holds("asset", "no event", scene.shift.asset_events(scene.orders, run_id), [])
     scene.holds("page", "published as before", scene.now().published.get("version"), version)
-    text = " ".join(scene.shift.draindown("report", scene.name, "--run", run_id).out.split())
+    text = scene.report("--run", run_id)
     scene.holds("card", "red", text.startswith("FAILED"))
     scene.holds("card", "nothing was published", "nothing was published" in text)
     scene.holds("log", "gate-failed", "gate-failed" in scene.shift.log(run_id, "check"))
@@ -27,9 +27,7 @@ def _red(scene: Scene) -> str:
 
 
 def _doctor_names(scene: Scene, expectation: str) -> None:
-    health = scene.shift.draindown("doctor", scene.name, "--json").document[0]
-    notes = {one["code"]: one for one in health["symptoms"]}
-    note = notes.get("unpublished", {"found": "", "next": ""})
+    note = scene.health()["symptoms"].get("unpublished", {"found": "", "next": ""})
     scene.holds("doctor", "which expectation refused", expectation in note["found"])
     scene.holds("doctor", "what to type", f"draindown gate show {scene.name}" in note["next"])
 
@@ -56,13 +54,11 @@ def repair(scene: Scene, large: int) -> None:
 def _waived(scene: Scene) -> list[str]:
     scene.orders.bring(large=2)
     first = _red(scene)
-    said = scene.shift.draindown("gate", "waive", scene.name, EXPECTATION, "--reason", "known", "--json")
-    scene.holds("exit", "gate waive", said.code, 0)
+    scene.does("gate", "waive", scene.name, EXPECTATION, "--reason", "known")
     second = scene.green()
-    text = scene.shift.draindown("report", scene.name, "--run", second).out
+    text = scene.report("--run", second)
     scene.holds("card", "it says what was waived", "waived" in text and EXPECTATION in text)
-    said = scene.shift.draindown("gate", "unwaive", scene.name, EXPECTATION, "--json")
-    scene.holds("exit", "gate unwaive", said.code, 0)
+    scene.does("gate", "unwaive", scene.name, EXPECTATION)
     repair(scene, 2)
     return [first, second, scene.green()]
 
@@ -89,7 +85,7 @@ def _all_bad(scene: Scene) -> str:
     told = scene.shift.xcom(scene.orders, run_id, "drain") or {}
     scene.holds("xcom", "the share", told.get("refused_share"), 1.0)
     scene.holds("exit", "the drain itself is green", scene.shift.task(run_id, "drain")[0], "success")
-    text = scene.shift.draindown("report", scene.name, "--run", run_id).out
+    text = scene.report("--run", run_id)
     scene.holds("card", "the verdict that refused", _SHARE in text)
     return run_id
 
@@ -98,19 +94,14 @@ def _all_bad(scene: Scene) -> str:
 def _share_waived(scene: Scene) -> list[str]:
     first = _all_bad(scene)
     _doctor_names(scene, _SHARE)
-    said = scene.shift.draindown("gate", "waive", scene.name, _SHARE, "--reason", "a test of theirs", "--json")
-    scene.holds("exit", "gate waive", said.code, 0)
+    scene.does("gate", "waive", scene.name, _SHARE, "--reason", "a test of theirs")
     second = scene.green()
-    said = scene.shift.draindown("gate", "unwaive", scene.name, _SHARE, "--json")
-    scene.holds("exit", "gate unwaive", said.code, 0)
+    scene.does("gate", "unwaive", scene.name, _SHARE)
     return [first, second]
 
 
 @action("every row is refused, and given up", "shares")
 def _share_given_up(scene: Scene) -> list[str]:
     first = _all_bad(scene)
-    said = scene.shift.draindown(
-        "quarantine", "discard", scene.name, "--run", first, "--note", "theirs", "--yes", "--json"
-    )
-    scene.holds("exit", "quarantine discard", said.code, 0)
+    scene.does("quarantine", "discard", scene.name, "--run", first, "--note", "theirs", "--yes")
     return [first, scene.green()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ class Orders(Landing):
         own = {"rules": {"sane": "a is null or a >= 0"}, "expectations": pipeline, "transform": f"{pipeline}.tidy"}
         super().__init__(home, pipeline=pipeline, source=source, **(own | flow))
         self.project, self.moment = project, 0
-        self.lake = home / "lake"
+        self.lake, self.originals = home / "lake", home / "originals"
         self._hold, self._held = home / "hold", home / "held"
         self.document["owner"] = "on-call"
         (project / "expectations").mkdir(exist_ok=True)
@@ -101,6 +102,12 @@ class Orders(Landing):
         draft.write_bytes(content)
         return draft.rename(self.landing / name)
 
+    def rewrite(self, path: Path, *lines: str) -> None:
+        """Write other lines into a file that was read; what it was is kept apart, as that is what was drained."""
+        self.originals.mkdir(exist_ok=True)
+        shutil.copy(path, self.originals)
+        path.write_text("".join(f"{line}\n" for line in lines))
+
     @contextmanager
     def brake(self, after: int = 0) -> Iterator[None]:
         """Hold its driver inside a batch, once `after` more batches are in the ledger; let go with the block."""
@@ -132,6 +139,10 @@ class Orders(Landing):
             assert time.monotonic() < until, f"no driver of {self.spec.pipeline} came to its batch"
             time.sleep(0.05)
         return pid
+
+    def notes(self, step: str) -> set[Path]:
+        """What drivers leave while they are at work on a step, and after they died at it."""
+        return set((self.lake / "_draindown" / self.spec.pipeline / "f" / "reports").glob(f"*/{step}.at-work"))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ STEPS = ("plan", "drain", "check", "compact")
 SETTINGS = {
     "DRAINDOWN_DRIVER_MEMORY": "768m",
     "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "2",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "6",
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
@@ -136,7 +136,7 @@ class Shift(Airflow):
     @contextlib.contextmanager
     def typing(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         """A command of draindown at work beside the block; it ends with it, whatever happens."""
-        process = subprocess.Popen(
+        with subprocess.Popen(
             self._words(words),
             env=self._environ,
             cwd=self.project,
@@ -144,11 +144,11 @@ class Shift(Airflow):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            end_group(process)
+        ) as process:
+            try:
+                yield process
+            finally:
+                end_group(process)
 
     # ---- waiting
 

@@ -61,9 +61,9 @@ def _bounded(scene: Scene) -> list[str]:
     scene.holds(
         "xcom", "the bound", "max_batches" in str((scene.shift.xcom(scene.orders, first, "drain") or {})["bound"])
     )
-    card = scene.shift.draindown("report", scene.name, "--run", first).out
+    card = scene.report("--run", first)
     scene.holds("card", "stopped early", card.startswith("STOPPED EARLY"))
-    scene.holds("card", "what is left", "-> 2 files" in " ".join(card.split()))
+    scene.holds("card", "what is left", "-> 2 files" in card)
     return [first, scene.green()]
 
 
@@ -157,10 +157,7 @@ def _clear_check(scene: Scene) -> list[str]:
 
 @action("clear a drain that is at work")
 def _clear_running(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        driver = scene.orders.await_held()
+    with scene.held() as (run_id, driver):
         scene.shift.clear(scene.orders, run_id, "drain")
         scene.holds("processes", "its driver ends", gone(driver, 120))
     scene.ends(run_id)
@@ -169,10 +166,7 @@ def _clear_running(scene: Scene) -> list[str]:
 
 @action("mark a drain at work as failed")
 def _mark_failed(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        driver = scene.orders.await_held()
+    with scene.held() as (run_id, driver):
         scene.shift.mark(scene.orders, run_id, "drain", "failed")
         scene.holds("processes", "its driver ends", gone(driver, 120))
     scene.ends(run_id, state="failed")
@@ -182,10 +176,7 @@ def _mark_failed(scene: Scene) -> list[str]:
 
 @action("mark a drain at work as success")
 def _mark_success(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake(after=1):
-        run_id = scene.shift.press(scene.orders)
-        driver = scene.orders.await_held()
+    with scene.held() as (run_id, driver):
         scene.shift.mark(scene.orders, run_id, "drain", "success")
         scene.holds("processes", "its driver ends", gone(driver, 120))
     scene.shift.over(run_id)
