@@ -112,7 +112,7 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
 
 def lag(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Names or YAML files. Default: all.")
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
     ] = None,
     *,
     ctx: typer.Context,
@@ -123,7 +123,7 @@ def lag(
     from draindown.runs.report import Backlog
 
     here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
-    for spec in map(here.spec, pipelines) if pipelines else _all_pipelines(here):
+    for spec in map(here.load, pipelines) if pipelines else _all_pipelines(here):
         for flow in spec.flows:
             where = {"pipeline": spec.pipeline, "flow": flow}
             try:

@@ -126,8 +126,9 @@ def planned(request: Request, left_out: Collection[Step] = (), source: SourceLis
 def plan_replay(request: Request) -> PlanPart:
     """Plan a replay: what it would read again, and which of the flow's other steps must run.
 
-    Raises like `replay.find`, and TerminalError `replay-input-gone`.
+    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`.
     """
+    _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     wanted = replay.find(request, state)
     replay.refuse_gone(state, wanted.left)
@@ -153,8 +154,10 @@ def _apart(wanted: replay.Replay) -> str:
 def plan(request: Request, now: datetime, source: SourceListing | None = None) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
-    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
+    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`,
+    `not-a-directory`.
     """
+    _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
     seen = look(request, now, source, state)
@@ -175,7 +178,18 @@ def plan(request: Request, now: datetime, source: SourceListing | None = None) -
         seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
-    return part, seen.findings
+    return part, [*seen.findings, *_unwritable(request.layout)]
+
+
+def _refuse_file_as_lake(request: Request) -> None:
+    name = request.spec.pipeline
+    tried = f"plan flow {request.flow} of pipeline {name}"
+    storage.refuse_file_as_lake(request.layout.lake, tried=tried, again=f"draindown plan {name}")
+
+
+def _unwritable(layout: FlowLayout) -> list[Finding]:
+    error = storage.unwritable(layout)
+    return [Finding(kind="unwritable", subject=error.code, detail=error.found, next=error.next[0])] if error else []
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
