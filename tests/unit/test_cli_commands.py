@@ -560,6 +560,32 @@ def test_audit_exits_with_findings(
     assert ended == code and json.loads(out)["clean"] is clean
 
 
+@pytest.mark.parametrize(("residues", "code"), [([], 78), (["lost-key"], 1)])
+def test_audit_looks_at_every_flow_although_one_has_no_table(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, residues: list[str], code: int
+) -> None:
+    from draindown.audit import recount
+    from draindown.audit.model import Audit, Residue
+
+    path = project / "dags" / "pipelines" / "orders.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["flows"] = dict.fromkeys(("a", "b", "c"), document["flows"]["orders"])
+    path.write_text(yaml.safe_dump(document))
+    real = recount.audit
+    found = Audit("orders", "c", [Residue(kind, "id=1", "1", "2") for kind in residues])
+    monkeypatch.setattr(recount, "audit", lambda spec, flow, **more: found if flow == "c" else real(spec, flow, **more))
+    ended, out, _ = typed(capsys, "audit", "orders", "--json")
+    told = json.loads(out)
+    assert (ended, told["clean"]) == (code, False)
+    assert [flow.get("error", {}).get("code") for flow in told["flows"]] == [
+        "nothing-to-audit",
+        "nothing-to-audit",
+        None,
+    ]
+    text = typed(capsys, "audit", "orders")[1]
+    assert "orders/a  not audited\n  nothing-to-audit: " in text and "orders/c  " in text
+
+
 def _refuse(spec: PipelineSpec) -> None:
     text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")
     numbers = ("position", "raw_length", "generation", "batch")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.base.errors import DraindownError
-from draindown.base.exits import Exit
+from draindown.base.exits import Exit, exit_for
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.audit.model import Audit
     from draindown.base.findings import Finding
     from draindown.lake.layout import FlowLayout
     from draindown.lease.holder import Card
@@ -100,14 +101,40 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    found = []
+    found: dict[str, Audit | DraindownError] = {}
     for name in flows(spec, flow):
-        found.append(audit_flow(spec, name, root=here.root, progress=_every_tenth(out)))
+        try:
+            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+        except DraindownError as error:  # the other flows can be audited
+            found[name] = error
         out.progress_done()
-    clean = all(one.clean for one in found)
-    out.result({"clean": clean, "flows": [one.asdict() for one in found]}, "\n\n".join(map(str, found)))
-    if not clean:
+    refused = [one for one in found.values() if isinstance(one, DraindownError)]
+    if len(refused) == len(found) == 1:
+        raise refused[0]
+    audits = [one for one in found.values() if not isinstance(one, DraindownError)]
+    clean = not refused and all(one.clean for one in audits)
+    data = {"clean": clean, "flows": [_audit_data(spec, name, one) for name, one in found.items()]}
+    out.result(data, "\n\n".join(_audit_text(spec, name, one) for name, one in found.items()))
+    if not all(one.clean for one in audits):
         raise typer.Exit(Exit.FINDINGS)
+    if refused:
+        raise typer.Exit(max(map(exit_for, refused)))
+
+
+def _audit_data(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> dict[str, Any]:
+    if isinstance(found, DraindownError):
+        return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
+    return found.asdict()
+
+
+def _audit_text(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> str:
+    from draindown.base.formatting import printable_lines
+
+    if isinstance(found, DraindownError):
+        return f"{spec.pipeline}/{flow}  not audited\n" + printable_lines(
+            "\n".join(f"  {line}" for line in str(found).splitlines())
+        )
+    return str(found)
 
 
 def lag(
