@@ -184,9 +184,11 @@ class StepOperator(SparkSubmitOperator):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report]))
+            self.log.warning(
+                "an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report], whole=False)
+            )
         elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
-            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report]))
+            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report], whole=False))
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work
@@ -213,13 +215,13 @@ class StepOperator(SparkSubmitOperator):
         from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
-        shown = [report] if report else []
-        if self.step == STEPS[-1]:
+        shown, whole = [report] if report else [], self.step == STEPS[-1]
+        if whole:
             from draindown.runs import starts  # imports deltalake
 
             shown = starts.newest(request.layout, request.run_id)
         if shown:
-            for line in card(shown, of_reports(lambda _: request.layout, shown)).splitlines():
+            for line in card(shown, of_reports(lambda _: request.layout, shown), whole=whole).splitlines():
                 self.log.info("%s", line)
 
     def _log_lost_start(self, request: Request) -> None:
@@ -324,7 +326,7 @@ def _spark_submit() -> Path:
 
 
 def _log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
-    from draindown.runs.card import backlog_words
+    from draindown.runs.card_parts import backlog_words
 
     forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""
     what = f"replay {part.replay}: to read again" if part.replay else "waiting"

@@ -91,7 +91,7 @@ def report(
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(spec.layout, shown))
+    text = card(shown, of_reports(spec.layout, shown), whole=start is None)
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed))))
 
 
@@ -180,7 +180,7 @@ def _all_pipelines(here: Setting) -> list[PipelineSpec]:
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
     from draindown.base.formatting import age, count, printable
-    from draindown.runs.card import backlog_words
+    from draindown.runs.card_parts import backlog_words
     from draindown.runs.request import STEPS
 
     time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
@@ -188,6 +188,10 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
         lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
+    if part.parked:
+        pipeline, flow = where.split("/")
+        command = f"draindown quarantine list {pipeline} --flow {flow} --files"
+        lines.append(f"  parked   {count(part.parked, 'file')} until someone decides   ({command})")
     for finding in findings:
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []

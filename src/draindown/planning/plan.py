@@ -63,12 +63,17 @@ class Look:
         ]
         return [*self.listing.findings, *changed]
 
+    @property
+    def parked(self) -> int:
+        """How many files are parked until someone decides."""
+        return sum(event.is_open for event in self.sorted.events.values())
+
     def backlog(self, now: datetime) -> Backlog:
         """Return files and bytes that are not processed yet, and the age of the oldest, in seconds.
 
-        The age counts from a file's mtime, or from its first sight if it is in a cut.
+        The age counts from a file's mtime, or from its first sight if that is earlier.
         """
-        seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
+        seen = [] if self.cuts.oldest is None else [self.cuts.oldest]
         oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
         return Backlog(
             files=len(self.new) + self.cuts.files,
@@ -173,6 +178,7 @@ def plan(request: Request, now: datetime, source: SourceListing | None = None) -
         state,
         _why_drain(state, seen, ledger),
         backlog=waiting,
+        parked=seen.parked,
         batches=batches,
         unpacked=seen.cuts.raw_bytes + expected.bytes,
         seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,

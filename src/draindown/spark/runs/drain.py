@@ -210,15 +210,17 @@ def under_lease(
     counting = _counting(progress, "files looked at")
     with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
+    ended = now()
+    taken, left = inlet.taken, plan.look(request, ended, inlet.seen())
     part, refused = drain_part.part(
         request,
         generation,
         state.rows,
         before=before,
-        after=after,
+        after=left.backlog(ended),
         new_files=taken.files,
         parked_files=taken.parked,
+        parked=left.parked,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
     told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
