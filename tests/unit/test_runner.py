@@ -68,7 +68,7 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
 ) -> None:
     told, code = attempt(asked, fails(RuntimeError("boom\n" + JAVA * 200)))
     said = capfd.readouterr().err
-    log = asked.layout.log(asked.run_id, asked.step)
+    log = asked.layout.log(asked.run_id, asked.step, asked.start)
     assert (code, code_of(told)) == (Exit.CRASH, "crash")
     assert len(said.splitlines()) <= 6 and "\tat " not in said and "Traceback" not in said
     assert f"less {log}" in said and "next 1:  draindown run p --flow f" in said
@@ -78,13 +78,13 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
 
 def test_an_error_that_was_foreseen_leaves_no_log(asked: Request) -> None:
     _, code = attempt(asked, fails(TransientError("lease-held", tried="t", found="f")))
-    assert code == Exit.TRY_AGAIN and not Path(asked.layout.log(asked.run_id, asked.step)).exists()
+    assert code == Exit.TRY_AGAIN and not Path(asked.layout.log(asked.run_id, asked.step, asked.start)).exists()
 
 
 def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Request) -> None:
     told, code = attempt(asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.table)))
     assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
-    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step)).read_text()
+    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
 
 
 def test_where_not_even_the_report_can_be_written_the_exit_code_says_so(

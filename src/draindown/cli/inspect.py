@@ -10,6 +10,7 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
+from draindown.cli.at_work import others, unreported
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
@@ -87,12 +88,17 @@ def report(
     every = {name: _starts(spec.layout(name), run) for name in names}
     shown = [starts.with_sums(spec.layout(name), step) for name in names for step in _shown(every[name], start)]
     if not shown:
-        raise _no_report(spec, run, start)
+        left = list(unreported(spec, names, run))
+        if start or not left:
+            raise _no_report(spec, run, start)
+        Output(as_json).result([], "\n\n".join(left))
+        return
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
     text = card(shown, of_reports(spec.layout, shown), whole=start is None)
-    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed))))
+    at_work = others(spec, names, shown) if run == "last" and not start else ()
+    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work))))
 
 
 def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:

@@ -115,7 +115,7 @@ def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
     """
     if isinstance(error, DraindownError):
         return error
-    with DriverLog.of(request.layout, request.run_id, request.step) as log:
+    with DriverLog.of(request.layout, request.run_id, request.step, request.start) as log:
         log.heading(f"{type(error).__name__} in {_tried(request)}")
         log.write("".join(traceback.format_exception(error)))
     if any("OutOfMemoryError" in said(one) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
