@@ -32,11 +32,6 @@ class MemoryStore:
         with self._lock:
             return None if key in self._held else self.put(key, content)
 
-    def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        with self._lock:
-            found = self.read(key)
-            return self.put(key, content) if found is not None and found[1] == tag else None
-
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
         for key, (content, _, modified) in sorted(self._held.items()):
             if key.startswith(prefix) and (after is None or key > after):

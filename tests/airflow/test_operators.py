@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -250,7 +251,7 @@ def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
     run({"flow": "first"})
     said = "".join(capfd.readouterr())
     request = json.loads((told / "first.drain.argv").read_text())[-1]
-    log = next(project.glob("lake/_draindown/good/first/reports/*/drain.log"))
+    log = next(project.glob("lake/_draindown/good/first/reports/*/drain@*.log"))
     kept = log.read_text()
     assert "the job's own words about first.drain" in said and str(log) in said
     assert "Spark's words" not in said and request not in said and "--conf" not in said
@@ -263,7 +264,18 @@ def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Pl
     (told / "first.drain.code").write_text("1")
     run({"flow": "first"})
     said = "".join(capfd.readouterr())
-    assert "driver-died: the driver ended with exit code 1" in said and "drain.log   # what Spark said last" in said
+    assert "driver-died: the driver ended with exit code 1" in said
+    assert re.search(r"drain@\S+\.log   # what Spark said last", said)
+
+
+def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
+    told: Path, plans: Plans, run: Run, project: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(project / "nowhere"))
+    assert run({"flow": "first"})[1]["first.drain"] == "failed" and calls(told) == []
+    shown = pages.flows(project / "dags" / "pipelines", project)[0].runs[0]
+    assert shown.headline.startswith("FAILED  good/first  drain: no-spark-submit")
+    assert "export DRAINDOWN_SPARK_SUBMIT=" in shown.card
 
 
 def before(project: Path) -> tuple[StepOperator, Request]:

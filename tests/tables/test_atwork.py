@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from draindown.base import clock
+from draindown.base.errors import TransientError
 from draindown.cli import main
 from draindown.flow import at_work
 from draindown.lake.documents import write_json
@@ -19,7 +20,7 @@ from draindown.recovery.opening import lease_of
 from draindown.runs import report, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
-from draindown.runs.request import Request
+from draindown.runs.request import Request, new_start
 from draindown.spec.models import LeaseSpec
 from tests.flowfiles import AT, commit, drained, request
 
@@ -94,6 +95,22 @@ def test_the_next_start_takes_the_note_over(tmp_path: Path) -> None:
     assert look(asked).state == "not begun"
 
 
+def test_each_start_has_a_note_and_a_log_of_its_own(tmp_path: Path) -> None:
+    first = request(tmp_path)
+    second = first.model_copy(update={"start": new_start()})
+    for asked in (first, second):
+        with DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log:
+            log.write(asked.start)
+    dead = died(first)
+    assert look(first).log == first.layout.log(first.run_id, "drain", first.start)
+    with at_work.at_work(second):
+        found = look(first)
+        assert (found.state, found.log) == ("at work", second.layout.log(first.run_id, "drain", second.start))
+        kept = Path(first.layout.at_work(first.run_id, "drain", first.start))
+        assert str(dead) in kept.read_text()
+    assert not kept.exists() and look(first).state == "no Spark"
+
+
 def test_a_start_beside_one_at_work_leaves_its_note_alone(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with at_work.at_work(asked):
@@ -136,14 +153,48 @@ def test_a_run_that_only_has_a_driver_log_is_not_the_last_that_left_reports(tmp_
     assert store.runs(asked.layout) == [asked.run_id]
 
 
+def project(asked: Request) -> None:
+    """The request's pipeline as a file that commands find."""
+    home = Path(asked.root) / "dags" / "pipelines"
+    home.mkdir(parents=True)
+    (home / "p.yaml").write_text(json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True)))
+
+
+def reported(asked: Request, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(["--root", asked.root, "report", asked.spec.pipeline, *words])
+    return code, " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_that_met_another_at_work_does_not_hide_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = drained(tmp_path)  # two batches of run r
+    project(asked)
+    other = asked.model_copy(update={"run_id": "other"})
+    error = TransientError("lease-held", tried="t", found="f").as_dict()
+    store.write(asked.layout, report.of(other, clock.now(), "failed", error=error))
+    with lease_of(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
+        code, said = reported(asked, capsys)
+        assert code == 0 and said.startswith("FAILED p/f drain: lease-held")
+        assert f"AT WORK p/f me (run {asked.run_id}, process {os.getpid()} on " in said
+        assert "2 batches of it committed so far, 2 rows" in said
+        assert f"next: draindown --root {tmp_path} report p --flow f --run {asked.run_id}" in said
+    assert "AT WORK" not in reported(asked, capsys)[1]
+
+
+def test_a_run_at_work_that_left_no_report_yet_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = request(tmp_path)
+    project(asked)
+    with at_work.at_work(asked):
+        code, said = reported(asked, capsys, "--run", asked.run_id)
+        assert code == 0 and "UNFINISHED p/f drain is at work since" in said and str(os.getpid()) in said
+    assert reported(asked, capsys, "--run", asked.run_id)[0] == 78
+
+
 def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = drained(tmp_path)
     commit(asked, 2)
     planned(asked)
     died(asked)
-    home = tmp_path / "dags" / "pipelines"
-    home.mkdir(parents=True)
-    (home / "p.yaml").write_text(json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True)))
+    project(asked)
     for words in (["--run", asked.run_id], ["--list"]):
         code = main(["--root", str(tmp_path), "report", asked.spec.pipeline, *words])
         said = " ".join(capsys.readouterr().out.split())

@@ -367,6 +367,13 @@ def test_files_that_are_gone_are_said_and_what_is_left_still_counts(world: World
     assert any("1 raw file no longer there" in reason for reason in found.unlooked)
 
 
+def test_a_file_that_was_overwritten_is_there_and_said_to_be_changed(world: World) -> None:
+    Path(world.path(1)).write_bytes(FIRST[1].replace(b"3", b"4"))
+    found = world.audit()
+    assert f"1 raw file there, with other bytes than were read: {world.path(1)}" in found.unlooked
+    assert not any("no longer there" in reason for reason in found.unlooked)
+
+
 def test_a_released_row_counts_as_input(world: World) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(world.root, contents=[raw, FIRST[1]])

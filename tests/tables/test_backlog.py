@@ -27,7 +27,7 @@ from draindown.planning.plan import backlog, plan
 from draindown.runs import report, store
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
-from draindown.sources.files import catalog
+from draindown.sources.files import catalog, parked
 from draindown.sources.files.inspection import Verified
 from tests.flowfiles import take_in
 from tests.flowfiles import waiting as request
@@ -117,13 +117,26 @@ def test_cuts_wait_until_their_batch_is_done(tmp_path: Path) -> None:
     take(asked, minutes=30)
     assert backlog(asked, NOW).files == 3
     assert backlog(asked, NOW).oldest_seconds == 1800
+    put(tmp_path, "late.json", age=3600)
+    take(asked, minutes=1)
+    assert backlog(asked, NOW).oldest_seconds == 3600  # it waited before it was first seen
     drained(asked, offsets=2, commits=1)
     part, _ = plan(asked, NOW)
-    assert (part.backlog.files, part.batches) == (2, 2)
+    assert (part.backlog.files, part.batches) == (3, 3)
     assert "batch 1 is in flight" in part.reasons["drain"]
-    drained(asked, offsets=3, commits=3)
+    drained(asked, offsets=4, commits=4)
     part, _ = plan(asked, NOW)
     assert (part.backlog.files, part.drain) == (0, False)
+
+
+def test_a_parked_file_is_in_every_plan_until_someone_decides(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    (tmp_path / "in" / "a.json.gz").write_bytes(b"no gzip")
+    take(asked)
+    part, _ = plan(asked, NOW)
+    assert (part.backlog.files, part.parked, part.drain) == (0, 1, False)
+    parked.discard(asked.layout, [str(tmp_path / "in" / "a.json.gz")], by="me", note="", now=NOW)
+    assert plan(asked, NOW)[0].parked == 0
 
 
 def test_gzip_is_forecast_by_what_it_unpacked_to_before(tmp_path: Path) -> None:

@@ -324,3 +324,55 @@ def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -
 def test_a_withdrawal_is_no_refused_share() -> None:
     taken_out = batch(kind="gate", quarantined=0)
     assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])
+
+
+def test_a_refused_share_that_held_is_what_was_judged_without_expectations() -> None:
+    share = Expectation(name="refused_share", success=True, scope="input", judged=4)
+    part = CheckPart(version=3, published_before=1, published_after=3, expectations=[share])
+    said = card([step("check", check=part)])
+    assert "gate      passed: the refused share held; no expectations; published 3 (was 1)" in said
+    nothing = card([step("check", check=part.model_copy(update={"expectations": []}))])
+    assert "gate      no expectations; published 3 (was 1)" in nothing
+
+
+CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishes"
+
+
+def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
+    said = card([drained(replay="of 3 files", parked_files=0)])
+    assert "-> 998,001 applied; not checked  in" in said.splitlines()[0]
+    assert "gate      not checked by this run: what it committed is published by the next check" in said
+    assert CHECK_NEXT in said
+
+
+def test_what_follows_a_drain_is_not_told_of_where_only_the_drain_is_shown() -> None:
+    assert "not checked" not in card([drained()], whole=False)
+    assert "not checked" not in verdict([drained()], whole=False)
+    planned = step("plan", plan=WANTED)
+    for steps in ([planned, drained()], [planned, drained(), checked()], [drained(), checked()]):
+        assert "not checked" not in card(steps)
+
+
+def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
+    said = card([drained(replay="of 3 files", batches=[], totals={}, parked_files=0)])
+    assert "not checked" not in said
+
+
+PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
+
+
+def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
+    said = card([drained(batches=[], totals={}, parked_files=1, parked=1)])
+    assert "no new input but 1 file that was parked" in said.splitlines()[0]
+    assert "parked    1 file waits for a decision: deliver again, or discard" in said and PARKED_NEXT in said
+
+
+def test_parked_files_are_told_of_until_someone_decides() -> None:
+    plan = PlanPart(backlog=Backlog(), parked=2)
+    said = card([step("plan", 0.4, "idle", plan=plan)])
+    assert said.splitlines()[0] == "IDLE  flights/flights  no new input; 2 files parked; nothing to do  in 0.4 s"
+    assert "parked    2 files wait for a decision" in said and PARKED_NEXT in said
+    done = card([step("plan", plan=plan), drained(parked=0, parked_files=0), checked()])
+    assert "wait for a decision" not in done
+    failed = drained(parked=0).model_copy(update={"outcome": "failed", "error": {"code": "x"}})
+    assert "2 files wait for a decision" in card([step("plan", plan=plan), failed])

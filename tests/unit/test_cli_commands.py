@@ -164,6 +164,65 @@ def test_validate_looks_for_the_suite(project: Path, capsys: pytest.CaptureFixtu
     assert code == 78 and "bad-suite" in err
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no file {path}; did you mean 'order'?"),
+        ('{\n "expectations": [}', "{path}:2:19: is no JSON: expecting value"),
+        ('{\n "expectations": [\n{"type": "a"\n"kwargs": {}}]}', "{path}:4:1: is no JSON: expecting ',' delimiter"),
+        ('{"expectations": [\n {"type": "a", "kwargs": ["column"]}]}', "{path}:2: `kwargs` of an expectation must be"),
+        ('{"expectations": [\n\n {"type": "a", "meta": "x"}]}', "{path}:3: `meta` of an expectation must be"),
+        ('{"expectations": [{"type": "a"},\n 1]}', "{path}:2: `expectations` are no list of objects"),
+        ("[" * 100_000, "{path}:1: is nested too deeply"),
+    ],
+)
+def test_a_suite_that_can_not_be_read_is_told_with_its_place(
+    project: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
+    path = project / "expectations" / "orders.json"
+    path.rename(path.with_name("order.json"))
+    if content is not None:
+        path.write_text(content)
+    for command in ("validate", "run"):
+        code, _, err = typed(capsys, command, "orders")
+        assert code == 78 and err.startswith("bad-suite: ") and words.format(path=path) in err
+        assert "Error" not in err
+
+
+def test_a_suite_that_is_no_text_or_no_file_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "expectations" / "orders.json"
+    path.write_bytes(b'{\n"name": "\xff"}')
+    assert f"bad-suite: {path}:2: is not UTF-8" in typed(capsys, "validate", "orders")[2]
+    path.unlink()
+    path.mkdir()
+    assert f"bad-suite: {path} can't be read: Is a directory" in typed(capsys, "validate", "orders")[2]
+
+
+BETWEEN = "expect_column_values_to_be_between"
+
+
+@pytest.mark.parametrize(
+    ("expectation", "words"),
+    [
+        ({"kwarg": {"column": "amount"}}, f"{BETWEEN}: there is no key 'kwarg'; did you mean 'kwargs'?"),
+        (
+            {"kwargs": {"column": "amount", "min_valu": 0}},
+            f"{BETWEEN}:amount: there is no argument 'min_valu'; did you mean 'min_value'?",
+        ),
+        ({"kwargs": {"colum": "amount"}}, f"{BETWEEN}: there is no argument 'colum'; did you mean 'column'?"),
+        ({"kwargs": {"min_value": 0}}, f"{BETWEEN}: the argument 'column' is required"),
+        ({}, f"{BETWEEN}: the argument 'column' is required"),
+    ],
+)
+def test_misspelt_arguments_of_a_suite_are_told_with_the_near_miss(
+    project: Path, capsys: pytest.CaptureFixture[str], expectation: dict[str, Any], words: str
+) -> None:
+    path = project / "expectations" / "orders.json"
+    path.write_text(json.dumps({"expectations": [{"type": BETWEEN, **expectation}]}))
+    code, _, err = typed(capsys, "validate", "orders")
+    assert code == 78 and err.startswith(f"bad-suite: {path}:1: {words}\n  tried:")
+
+
 @pytest.mark.parametrize("content", ['{"expectation": []}', '{"expectations": null}', '{"expectations": ["x"]}', "[]"])
 def test_a_suite_that_expects_nothing_by_mistake_is_refused(
     project: Path, capsys: pytest.CaptureFixture[str], content: str
@@ -232,6 +291,19 @@ def test_the_kinds_of_expectation_are_those_that_gx_registers() -> None:
     script += "print(*(set(registry.list_registered_expectation_implementations()) - kinds()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_arguments_of_each_kind_are_those_that_gx_has() -> None:
+    script = "import great_expectations; from great_expectations.expectations import registry as r\n"
+    script += "from draindown.gate.suite_arguments import arguments, Arguments\n"
+    script += "for kind in r.list_registered_expectation_implementations():\n"
+    script += "    of_gx = r.get_expectation_impl(kind).__fields__\n"
+    script += "    required = (name for name, field in of_gx.items() if field.required)\n"
+    script += "    allowed = frozenset(of_gx) - {'library_metadata'}\n"
+    script += "    print(kind, arguments(kind) == Arguments(allowed, frozenset(required)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told = dict(line.split() for line in done.stdout.splitlines() if line.startswith("expect_"))
+    assert len(told) > 50 and set(told.values()) == {"True"}, told
 
 
 NEEDS = {
@@ -486,6 +558,32 @@ def test_audit_exits_with_findings(
     monkeypatch.setattr("draindown.audit.recount.audit", lambda *args, **more: found)
     ended, out, _ = typed(capsys, "audit", "orders", "--json")
     assert ended == code and json.loads(out)["clean"] is clean
+
+
+@pytest.mark.parametrize(("residues", "code"), [([], 78), (["lost-key"], 1)])
+def test_audit_looks_at_every_flow_although_one_has_no_table(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, residues: list[str], code: int
+) -> None:
+    from draindown.audit import recount
+    from draindown.audit.model import Audit, Residue
+
+    path = project / "dags" / "pipelines" / "orders.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["flows"] = dict.fromkeys(("a", "b", "c"), document["flows"]["orders"])
+    path.write_text(yaml.safe_dump(document))
+    real = recount.audit
+    found = Audit("orders", "c", [Residue(kind, "id=1", "1", "2") for kind in residues])
+    monkeypatch.setattr(recount, "audit", lambda spec, flow, **more: found if flow == "c" else real(spec, flow, **more))
+    ended, out, _ = typed(capsys, "audit", "orders", "--json")
+    told = json.loads(out)
+    assert (ended, told["clean"]) == (code, False)
+    assert [flow.get("error", {}).get("code") for flow in told["flows"]] == [
+        "nothing-to-audit",
+        "nothing-to-audit",
+        None,
+    ]
+    text = typed(capsys, "audit", "orders")[1]
+    assert "orders/a  not audited\n  nothing-to-audit: " in text and "orders/c  " in text
 
 
 def _refuse(spec: PipelineSpec) -> None:

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from draindown.base.errors import TransientError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.base.exits import Exit
-from draindown.flow import at_work
+from draindown.flow import at_work, schema_drift
 from draindown.lake.documents import write_json
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
 from draindown.runs import report, store
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
@@ -66,7 +68,7 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
 ) -> None:
     told, code = attempt(asked, fails(RuntimeError("boom\n" + JAVA * 200)))
     said = capfd.readouterr().err
-    log = asked.layout.log(asked.run_id, asked.step)
+    log = asked.layout.log(asked.run_id, asked.step, asked.start)
     assert (code, code_of(told)) == (Exit.CRASH, "crash")
     assert len(said.splitlines()) <= 6 and "\tat " not in said and "Traceback" not in said
     assert f"less {log}" in said and "next 1:  draindown run p --flow f" in said
@@ -76,13 +78,13 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
 
 def test_an_error_that_was_foreseen_leaves_no_log(asked: Request) -> None:
     _, code = attempt(asked, fails(TransientError("lease-held", tried="t", found="f")))
-    assert code == Exit.TRY_AGAIN and not Path(asked.layout.log(asked.run_id, asked.step)).exists()
+    assert code == Exit.TRY_AGAIN and not Path(asked.layout.log(asked.run_id, asked.step, asked.start)).exists()
 
 
 def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Request) -> None:
     told, code = attempt(asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.table)))
     assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
-    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step)).read_text()
+    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
 
 
 def test_where_not_even_the_report_can_be_written_the_exit_code_says_so(
@@ -146,3 +148,13 @@ def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:
     assert store.read(asked.layout, asked.run_id, asked.step) == told
     assert at_work.left(asked.layout, "p", asked.run_id, asked.step) is None
     assert attempt(asked, lambda _: done)[0].findings == []
+
+
+def test_a_field_is_told_of_where_its_batch_was_committed_and_not_where_it_failed(asked: Request) -> None:
+    for batch in (0, 1):
+        sighting = schema_drift.Sighting("new-field", f"f{batch}", 1, "source", batch, asked.run_id, AT.isoformat())
+        schema_drift.remember(asked.layout, [sighting])
+    row = BatchRow("p", "f", 1, 0, asked.run_id, start=asked.start, started_at=AT, finished_at=AT, table_version=1)
+    ledger_table.record(asked.layout, [row])
+    told, _ = attempt(asked, fails(TerminalError("table-mismatch", tried="drain", found="types differ")))
+    assert (told.outcome, [finding.subject for finding in told.findings]) == ("failed", ["f0"])

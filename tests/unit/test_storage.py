@@ -139,3 +139,50 @@ def test_a_block_raises_the_named_error_and_others_as_they_are(layout: FlowLayou
     assert caught.value.code == "disk-full" and isinstance(caught.value.__cause__, OSError)
     with pytest.raises(ValueError, match="x"), storage.named(layout, tried="plan"):
         raise ValueError("x")
+
+
+NO_DIRECTORY = (
+    NotADirectoryError(errno.ENOTDIR, "Not a directory", "/lake/x"),
+    _Java(JAVA.format("Mkdirs failed to create file:/lake/x")),
+    _Java(DELTALAKE.format("Not a directory", 20)),
+)
+
+
+@pytest.mark.parametrize("error", NO_DIRECTORY, ids=str)
+def test_a_lake_that_is_a_file_is_named(error: Exception, tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("")
+    told = refusal(error, FlowLayout(str(tmp_path / "lake"), "p", "f", "t"))
+    assert told is not None and (told.code, exit_for(told)) == ("not-a-directory", Exit.NEEDS_PERSON)
+    assert told.next[0] == f"ls -ld {tmp_path}/lake"
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_what_looks_at_a_lake_refuses_a_file_in_its_place(below: str, tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("")
+    with pytest.raises(TerminalError) as caught:
+        storage.refuse_file_as_lake(f"{tmp_path}/lake{below}", tried="plan", again="draindown plan p")
+    assert caught.value.code == "not-a-directory"
+    storage.refuse_file_as_lake(f"{tmp_path}/other/lake", tried="plan", again="draindown plan p")
+
+
+def test_a_file_system_without_a_size_is_not_called_full(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = shutil.disk_usage(layout.lake)._replace(total=0, used=0, free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: nothing)
+    told = refusal(PermissionError(errno.EPERM, "Operation not permitted", "/sys/lake"), layout)
+    assert told is not None and told.code == "permission-denied" and told.found.endswith("Operation not permitted")
+
+
+def test_what_an_error_tells_comes_before_what_the_directories_show(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(layout.lake)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    told = refusal(DENIED[0], layout)
+    assert told is not None and told.code == "permission-denied"
+
+
+def test_an_unwritable_lake_is_found_without_writing(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert storage.unwritable(layout) is None
+    deny(monkeypatch, layout.lake)
+    told = storage.unwritable(layout)
+    assert told is not None and told.code == "lake-not-writable" and told.next[0] == f"ls -ld {layout.lake}"

@@ -82,39 +82,6 @@ def test_of_many_creators_one_succeeds_and_its_content_is_whole(store: Store, ho
         assert store.read(key) == (str(winner).encode() * 10_000, tag)
 
 
-def test_a_content_is_replaced_only_where_it_is_the_one_that_was_read(store: Store, home: str) -> None:
-    key = f"{home}/a.json"
-    assert store.replace(key, b"x", "no tag") is None
-    assert store.read(key) is None
-    first = store.put(key, b"one")
-    second = store.replace(key, b"two", first)
-    assert second is not None and store.read(key) == (b"two", second)
-    assert store.replace(key, b"three", first) is None
-    assert store.read(key) == (b"two", second)
-    store.delete(key)
-    assert (store.replace(key, b"three", second), store.read(key)) == (None, None)
-
-
-def test_no_change_is_lost_between_those_that_compare_and_swap(store: Store, home: str) -> None:
-    key = f"{home}/count"
-    store.create(key, b"0")
-
-    def add(_: int) -> int:
-        stale = 0
-        for _ in range(10):
-            while True:
-                found = store.read(key)
-                assert found is not None
-                if store.replace(key, str(int(found[0]) + 1).encode(), found[1]) is not None:
-                    break
-                stale += 1
-        return stale
-
-    at_once(add)
-    found = store.read(key)
-    assert found is not None and found[0] == b"80"
-
-
 def test_a_listing_is_by_key_from_a_prefix_and_after_a_key(store: Store, home: str) -> None:
     before = datetime.now(UTC) - timedelta(seconds=5)
     names = ["a/2", "a-b/1", "a/10", "a/1", "b", "a/sub/x", "ab/1"]
@@ -166,20 +133,19 @@ _DIES = """
 import os, signal, sys
 from draindown.lake import store
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
-getattr(store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new", *sys.argv[3:]])
+getattr(store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new"])
 """
 
 
-@pytest.mark.parametrize("how", ["put", "create", "replace"])
+@pytest.mark.parametrize("how", ["put", "create"])
 def test_a_writer_that_is_killed_leaves_what_was_there_and_holds_up_nobody(tmp_path: Path, how: str) -> None:
     store, key = LocalStore(), str(tmp_path / "home" / "a.json")
     tag = None if how == "create" else store.put(key, b"old")
-    more = [tag] if how == "replace" and tag else []
-    done = subprocess.run([sys.executable, "-c", _DIES, how, key, *more], check=False)
+    done = subprocess.run([sys.executable, "-c", _DIES, how, key], check=False)
     assert done.returncode == -signal.SIGKILL
     assert store.read(key) == (None if tag is None else (b"old", tag))
     assert keys(store, str(tmp_path)) == ([] if tag is None else [key])
-    after = store.create(key, b"next") if tag is None else store.replace(key, b"next", tag)
+    after = store.create(key, b"next") if tag is None else store.put(key, b"next")
     assert store.read(key) == (b"next", after)
     store.delete(key)
     assert [path.name for path in Path(key).parent.glob("*.tmp")] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import age, count, printable
 from draindown.launch.settings import settings, spark_python, spark_submit
+from draindown.runs import report as reports
 from draindown.runs import store
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
@@ -91,15 +93,10 @@ class StepOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
         _skip_other_flows(self.spec, self.flow, context)
-        try:
-            request = _request(self.spec, self.flow, self.step, context)
-            part = self._planned(context)
-            self._skip_unless_wanted(part, request)
-            self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
-        except DraindownError as error:
-            fail(error)
+        request = _request(self.spec, self.flow, self.step, context)
+        self._prepare_or_fail(request, context)
         self._log_earlier_try(request)
-        log = DriverLog.of(request.layout, request.run_id, self.step)
+        log = DriverLog.of(request.layout, request.run_id, self.step, request.start)
         exit_code = self._submit(log)
         report = store.read(request.layout, request.run_id, self.step, request.start)
         self._show(request, report)
@@ -110,6 +107,18 @@ class StepOperator(SparkSubmitOperator):
         except LeaseHeld as held:
             wait_or_fail(held, context["ti"].get_first_reschedule_date(context), clock.now())
         return self._done(report, request, context)
+
+    def _prepare_or_fail(self, request: Request, context: Context) -> None:
+        """Prepare the job. If that fails, leave the report that the job would leave."""
+        started = clock.now()
+        try:
+            part = self._planned(context)
+            self._skip_unless_wanted(part, request)
+            self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
+        except DraindownError as error:
+            with contextlib.suppress(OSError):  # the cause of the error may also prevent writing the report
+                store.write(request.layout, reports.of(request, started, "failed", error=error.as_dict()))
+            fail(error)
 
     def prepare(self, request: Request, *, short: bool) -> None:
         """Set what depends on the machine that runs the task: program, class path, Python, the encoded request.
@@ -184,9 +193,11 @@ class StepOperator(SparkSubmitOperator):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report]))
+            self.log.warning(
+                "an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report], whole=False)
+            )
         elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
-            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report]))
+            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report], whole=False))
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work
@@ -213,13 +224,13 @@ class StepOperator(SparkSubmitOperator):
         from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
-        shown = [report] if report else []
-        if self.step == STEPS[-1]:
+        shown, whole = [report] if report else [], self.step == STEPS[-1]
+        if whole:
             from draindown.runs import starts  # imports deltalake
 
             shown = starts.newest(request.layout, request.run_id)
         if shown:
-            for line in card(shown, of_reports(lambda _: request.layout, shown)).splitlines():
+            for line in card(shown, of_reports(lambda _: request.layout, shown), whole=whole).splitlines():
                 self.log.info("%s", line)
 
     def _log_lost_start(self, request: Request) -> None:
@@ -280,7 +291,10 @@ def summary(report: StepReport) -> dict[str, Any]:
 
 def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
     root = project_root(str(context["dag"].fileloc))
-    return request_for(spec, flow, step, root, context)
+    try:
+        return request_for(spec, flow, step, root, context)
+    except DraindownError as error:
+        fail(error)
 
 
 def _published_by(request: Request) -> Published | None:
@@ -324,12 +338,13 @@ def _spark_submit() -> Path:
 
 
 def _log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
-    from draindown.runs.card import backlog_words
+    from draindown.runs.card_parts import backlog_words
 
     forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""
     what = f"replay {part.replay}: to read again" if part.replay else "waiting"
     batches = f"; {count(part.batches, 'batch', 'batches')}{forecast}" if part.batches else ""
-    log.info("%s: %s%s", what, backlog_words(part.backlog), batches)
+    parked = f"; {count(part.parked, 'file')} parked until someone decides" if part.parked else ""
+    log.info("%s: %s%s%s", what, backlog_words(part.backlog), batches, parked)
     for step in STEPS[1:]:
         log.info("%s: %s (%s)", step, "yes" if getattr(part, step) else "no", part.reasons.get(step, ""))
     for finding in findings:

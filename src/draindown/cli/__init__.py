@@ -20,7 +20,7 @@ from draindown.base.formatting import shortened
 from draindown.cli import authoring, drilling, inspect, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
-from draindown.cli.output import Output
+from draindown.cli.output import Output, global_options
 from draindown.cli.quarantine import quarantine
 
 _EPILOG = """
@@ -65,6 +65,10 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
+    if root is not None:
+        if not root.is_dir() and ctx.invoked_subcommand != "init":
+            raise typer.BadParameter(f"there is no directory {root}", param_hint="--root")
+        global_options.set(f"--root {shlex.quote(str(root))}")
     ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
 
 
@@ -82,6 +86,7 @@ app.add_typer(quarantine, name="quarantine")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. A foreseen error shows no traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    global_options.set("")
     for stream in (sys.stdout, sys.stderr):
         # a terminal that can't encode a character must not fail the command
         if hasattr(stream, "reconfigure"):
@@ -103,8 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
     from draindown.lake import storage
 
-    tried = f"draindown {shlex.join(arguments)}"
-    return storage.refusal(error, None, tried=tried, changed="unknown; every command may be repeated safely")
+    this = f"draindown {shlex.join(arguments)}"
+    changed = "unknown; every command may be repeated safely"
+    return storage.refusal(error, None, tried=this, changed=changed, again=this)
 
 
 def _unforeseen(error: Exception) -> DraindownError:

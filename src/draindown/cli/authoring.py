@@ -38,7 +38,7 @@ def init(
 
 def validate(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Names or YAML files. Default: all.")
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
     ] = None,
     *,
     ctx: typer.Context,
@@ -93,7 +93,7 @@ def _checked(ctx: typer.Context, names: list[str]) -> Iterator[_Checked]:
                 yield _looked_at(loaded, here.root)
     for name in names:
         try:
-            yield _looked_at(here.spec(name), here.root)
+            yield _looked_at(here.load(name), here.root)
         except TerminalError as error:
             yield _Checked(name, [error])
 

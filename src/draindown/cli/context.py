@@ -36,6 +36,18 @@ class Setting:
     environ: Mapping[str, str]
 
     def spec(self, pipeline: str) -> PipelineSpec:
+        """Return the pipeline of an argument, to work in its lake.
+
+        Raises as `load` does, and TerminalError `not-a-directory` if the lake can't be a directory.
+        """
+        from draindown.lake import storage
+
+        spec = self.load(pipeline)
+        tried = f"open the lake of pipeline {spec.pipeline}"
+        storage.refuse_file_as_lake(spec.lake, tried=tried, again=f"draindown doctor {spec.pipeline}")
+        return spec
+
+    def load(self, pipeline: str) -> PipelineSpec:
         """Return the pipeline of an argument, its lake resolved from the project root.
 
         Raises as `loader.load_alone` does.

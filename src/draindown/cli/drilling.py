@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 def drill(
     ctx: typer.Context,
-    fault: Annotated[
-        str | None, typer.Argument(metavar="[FAULT]", help="A fault, or `all`. Default: list them.")
-    ] = None,
+    fault: Annotated[str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")] = None,
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="Name from dags/pipelines/, or a YAML file.")
+        str | None, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")
     ] = None,
     flow: Flow = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,

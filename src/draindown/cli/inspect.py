@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.base.errors import DraindownError
-from draindown.base.exits import Exit
+from draindown.base.exits import Exit, exit_for
+from draindown.cli.at_work import others, unreported
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.audit.model import Audit
     from draindown.base.findings import Finding
     from draindown.lake.layout import FlowLayout
     from draindown.lease.holder import Card
@@ -88,12 +90,17 @@ def report(
     every = {name: _starts(states[name], run) for name in names}
     shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
     if not shown:
-        raise _no_report(spec, run, start)
+        left = list(unreported(spec, names, run))
+        if start or not left:
+            raise _no_report(spec, run, start)
+        Output(as_json).result([], "\n\n".join(left))
+        return
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(states.__getitem__, shown))
-    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed))))
+    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None)
+    at_work = others(spec, names, shown) if run == "last" and not start else ()
+    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work))))
 
 
 def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -102,19 +109,45 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    found = []
+    found: dict[str, Audit | DraindownError] = {}
     for name in flows(spec, flow):
-        found.append(audit_flow(spec, name, root=here.root, progress=_every_tenth(out)))
+        try:
+            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+        except DraindownError as error:  # the other flows can be audited
+            found[name] = error
         out.progress_done()
-    clean = all(one.clean for one in found)
-    out.result({"clean": clean, "flows": [one.asdict() for one in found]}, "\n\n".join(map(str, found)))
-    if not clean:
+    refused = [one for one in found.values() if isinstance(one, DraindownError)]
+    if len(refused) == len(found) == 1:
+        raise refused[0]
+    audits = [one for one in found.values() if not isinstance(one, DraindownError)]
+    clean = not refused and all(one.clean for one in audits)
+    data = {"clean": clean, "flows": [_audit_data(spec, name, one) for name, one in found.items()]}
+    out.result(data, "\n\n".join(_audit_text(spec, name, one) for name, one in found.items()))
+    if not all(one.clean for one in audits):
         raise typer.Exit(Exit.FINDINGS)
+    if refused:
+        raise typer.Exit(max(map(exit_for, refused)))
+
+
+def _audit_data(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> dict[str, Any]:
+    if isinstance(found, DraindownError):
+        return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
+    return found.asdict()
+
+
+def _audit_text(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> str:
+    from draindown.base.formatting import printable_lines
+
+    if isinstance(found, DraindownError):
+        return f"{spec.pipeline}/{flow}  not audited\n" + printable_lines(
+            "\n".join(f"  {line}" for line in str(found).splitlines())
+        )
+    return str(found)
 
 
 def lag(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="Names or YAML files. Default: all.")
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
     ] = None,
     *,
     ctx: typer.Context,
@@ -125,7 +158,7 @@ def lag(
     from draindown.runs.report import Backlog
 
     here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
-    for spec in map(here.spec, pipelines) if pipelines else _all_pipelines(here):
+    for spec in map(here.load, pipelines) if pipelines else _all_pipelines(here):
         for flow in spec.flows:
             where = {"pipeline": spec.pipeline, "flow": flow}
             try:
@@ -155,7 +188,7 @@ def _all_pipelines(here: Setting) -> list[PipelineSpec]:
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
     from draindown.base.formatting import age, count, printable
-    from draindown.runs.card import backlog_words
+    from draindown.runs.card_parts import backlog_words
     from draindown.runs.request import STEPS
 
     time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
@@ -163,6 +196,10 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
         lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
+    if part.parked:
+        pipeline, flow = where.split("/")
+        command = f"draindown quarantine list {pipeline} --flow {flow} --files"
+        lines.append(f"  parked   {count(part.parked, 'file')} until someone decides   ({command})")
     for finding in findings:
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,13 @@ from draindown.base.formatting import columns, printable, printable_lines
 
 # A spreadsheet reads a cell that starts with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
+
+global_options: ContextVar[str] = ContextVar("global_options", default="")
+"""Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
+_COMMAND = re.compile(
+    r"(?<![\w./-])draindown (?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
+    r"|drill|gate|quarantine)\b)"
+)
 
 
 @dataclass(frozen=True)
@@ -25,11 +34,11 @@ class Output:
 
     def result(self, data: Any, text: str) -> None:
         """Print the result of the command."""
-        print(json.dumps(data, indent=1, default=str, ensure_ascii=True) if self.as_json else text)
+        print(_json(data) if self.as_json else pasteable(text))
 
     def note(self, text: str) -> None:
         """Print a message that is not part of the result."""
-        print(text, file=sys.stderr, flush=True)
+        print(pasteable(text), file=sys.stderr, flush=True)
 
     def progress(self, text: str) -> None:
         """Print the progress: one line that updates on a terminal, separate lines elsewhere."""
@@ -45,11 +54,34 @@ class Output:
 
     def error(self, error: DraindownError) -> None:
         """Print an error to stderr: its four parts, or one JSON object."""
-        self.note(json.dumps({"error": error.as_dict()}, indent=1) if self.as_json else _colored(error))
+        print(_json({"error": error.as_dict()}) if self.as_json else _colored(error), file=sys.stderr, flush=True)
 
     def warning(self, error: DraindownError) -> None:
         """Print a warning to stderr, in the form of `error`."""
         self.note(printable_lines(f"warning: {error}"))
+
+
+def pasteable(text: str) -> str:
+    """Return text whose draindown commands repeat the global options of this one, so that they work when pasted."""
+    given = global_options.get()
+    return _COMMAND.sub(lambda _: f"draindown {given} ", text) if given else text
+
+
+def _json(data: Any) -> str:
+    """Return data as JSON. Commands are what stands under a key `next`; other text may be a user's and stays as is."""
+    return json.dumps(_with_options(data), indent=1, default=str, ensure_ascii=True)
+
+
+def _with_options(data: Any, *, is_next: bool = False) -> Any:
+    match data:
+        case str():
+            return pasteable(data) if is_next else data
+        case Mapping():
+            return {key: _with_options(value, is_next=key == "next") for key, value in data.items()}
+        case list() | tuple():
+            return [_with_options(value, is_next=is_next) for value in data]
+        case _:
+            return data
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
@@ -74,5 +106,5 @@ def _cell(value: Any) -> str:
 
 
 def _colored(error: DraindownError) -> str:
-    text = printable_lines(str(error))
+    text = printable_lines(pasteable(str(error)))
     return f"\x1b[31m{text}\x1b[0m" if sys.stderr.isatty() else text

@@ -45,7 +45,7 @@ def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_jso
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
     from draindown.doctor.examination import examine, examine_setup
 
-    spec = setting(ctx).spec(pipeline)
+    spec = setting(ctx).load(pipeline)
     found = [*(examine(spec.layout(name)) for name in flows(spec, flow)), examine_setup()]
     Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
     codes = {health.exit for health in found}

@@ -145,7 +145,7 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
         from draindown.spark.session import session
 
         if not started:
-            log = DriverLog.of(request.layout, request.run_id, request.step)
+            log = DriverLog.of(request.layout, request.run_id, request.step, request.start)
             this.out.note(f"run {this.run_id}: starting Spark, which talks to {log.path}")
             started.append(session(f"draindown {this.spec.pipeline}", short=short, log=log))
         return started[0]

@@ -13,6 +13,7 @@ from draindown.doctor.flow import (
     look_at_checkpoint,
     look_at_generation,
     look_at_intake,
+    look_at_lake,
     look_at_lease,
     look_at_rebuild,
     look_at_replays,
@@ -34,8 +35,10 @@ from draindown.lake.layout import FlowLayout
 def examine(layout: FlowLayout) -> Health:
     """Examine everything that one flow stores. An error in one part does not keep the others from being examined."""
     desk = Desk(FlowState.of(layout))
-    for part, look in _LOOKS.items():
-        _look(desk, part, look)
+    _look(desk, "lake", look_at_lake)
+    if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
+        for part, look in _LOOKS.items():
+            _look(desk, part, look)
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
 
 

@@ -7,11 +7,20 @@ from pathlib import Path
 from draindown.base.formatting import count
 from draindown.doctor.model import Desk
 from draindown.flow import generations, quarantine, release_intent, resume
+from draindown.lake import storage
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import rebuild, replay
 from draindown.sources.files import catalog, parked
+
+
+def look_at_lake(desk: Desk) -> None:
+    """Examine whether the flow's directories can be written."""
+    error = storage.unwritable(desk.layout)
+    desk.say("lake", desk.layout.lake + (", which can't be written" if error else ""))
+    if error:
+        desk.wrong(error.code, "lake", error.found, error.next[0])
 
 
 def look_at_lease(desk: Desk) -> None:

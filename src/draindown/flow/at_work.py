@@ -1,4 +1,4 @@
-"""Detect running steps, and steps that died without a report, by a note file that the step's driver keeps locked.
+"""Detect running steps, and steps that died without a report, by a note file that each start keeps locked.
 
 The kernel releases the lock when the process ends for any reason. A process that ends in order also removes the note; a
 killed one leaves it behind.
@@ -31,9 +31,10 @@ from draindown.runs.unfinished import Unfinished
 def at_work(request: Request) -> Iterator[None]:
     """Keep a locked note for the duration of a block: this process works on the request's step.
 
-    Write no note if the lake is not writable. The step itself reports that error.
+    Write no note if the lake is not writable. The step itself reports that error. At the end, also remove the notes of
+    starts of the step that died: this start has reported them.
     """
-    path = Path(request.layout.at_work(request.run_id, request.step))
+    path = Path(request.layout.at_work(request.run_id, request.step, request.start))
     note = {"pid": os.getpid(), "host": socket.gethostname(), "at": now().isoformat(), "try": request.try_number}
     handle = _locked(request.layout, path)
     try:
@@ -46,6 +47,9 @@ def at_work(request: Request) -> Iterator[None]:
         if handle is not None:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+                for other in _of_step(request.layout, request.run_id, request.step, ".at-work"):
+                    if not _is_held(other):
+                        other.unlink(missing_ok=True)
             os.close(handle)
 
 
@@ -82,8 +86,9 @@ def of_reports(layout_of: Callable[[str], FlowLayout], reports: Iterable[StepRep
 
 def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished:
     """Return the state of a step of a run that left no report. Only probes locks and the lease; it takes neither."""
-    path = Path(layout.at_work(run_id, step))
-    log = layout.log(run_id, step) if Path(layout.log(run_id, step)).is_file() else ""
+    notes, logs = (_of_step(layout, run_id, step, ending) for ending in (".at-work", ".log"))
+    path = next(filter(_is_held, notes), notes[0] if notes else Path(layout.at_work(run_id, step)))
+    log = str(next((one for one in logs if not notes or one.stem == path.stem), ""))
     facts: dict[str, Any] = {"pipeline": pipeline, "flow": layout.flow, "run_id": run_id, "step": step, "log": log}
     note = _note(path)
     if note is None:
@@ -95,6 +100,12 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     done = _batches(layout, run_id)
     last = max((at for at in (*map(_modified, (path, Path(log or path))), *done) if at is not None), default=None)
     return Unfinished(**facts, state="died", seconds=_between(began, last), batches=len(done))
+
+
+def _of_step(layout: FlowLayout, run_id: str, step: Step, ending: str) -> list[Path]:
+    """Return the files of all starts of a step with this ending, the newest start first."""
+    found = Path(layout.run_reports(run_id)).glob(f"{step}*{ending}")
+    return sorted(found, key=lambda path: path.stem.partition("@")[2], reverse=True)
 
 
 def _note(path: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Validate the text of a Great Expectations suite: kinds that GX lacks, columns that don't exist.
+"""Validate the text of a Great Expectations suite: kinds and arguments that GX lacks, columns that don't exist.
 
 It imports neither Spark nor GX, which would take seconds.
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.gate import suite as gate_suite
+from draindown.gate import suite_arguments
 from draindown.spec.models import FlowSpec
 from draindown.spec.names import near
-from draindown.spec.project import suite
-from draindown.spec.yaml_document import DocumentError, parse
+from draindown.spec.project import expectation_lines, suite, suite_path
 
 _ABOUT_EXISTENCE = "expect_column_to_exist"
 
@@ -26,9 +25,8 @@ def refuse_wrong(root: Path, flow: FlowSpec) -> None:
     name = flow.expectations
     if name is None:
         return
-    path = root / "expectations" / f"{name}.json"
-    found = suite(root, name)
-    lines = _lines(path.read_text(), len(gate_suite.expectations_of(found)))
+    found, path = suite(root, name), suite_path(root, name)
+    lines = expectation_lines(path.read_text(), len(gate_suite.expectations_of(found)))
     wrong = [f"{path}:{lines[at]}: {what}" for at, what in problems(found, stored_columns(flow), kinds())]
     if wrong:
         raise bad(name, f"read {path}", wrong)
@@ -59,7 +57,9 @@ def problems(
         kind = config["type"]
         if known is not None and kind not in known:
             yield at, f"{name}: Great Expectations has no {kind!r}{near(kind, known)}"
-        elif columns is not None and kind != _ABOUT_EXISTENCE:
+            continue
+        yield from ((at, f"{name}: {what}") for what in (suite_arguments.problems(config) if known is not None else ()))
+        if columns is not None and kind != _ABOUT_EXISTENCE:
             there = {column.lower() for column in columns}
             for column in gate_suite.columns_of(config):
                 if column.lower() not in there and not column.startswith("_") and not set(column) & set(".`[ "):
@@ -69,21 +69,10 @@ def problems(
 @cache
 def kinds() -> frozenset[str] | None:
     """Return the kinds of expectation in GX, from the names of its modules; None if GX is not installed."""
-    package = find_spec("great_expectations")
-    places = package.submodule_search_locations if package else None
-    found = {file.stem for place in places or () for file in Path(place, "expectations", "core").glob("[!_]*.py")}
+    found = {file.stem for place in suite_arguments.directories() for file in place.glob("core/[!_]*.py")}
     return frozenset(found) or None
 
 
 def stored_columns(flow: FlowSpec) -> list[str] | None:
     """Return the columns of the target; None if only a run can tell."""
     return None if flow.transform or flow.drift.new == "add" else list(flow.columns)
-
-
-def _lines(text: str, number: int) -> list[int]:
-    """Return the line on which each expectation starts; 1 if unknown. JSON is read as YAML, for its positions."""
-    try:
-        document = parse(text.expandtabs(), {})
-    except DocumentError:
-        return [1] * number
-    return [document.value_mark(("expectations", str(at))).line for at in range(number)]

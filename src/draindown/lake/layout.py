@@ -162,18 +162,21 @@ class FlowLayout:
 
     def report(self, run_id: str, step: str, start: str = "") -> str:
         """Return the path of the JSON report of one start of a step (plan, drain, check, compact) of a run."""
-        return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}.json"
+        return self._of_start(run_id, step, start, ".json")
 
-    def log(self, run_id: str, step: str) -> str:
-        """Return the path of the driver log of one step of a run: Spark's output and stack traces."""
-        return f"{self.reports}/{safe_name(run_id)}/{step}.log"
+    def log(self, run_id: str, step: str, start: str = "") -> str:
+        """Return the path of the driver log of one start of a step: Spark's output and stack traces."""
+        return self._of_start(run_id, step, start, ".log")
 
-    def at_work(self, run_id: str, step: str) -> str:
-        """Return the path of the JSON file that names the process of one step of a run.
+    def at_work(self, run_id: str, step: str, start: str = "") -> str:
+        """Return the path of the JSON file that names the process of one start of a step.
 
         The process locks the file while it runs, and deletes it when it ends normally.
         """
-        return f"{self.reports}/{safe_name(run_id)}/{step}.at-work"
+        return self._of_start(run_id, step, start, ".at-work")
+
+    def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
+        return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}{ending}"
 
     @property
     def all_validations(self) -> str:

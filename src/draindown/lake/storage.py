@@ -1,4 +1,4 @@
-"""Detect errors of storage that can't be written: a full disk, a read-only file system, a missing permission.
+"""Detect storage that can't be written: a full disk, a read-only file system, no permission, a file as directory.
 
 Error messages differ by engine, version and locale, so the flow's directories are checked too.
 """
@@ -19,7 +19,7 @@ from draindown.base.errors import DraindownError, TerminalError, said
 from draindown.base.formatting import shortened, size
 from draindown.lake.layout import FlowLayout
 
-Trouble = Literal["full", "read-only", "denied"]
+Trouble = Literal["full", "read-only", "denied", "no directory"]
 _SIGNS: dict[Trouble, tuple[str, ...]] = {
     # the text of errno, as in messages of the JVM and Python, and its number, as in messages of deltalake (Rust)
     "full": ("No space left on device", "os error 28)", "Disk quota exceeded", "os error 122)"),
@@ -28,26 +28,52 @@ _SIGNS: dict[Trouble, tuple[str, ...]] = {
         *("Permission denied", "os error 13)", "Operation not permitted", "os error 1)"),
         *("java.nio.file.AccessDeniedException", "Mkdirs failed to create"),
     ),
+    "no directory": ("Not a directory", "os error 20)", "ParentNotDirectoryException"),
 }
 _LITTLE = 64 * 1024  # bytes; with less free space, a table commit does not fit
 
 
-def refusal(error: BaseException, layout: FlowLayout | None, *, tried: str, changed: str) -> TerminalError | None:
+def refusal(
+    error: BaseException, layout: FlowLayout | None, *, tried: str, changed: str, again: str = ""
+) -> TerminalError | None:
     """Return the error to raise if storage that can't be written or read caused `error`, else None.
 
-    Its code is `disk-full`, `lake-not-writable` or `permission-denied`. Without a `layout`, only the error's own text
-    is examined, and no directory.
+    Its code is `disk-full`, `lake-not-writable`, `permission-denied` or `not-a-directory`. Without a `layout`, only the
+    error's own text is examined, and no directory. `again`: the command to repeat; default: a run of the pipeline.
     """
     chain = list(causes(error))
     told = next((found for one in chain if (found := _told(one))), None)
-    at_fault = _place(layout) if layout is not None and (told or any(map(_is_of_storage, chain))) else None
+    at_fault = _at_fault(layout, told) if layout is not None and (told or any(map(_is_of_storage, chain))) else None
     trouble, place = at_fault or (told, next(filter(None, map(_file, chain)), ""))
-    if trouble is None:
-        return None
-    run = f"draindown run {layout.pipeline}" if layout is not None else "the same command again"
-    if trouble == "full":
-        return _full(place or (layout.lake if layout else "."), error, tried, changed, run)
-    return _closed(trouble, place, error, tried, changed, run, is_lake=at_fault is not None)
+    run = again or (f"draindown run {layout.pipeline}" if layout is not None else "the same command again")
+    match trouble:
+        case None:
+            return None
+        case "full":
+            return _full(place or (layout.lake if layout else "."), error, tried, changed, run)
+        case "no directory":
+            return _no_directory(place, tried, changed, run)
+    return _closed(trouble, place, _words(error), tried, changed, run, is_lake=at_fault is not None)
+
+
+def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
+    """Raise TerminalError `not-a-directory` if the lake's path is that of a file, or leads through one."""
+    if not _nearest(lake).is_dir():
+        raise _no_directory(lake, tried, "nothing was changed", again)
+
+
+def unwritable(layout: FlowLayout) -> TerminalError | None:
+    """Return the error that a run would end with because a directory of the flow can't be written now, else None."""
+    tried, run = f"look at the lake of pipeline {layout.pipeline}", f"draindown run {layout.pipeline}"
+    trouble, place = next(_troubles(layout), (None, ""))
+    match trouble:
+        case None:
+            return None
+        case "full":
+            return _full(place, None, tried, "nothing was changed", run)
+        case "no directory":
+            return _no_directory(place, tried, "nothing was changed", run)
+    return _closed(trouble, place, "", tried, "nothing was changed", run, is_lake=True)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -91,16 +117,37 @@ def _file(error: BaseException) -> str:
     return str(error.filename) if isinstance(error, OSError) and error.filename is not None else ""
 
 
-def _place(layout: FlowLayout) -> tuple[Trouble, str] | None:
-    """Return the reason and path of the first directory of the flow that can't be written; None if all can."""
+def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] | None:
+    """Return the trouble and path of the first directory of the flow whose trouble the error tells; else None.
+
+    An error that tells none is that of the first directory that can't be written. Where the lake is a file, every
+    error comes of that.
+    """
+    return next((found for found in _troubles(layout) if told in (None, found[0]) or found[0] == "no directory"), None)
+
+
+def _troubles(layout: FlowLayout) -> Iterator[tuple[Trouble, str]]:
+    """Yield each directory of the flow that can't be written, and why."""
+    if not _nearest(layout.lake).is_dir():
+        yield "no directory", layout.lake
+        return
     for directory in _directories(layout):
         if os.statvfs(directory).f_flag & os.ST_RDONLY:
-            return "read-only", directory
-        if not os.access(directory, os.W_OK | os.X_OK):
-            return "denied", directory
-        if shutil.disk_usage(directory).free < _LITTLE:
-            return "full", directory
-    return None
+            yield "read-only", directory
+        elif not os.access(directory, os.W_OK | os.X_OK):
+            yield "denied", directory
+        elif _is_full(directory):
+            yield "full", directory
+
+
+def _is_full(directory: str) -> bool:
+    disk = shutil.disk_usage(directory)
+    return disk.total > 0 and disk.free < _LITTLE  # a file system of the kernel, as at /sys, has no size
+
+
+def _nearest(path: str) -> Path:
+    """Return the path itself, or its nearest parent that exists."""
+    return next(place for place in (Path(path), *Path(path).absolute().parents) if os.path.lexists(place))
 
 
 def _directories(layout: FlowLayout) -> Iterable[str]:
@@ -108,42 +155,54 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
 
     If the lake does not exist, its nearest existing parent is yielded instead.
     """
-    lake = Path(layout.lake)
-    yield str(next(place for place in (lake, *lake.absolute().parents) if place.is_dir()))
+    yield str(_nearest(layout.lake))
     tables = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.intake)
     within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
     yield from (place for place in within if Path(place).is_dir())
 
 
-def _full(place: str, error: BaseException, tried: str, changed: str, again: str) -> TerminalError:
-    there = next((at for at in (Path(place), *Path(place).absolute().parents) if at.exists()), Path("/"))
-    disk = shutil.disk_usage(there)
+def _full(place: str, error: BaseException | None, tried: str, changed: str, again: str) -> TerminalError:
+    disk = shutil.disk_usage(_nearest(place))
     scratch = tempfile.gettempdir()
-    if disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
+    if error and disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
         place, disk = scratch, shutil.disk_usage(scratch)
-    room = f"{size(disk.free)} of {size(disk.total)} are free at {place}"
+    room = f"{size(disk.free)} of {size(disk.total)} are free at {place}" + (f"; {_words(error)}" if error else "")
     return TerminalError(
         "disk-full",
         tried=tried,
-        found=f"no space is left on a disk; {room}; {_words(error)}",
+        found=f"no space is left on a disk; {room}",
         changed=changed,
         next=[f"df -h {shlex.quote(place)} {shlex.quote(scratch)}", f"{again}   # once there is room"],
         in_order=True,
     )
 
 
+def _no_directory(place: str, tried: str, changed: str, again: str) -> TerminalError:
+    there = _nearest(place) if place else Path()
+    what = "a link to nothing" if there.is_symlink() and not there.exists() else "a file"
+    return TerminalError(
+        "not-a-directory",
+        tried=tried,
+        found=f"{place or 'a path'} can't be a directory: {'it' if str(there) == place else there} is {what}",
+        changed=changed,
+        next=[f"ls -ld {shlex.quote(str(there))}", f"{again}   # once the path is that of a directory"],
+        in_order=True,
+    )
+
+
 def _closed(
-    trouble: Trouble, place: str, error: BaseException, tried: str, changed: str, again: str, *, is_lake: bool
+    trouble: Trouble, place: str, words: str, tried: str, changed: str, again: str, *, is_lake: bool
 ) -> TerminalError:
     read_only = trouble == "read-only"
     why = "its file system is mounted read-only" if read_only else f"{_user()} has no permission"
-    look = f"findmnt --target {shlex.quote(place or '.')}" if read_only else f"ls -ld {shlex.quote(place or '.')}"
+    there = shlex.quote(str(_nearest(place)) if place else ".")
+    look = f"findmnt --target {there}" if read_only else f"ls -ld {there}"
     then = "it is mounted for writing" if read_only else f"{_user()} may write there"
     can = "is not writable" if is_lake or read_only else "can't be opened"
     return TerminalError(
         "lake-not-writable" if is_lake or read_only else "permission-denied",
         tried=tried,
-        found=f"{place or 'a file'} {can}: {why}; {_words(error)}",
+        found=f"{place or 'a file'} {can}: {why}" + (f"; {words}" if words else ""),
         changed=changed,
         next=[look, f"{again}   # once {then}" if is_lake or read_only else again],
         in_order=True,
@@ -151,6 +210,8 @@ def _closed(
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     line = next((line.strip() for line in said(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {shortened(line)}"
 

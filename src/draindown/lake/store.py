@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from filelock import FileLock
-
 Tag = str
 """Version tag of a content, like an ETag. Different contents have different tags; equal ones may have the same."""
 _NAMED = 40  # characters of the file's name in the draft's name; a file name has at most 255
@@ -39,9 +37,9 @@ class Entry:
 class Store(Protocol):
     """The interface of a lake's store.
 
-    A key is written either by `put` alone, by one writer at a time, or by `create` and `replace`. Writes are atomic and
-    durable: no reader sees partial content, and a completed write survives a power cut. Every method raises OSError if
-    the store can't be reached.
+    A key is written by `put` alone, by one writer at a time, or by `create` alone, by any number of them. Writes are
+    atomic and durable: no reader sees partial content, and a completed write survives a power cut. Every method raises
+    OSError if the store can't be reached.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
@@ -56,10 +54,6 @@ class Store(Protocol):
         """Write the content if the key is absent and return its tag, else None. Of concurrent calls, one succeeds."""
         ...
 
-    def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        """Write the content if the key's content has this tag, and return the new tag, else None."""
-        ...
-
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
         """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
         ...
@@ -72,8 +66,7 @@ class Store(Protocol):
 class LocalStore:
     """The store on a file system: keys are paths. Files and directories that it creates are readable by this user only.
 
-    `create` makes a hard link, which is atomic, also on NFS. `replace` relies on file locks, so do not use it for state
-    that several hosts write. Names that begin with a dot are drafts and locks, not keys.
+    `create` makes a hard link, which is atomic, also on NFS. Names that begin with a dot are drafts, not keys.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
@@ -102,18 +95,6 @@ class LocalStore:
                     return None
         _settle(Path(key))
         return _tag(content)
-
-    def replace(self, key: str, content: bytes, tag: Tag) -> Tag | None:
-        """Write the content under a lock file beside it, if the tag matches. Return the new tag, else None.
-
-        The lock file stays, because removing it would be a race.
-        """
-        path = Path(key)
-        if not path.parent.is_dir():
-            return None
-        with FileLock(path.with_name(f".{path.name}.lock"), mode=0o600):
-            found = self.read(key)
-            return self.put(key, content) if found is not None and found[1] == tag else None
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
         """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""

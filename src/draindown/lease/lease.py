@@ -15,6 +15,7 @@ whose predecessor did not release the lease fences the predecessor's writes firs
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable
@@ -26,11 +27,11 @@ from typing import Any, Protocol, Self
 from filelock import FileLock, Timeout
 
 from draindown.base.errors import DraindownError, TransientError, said
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder
-from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
+from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch, so_far
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import Epochs, Heart
 from draindown.spec.models import LeaseSpec
@@ -114,7 +115,7 @@ class Lease:
         if lost:
             raise self._lease_lost(lost)
 
-    def guard(self, reached: Reached = untold) -> Reached:
+    def guard(self, reached: StepHook = ignore_step) -> StepHook:
         """Return a progress hook that calls `reached` and then `check`.
 
         A lost lease thus ends a batch before its next step writes.
@@ -211,11 +212,13 @@ class Lease:
 
     def _held(self, why: str) -> TransientError:
         card = left_open(self._layout) or local_card(self._layout)
+        where = f"{self._layout.pipeline} --flow {self._layout.flow}"
+        look = f"draindown report {where} --run {shlex.quote(card.run_id)}" if card else f"draindown doctor {where}"
         return TransientError(
             "lease-held",
             tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
-            found=f"{why}: {card or 'it left no card'}",
-            next=["wait: the lease is free as soon as that process ends", f"draindown plan {self._layout.pipeline}"],
+            found=f"{why}: {card}; {so_far(self._layout, card.run_id)}" if card else f"{why}: it left no card",
+            next=f"{look}   # the lease is free as soon as that process ends",
         )
 
 

@@ -20,7 +20,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import starts, store
-from draindown.runs.card import backlog_words, card, verdict
+from draindown.runs.card import card, verdict
+from draindown.runs.card_parts import backlog_words
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted

@@ -63,12 +63,17 @@ class Look:
         ]
         return [*self.listing.findings, *changed]
 
+    @property
+    def parked(self) -> int:
+        """How many files are parked until someone decides."""
+        return sum(event.is_open for event in self.sorted.events.values())
+
     def backlog(self, now: datetime) -> Backlog:
         """Return files and bytes that are not processed yet, and the age of the oldest, in seconds.
 
-        The age counts from a file's mtime, or from its first sight if it is in a cut.
+        The age counts from a file's mtime, or from its first sight if that is earlier.
         """
-        seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
+        seen = [] if self.cuts.oldest is None else [self.cuts.oldest]
         oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
         return Backlog(
             files=len(self.new) + self.cuts.files,
@@ -126,8 +131,9 @@ def planned(request: Request, left_out: Collection[Step] = (), source: SourceLis
 def plan_replay(request: Request) -> PlanPart:
     """Plan a replay: what it would read again, and which of the flow's other steps must run.
 
-    Raises like `replay.find`, and TerminalError `replay-input-gone`.
+    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`.
     """
+    _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     wanted = replay.find(request, state)
     replay.refuse_gone(state, wanted.left)
@@ -153,8 +159,10 @@ def _apart(wanted: replay.Replay) -> str:
 def plan(request: Request, now: datetime, source: SourceListing | None = None) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
-    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
+    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`,
+    `not-a-directory`.
     """
+    _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
     seen = look(request, now, source, state)
@@ -170,12 +178,24 @@ def plan(request: Request, now: datetime, source: SourceListing | None = None) -
         state,
         _why_drain(state, seen, ledger),
         backlog=waiting,
+        parked=seen.parked,
         batches=batches,
         unpacked=seen.cuts.raw_bytes + expected.bytes,
         seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
-    return part, seen.findings
+    return part, [*seen.findings, *_unwritable(request.layout)]
+
+
+def _refuse_file_as_lake(request: Request) -> None:
+    name = request.spec.pipeline
+    tried = f"plan flow {request.flow} of pipeline {name}"
+    storage.refuse_file_as_lake(request.layout.lake, tried=tried, again=f"draindown plan {name}")
+
+
+def _unwritable(layout: FlowLayout) -> list[Finding]:
+    error = storage.unwritable(layout)
+    return [Finding(kind="unwritable", subject=error.code, detail=error.found, next=error.next[0])] if error else []
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:

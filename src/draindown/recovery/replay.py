@@ -17,7 +17,7 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
@@ -143,7 +143,7 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     return [replay for replay in found if replay.left and replay.generation == live]
 
 
-def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
     Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases
@@ -160,7 +160,7 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     return release_applied(layout, by=by, reached=reached)
 
 
-def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Record as released the rows that the newest batch with a release note has applied. Return how many.
 
     Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.

@@ -1,4 +1,4 @@
-"""The lines of a run card: a label, and text beside it that fits the card's width."""
+"""Lay out the lines of a run card: a label, and beside it text that is wrapped to the width of the card."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
-"""Characters of a line, but for commands and words that are longer."""
+"""Maximum length of a line, in characters. Commands and longer words exceed it."""
 LABEL = 9
 ROOM = WIDTH - LABEL - 1
 _MORE = " ..."
 
 
 def pieces(text: str, most: int | None = None, *, indent: str = "", width: int = ROOM) -> list[str]:
-    """`text` in lines of at most `width`, parted at blanks only; whole words are left out after the `most`th line."""
+    """Wrap `text` at blanks into lines of at most `width` characters. With `most`, the result has at most that many.
+
+    Words are never cut. Omitted text is marked with ` ...`.
+    """
     lines = _wrapped(text, width, indent)
     if most is None or len(lines) <= most:
         return lines
-    # not by textwrap's own max_lines, which takes a word that passes the width for one that does not fit
+    # textwrap's max_lines drops a word that is longer than the width
     lines = _wrapped(text, width - len(_MORE), indent)[:most]
     return [*lines[:-1], lines[-1] + _MORE]
 
@@ -27,6 +30,6 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def labelled(label: str, lines: Sequence[str]) -> list[str]:
-    """The lines beside a label, which stands before the first; those that are too long are wrapped."""
+    """Prefix the first line with the label and indent the others. Lines that are too long are wrapped."""
     fitting = [piece for line in lines for piece in (pieces(line, indent="  ") if len(line) > ROOM else [line])]
     return [f"{label if not i else '':<{LABEL}} {line}" for i, line in enumerate(fitting)]

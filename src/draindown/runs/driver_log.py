@@ -1,4 +1,4 @@
-"""The driver log: Spark's log output and the traces of errors, one bounded file per step of a run.
+"""The driver log: Spark's log output and the traces of errors, one bounded file per start of a step.
 
 The card names the file. It is kept as long as the run's reports, readable only by its owner.
 """
@@ -36,11 +36,11 @@ class DriverLog(RotatingFileHandler):
         super().__init__(_writable(path), maxBytes=MOST_BYTES, backupCount=1, errors="backslashreplace", delay=True)
 
     @classmethod
-    def of(cls, layout: FlowLayout, run_id: str, step: Step) -> DriverLog:
-        """Return the log of a step of a run."""
+    def of(cls, layout: FlowLayout, run_id: str, step: Step, start: str = "") -> DriverLog:
+        """Return the log of one start of a step."""
         with suppress(OSError):
             make_home(layout)
-        return cls(layout.log(run_id, step))
+        return cls(layout.log(run_id, step, start))
 
     def __enter__(self) -> Self:
         return self

@@ -44,11 +44,13 @@ class DrainPart(Frozen):
 
     Attributes:
         before, after: the backlog. A replay does not read it.
+        new_files, parked_files: files that this start took in, and files that it parked.
         batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
             `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
+        parked: files that are parked when the drain ends, by this or an earlier run, until someone decides.
         refused: what a check will decide about the run's share, unless a person decides about the rows first.
     """
 
@@ -58,6 +60,7 @@ class DrainPart(Frozen):
     after: Backlog = Backlog()
     new_files: int = 0
     parked_files: int = 0
+    parked: int = 0
     bound: str = ""
     batches: list[dict[str, Any]] = Field(default_factory=list)
     settled: list[dict[str, Any]] = Field(default_factory=list)
@@ -122,9 +125,11 @@ class PlanPart(Frozen):
         batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None without history.
         left_out: steps excluded from the run, even if necessary.
         replay: what would be read again; empty for a drain.
+        parked: files that are parked until someone decides. They are in no backlog.
     """
 
     backlog: Backlog
+    parked: int = 0
     replay: str = ""
     batches: int = 0
     unpacked: int = 0

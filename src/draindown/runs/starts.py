@@ -1,6 +1,6 @@
-"""The starts of a run's steps: each left a report of its own, and the ledger knows the batches of those that left none.
+"""The starts of a run's steps. Each start writes its own report; the ledger has the batches of starts that wrote none.
 
-Sums over a run come from the ledger, so that a start that was killed after it committed is counted like any other.
+Sums over a run are computed from the ledger, so that they include a start that was killed after a commit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a step: its report, and the sums of the batches that it committed, by the ledger.
+    """One start of a step: its report, and the ledger's sums of the batches that it committed.
 
-    Without a report, its driver died or is at work; only the ledger knows of it then.
+    `report` is None if the driver died or is running. Such a start is known from the ledger or its note.
     """
 
     step: Step
@@ -37,12 +37,12 @@ class Start:
 
     @property
     def outcome(self) -> Outcome | Literal["no report"]:
-        """How it ended, as far as that was told."""
+        """The outcome in its report, or `no report`."""
         return self.report.outcome if self.report else "no report"
 
     @property
     def made(self) -> str:
-        """What it committed, in words."""
+        """The batches that it committed, as text; `-` if none."""
         if not self.totals:
             return "-"
         batches = count(self.totals["batches"], "batch", "batches")
@@ -50,16 +50,16 @@ class Start:
 
     @property
     def code(self) -> str:
-        """The code of the error it ended in, if one."""
+        """The code of the error in its report; empty without one."""
         return str(((self.report.error if self.report else None) or {}).get("code") or "")
 
     @property
     def began(self) -> datetime | None:
-        """When it began; None of one of which not even its id tells."""
+        """When it began, by its report or its id; None if neither tells."""
         return self.report.started_at if self.report else _began(self.start)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: the whole report, where there is one."""
+        """Return the start as a JSON-ready dict: its whole report, if it has one."""
         if self.report:
             return self.report.model_dump(mode="json")
         began = None if self.began is None else self.began.isoformat()
@@ -68,7 +68,7 @@ class Start:
 
 
 def sums(rows: Iterable[BatchRow]) -> RunSums:
-    """The sums of a run's ledger rows."""
+    """Return the sums of a run's ledger rows."""
     rows = list(rows)
     return RunSums(
         starts=len({row.start for row in rows}),
@@ -80,7 +80,7 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
 
 
 def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
-    """Refused rows by reason, over some batches."""
+    """Return the number of refused rows by reason, over the given batches."""
     found: Counter[str] = Counter()
     for row in rows:
         found.update(row.reasons)
@@ -88,7 +88,7 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
 
 
 def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport]:
-    """Return the reports of one run with its sums by the ledger as of now, or unchanged if the ledger is unreadable."""
+    """Return the reports of one run with its current sums from the ledger; unchanged if the ledger can't be read."""
     try:
         found = sums(ledger_table.of_run(layout, told[0].run_id)) if told else None
     except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
@@ -97,12 +97,12 @@ def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport
 
 
 def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
-    """The report of the newest start of each step of a run, in the order of a run, with the run's sums as of now."""
+    """Return the report of the newest start of each step, in the order of the steps, with the run's current sums."""
     return with_sums(layout, [told for step in STEPS if (told := store.read(layout, run_id, step))])
 
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
-    """Every start of a run that left a report or a batch, in the order in which they began."""
+    """Return every start of a run that wrote a report or a batch, in the order in which they began."""
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
     for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
@@ -116,7 +116,7 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
 
 
 def afresh(request: Request) -> Request:
-    """The request, as a start of its own: a command line that is run again must not take an earlier start's report."""
+    """Return the request with a new start id if its own has a report, as when a command line is run again."""
     if store.read(request.layout, request.run_id, request.step, request.start) is None:
         return request
     return request.model_copy(update={"start": new_start()})

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from draindown.base.errors import TerminalError
 from draindown.spec.models import PipelineSpec
-from draindown.spec.names import near
+from draindown.spec.names import closest, near
 from draindown.spec.outline import Outline, declared_name, outline
 from draindown.spec.problems import explain
 from draindown.spec.yaml_document import MAX_BYTES, Document, DocumentError, Mark, Problem, parse
@@ -147,7 +147,7 @@ def _bytes(path: Path) -> bytes:
             with path.open("rb") as file:
                 return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        found = str(error)
+        found = f"{path}: {getattr(error, 'strerror', None) or error}"
     raise TerminalError(
         "unreadable-pipeline",
         tried=f"read pipeline file {path}",
@@ -198,7 +198,10 @@ def _files(directory: Path) -> Iterator[Path]:
         found = sorted(directory.iterdir())
     except OSError as error:
         raise TerminalError(
-            "no-pipelines", tried=f"list pipeline files in {directory}", found=str(error), next="draindown init"
+            "no-pipelines",
+            tried=f"list pipeline files in {directory}",
+            found=f"{directory} {'does not exist' if not directory.exists() else f'is not readable: {error.strerror}'}",
+            next=f"ls -ld {shlex.quote(str(directory))}" if directory.exists() else "draindown init",
         ) from None
     for path in found:
         if path.suffix in _SUFFIXES and not path.name.startswith("."):
@@ -219,12 +222,14 @@ def _declared_name(path: Path) -> str | None:
 
 
 def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalError:
-    there = f"there are {', '.join(known)}" if known else "there are none"
+    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known) or 'none'}"
+    close = closest(argument, known)
     return TerminalError(
         "pipeline-not-found",
-        tried=f"find pipeline {argument!r} as a file and in {directory}",
+        tried=f"find pipeline {argument!r} in {directory}"
+        + (", and as a file" if "/" in argument or "." in argument else ""),
         found=f"no such pipeline; {there}{near(argument, known)}",
-        next=[f"draindown validate {shlex.quote(known[0])}"] if known else ["draindown init"],
+        next=f"draindown plan {shlex.quote(close)}" if close else "draindown lag" if known else "draindown init",
     )
 
 

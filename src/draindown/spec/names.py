@@ -111,6 +111,11 @@ def _check_path(path: str, what: str) -> None:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the closest of the `known` names, or "" if none is close."""
+    close = closest(name, known)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the closest of the `known` names, whatever their case; None if none is close."""
     by_lower = {other.lower(): other for other in known}
-    close = get_close_matches(name.lower(), by_lower, 1)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+    return next((by_lower[close] for close in get_close_matches(name.lower(), by_lower, 1)), None)

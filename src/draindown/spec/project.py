@@ -8,6 +8,8 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.spec.models import PipelineSpec
+from draindown.spec.names import near
+from draindown.spec.yaml_document import DocumentError, parse
 
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
@@ -19,15 +21,60 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
 
 def suite(root: Path, name: str) -> dict[str, Any]:
     """Return the Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
-    path = root / "expectations" / f"{name}.json"
+    path = suite_path(root, name)
     try:
-        found = json.loads(path.read_text())
-        expected = found.get("expectations") if isinstance(found, dict) else None
-        if isinstance(expected, list) and all(isinstance(one, dict) for one in expected):
+        text = path.read_text(encoding="utf-8-sig")
+        found = json.loads(text)
+        problems = _shape(found, text)
+        if not problems:
             return dict(found)
-        problem = "it holds no JSON object whose `expectations` are a list of objects"
-    except (OSError, ValueError) as error:
-        problem = f"{type(error).__name__}: {error}"
+        wrong = "\n".join(f"{path}:{line}: {what}" for line, what in problems)
+    except json.JSONDecodeError as error:
+        wrong = f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        wrong = f"{path}:{line}: is not UTF-8; save it as UTF-8"
+    except FileNotFoundError:
+        wrong = f"there is no file {path}{near(name, (other.stem for other in path.parent.glob('*.json')))}"
+    except OSError as error:
+        wrong = f"{path} can't be read: {error.strerror}"
+    except RecursionError:
+        wrong = f"{path}:1: is nested too deeply"
     raise TerminalError(
-        "bad-suite", tried=f"read {path}", found=problem, next=f"write the suite to expectations/{name}.json"
+        "bad-suite",
+        tried=f"read {path}",
+        found=wrong,
+        next=f"draindown validate   # once expectations/{name}.json is corrected",
     )
+
+
+def suite_path(root: Path, name: str) -> Path:
+    """Return where the suite of that name is, below the project root."""
+    return root / "expectations" / f"{name}.json"
+
+
+def expectation_lines(text: str, number: int) -> list[int]:
+    """Return the line on which each expectation starts; 1 if unknown. JSON is read as YAML, for its positions."""
+    try:
+        document = parse(text.expandtabs(), {})
+    except DocumentError:
+        return [1] * number
+    return [document.value_mark(("expectations", str(at))).line for at in range(number)]
+
+
+def _shape(found: Any, text: str) -> list[tuple[int, str]]:
+    """Return line and problem of each part that is not of the kind that a suite has there."""
+    listed = found.get("expectations") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        return [(1, "holds no JSON object whose `expectations` are a list of objects")]
+    problems, lines = [], expectation_lines(text, len(listed))
+    for line, one in zip(lines, listed, strict=True):
+        if not isinstance(one, dict):
+            problems.append((line, "`expectations` are no list of objects"))
+            continue
+        problems += [
+            (line, f"`{key}` of an expectation must be an object")
+            for key in ("kwargs", "meta")
+            if not isinstance(one.get(key) or {}, dict)
+        ]
+    return problems

@@ -80,7 +80,7 @@ def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory` and return the files written.
 
     Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name` or
-    `already-there`; then nothing was written.
+    `already-there`, then nothing was written; `project-not-writable`, which names what was written before.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
         raise TerminalError(
@@ -89,6 +89,16 @@ def init(directory: Path, name: str) -> list[Path]:
             found=f"{name!r} is no name: lower-case letters, digits and _, a letter first",
             next="draindown init --name orders",
         )
+    written: list[Path] = []
+    try:
+        written += (_write(directory / path, text) for path, text in _wanted(directory, name).items())
+    except OSError as error:
+        raise _not_writable(directory, error, written) from None
+    return written
+
+
+def _wanted(directory: Path, name: str) -> dict[Path, str]:
+    """Return the files to write, by their path below `directory`. Raises TerminalError `already-there`."""
     files = _files(name)
     there = [str(path) for path in files if (directory / path).exists()]
     if there:
@@ -104,7 +114,19 @@ def init(directory: Path, name: str) -> list[Path]:
         files[Path("plugins", "draindown_plugin.py")] = _PLUGIN
     jobs = {Path("jobs", f"{step}.py"): text for step, text in _JOBS.items()}
     files |= {path: text for path, text in jobs.items() if not (directory / path).exists()}
-    return [_write(directory / path, text) for path, text in files.items()]
+    return files
+
+
+def _not_writable(directory: Path, error: OSError, written: list[Path]) -> TerminalError:
+    there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    return TerminalError(
+        "project-not-writable",
+        tried=f"write a pipeline into {directory}",
+        found=f"{error.filename or directory}: {error.strerror or error}",
+        changed=f"written before: {', '.join(map(str, written))}" if written else "nothing was changed",
+        next=[f"ls -ld {shlex.quote(str(there))}", "draindown init DIR   # in a directory that you may write"],
+        in_order=True,
+    )
 
 
 def _files(name: str) -> dict[Path, str]:

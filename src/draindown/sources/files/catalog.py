@@ -73,14 +73,14 @@ class Taken:
 class Waiting:
     """Cuts that no batch has processed.
 
-    `first_seen` is that of the oldest, in seconds since 1970; None if there is none.
+    `oldest` is the earliest first sight or mtime of a file, in seconds since 1970; None if there is none.
     """
 
     cuts: int = 0
     files: int = 0
     bytes: int = 0
     raw_bytes: int = 0
-    first_seen: float | None = None
+    oldest: float | None = None
 
 
 def last_cut(layout: FlowLayout) -> int:
@@ -164,7 +164,8 @@ def waiting(layout: FlowLayout, first_cut: int) -> Waiting:
         return Waiting()
     sql = (
         "select count(distinct cut) as cuts, count(*) as files, coalesce(sum(size), 0) as bytes, "
-        "coalesce(sum(raw_bytes), 0) as raw_bytes, cast(min(to_unixtime(first_seen)) as double) as first_seen "
+        "coalesce(sum(raw_bytes), 0) as raw_bytes, "
+        "min(least(cast(to_unixtime(first_seen) as double), mtime_ns / 1e9)) as oldest "
         f"from t where cut >= {int(first_cut)}"
     )
     return Waiting(**log_of(layout, layout.intake).rows(sql)[0])

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, Row
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.readers import InputFile
@@ -52,7 +52,7 @@ class Batch:
     files: Sequence[InputFile] = ()
     lines: Sequence[tuple[DataFrame, str | None]] = ()
     transform: Transform | None = None
-    reached: Reached = untold
+    reached: StepHook = ignore_step
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()

@@ -76,9 +76,9 @@ class Skipping:
         told = self.told_by
         if many := [name for name in goal.partition_by if name in told.ranges]:
             return f"partition by something coarser than {', '.join(many)}, of which a batch has too many, {rebuild}"
-        untold = [name for name in goal.partition_by if name not in told.values]
-        if untold:
-            return f"have the transform make {', '.join(untold)} of columns in `keys` alone, {rebuild}"
+        missing = [name for name in goal.partition_by if name not in told.values]
+        if missing:
+            return f"have the transform make {', '.join(missing)} of columns in `keys` alone, {rebuild}"
         if not goal.partition_by:
             return (
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "

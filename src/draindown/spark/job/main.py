@@ -115,7 +115,7 @@ def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
     """
     if isinstance(error, DraindownError):
         return error
-    with DriverLog.of(request.layout, request.run_id, request.step) as log:
+    with DriverLog.of(request.layout, request.run_id, request.step, request.start) as log:
         log.heading(f"{type(error).__name__} in {_tried(request)}")
         log.write("".join(traceback.format_exception(error)))
     if any("OutOfMemoryError" in said(one) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
@@ -217,8 +217,10 @@ def failed(request: Request, error: DraindownError, started: datetime) -> StepRe
 
 def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
     try:
-        told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
-        rows = [row for row in ledger_table.of_run(request.layout, request.run_id) if row.start == request.start]
+        of_run = ledger_table.of_run(request.layout, request.run_id)
+        # drift that a batch met is kept before its commit, which may have failed
+        told = schema_drift.findings(request.layout, request.flow_spec, "", {row.place for row in of_run})
+        rows = [row for row in of_run if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception:  # the error must be reported even if its context can't be read
         return None, []

@@ -17,7 +17,7 @@ from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
@@ -48,7 +48,7 @@ from draindown.spark.runs.termination import await_end
 from draindown.spark.sources.readers import InputFile
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spark.usage import Gauge
+from draindown.spark.usage import ResourceUsage
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
@@ -70,7 +70,7 @@ class _Drain:
     transform: Transform | None
     bounds: Bounds
     progress: Progress
-    reached: Reached
+    reached: StepHook
     skipping: Skipping
     tuning: Tuning
     without: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         self.reached("begun")
-        gauge = Gauge(references.sparkSession)
+        usage = ResourceUsage(references.sparkSession)
         taken = references.collect()
         rows = [row for row in taken if row["path"] not in self.without]
         files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
@@ -111,14 +111,14 @@ class _Drain:
             files=files,
             lines=() if files else _no_lines(references.sparkSession),
             transform=self.transform,
-            reached=gauge.beside(self.reached),
+            reached=usage.beside(self.reached),
             was_read=lambda: refuse_other_bytes(self.request, files),
             compared=lambda held, pruning: self.skipping.look(number, held, pruning),
             tuning=self.tuning,
         )
         row = process(references.sparkSession, batch)
         raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
-        if load := gauge.load(raw_bytes, heap):
+        if load := usage.load(raw_bytes, heap):
             batch_size.remember(self.request.layout, load)
         if requarantine.concerns(writer):
             release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
@@ -134,7 +134,7 @@ def drain(
     *,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
     tuning: Tuning = TUNING,
     source: SourceListing | None = None,
 ) -> StepReport:
@@ -186,7 +186,7 @@ def under_lease(
     *,
     progress: Progress,
     stop: Stop,
-    reached: Reached,
+    reached: StepHook,
     tuning: Tuning = TUNING,
     source: SourceListing | None = None,
 ) -> StepReport:
@@ -210,15 +210,17 @@ def under_lease(
     counting = _counting(progress, "files looked at")
     with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
         before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
+    ended = now()
+    taken, left = inlet.taken, plan.look(request, ended, inlet.seen())
     part, refused = drain_part.part(
         request,
         generation,
         state.rows,
         before=before,
-        after=after,
+        after=left.backlog(ended),
         new_files=taken.files,
         parked_files=taken.parked,
+        parked=left.parked,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
     told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})

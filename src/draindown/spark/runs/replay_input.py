@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, schema_drift
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -40,7 +40,7 @@ def replay(
     *,
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
 ) -> StepReport:
     """Replay the input that `request.replay` selects. Idempotent: cuts that were replayed before are skipped.
 
@@ -75,7 +75,7 @@ def _run(
     part: Part,
     transform: Transform | None,
     progress: Callable[[str], None],
-    reached: Reached,
+    reached: StepHook,
 ) -> BatchRow:
     started, layout = now(), request.layout
     files = [InputFile(**row) for row in part.files]

@@ -1,0 +1,145 @@
+"""The lines of a run card about the parts of its reports: what a drain, a check and a compaction did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from draindown.base.formatting import age, columns, count, percent, printable, size
+from draindown.runs.card_lines import ROOM, labelled, pieces
+from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
+
+_MOST_EXPECTATIONS = 3
+_FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
+_APPLIED = ("inserted", "updated", "deleted", "remembered")
+
+
+def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
+    """Return the lines of a drain. `looked`: whether it got as far as to compare the backlog before and after."""
+    # a replay does not read the backlog, and a drain that failed does not report it
+    backlog = [] if drain.replay or not looked else labelled("backlog", [_backlog(drain.before, drain.after)])
+    if not drain.batches:
+        return backlog + (
+            labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
+        )
+    sums = drain.totals
+    batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
+    if drain.bound:
+        batches += f"; {printable(drain.bound)}"
+    if drain.parked_files:
+        batches += f"; {count(drain.parked_files, 'file')} parked"
+    return [
+        *labelled("rows", _fate_lines(drain)),
+        *labelled("", [_sum_line(sums)]),
+        *labelled("batches", [batches]),
+        *backlog,
+    ]
+
+
+def _fate_lines(drain: DrainPart) -> list[str]:
+    fates = list(_fates(drain))
+    numbers = columns([(name, number) for name, number, _ in fates], right=[1])
+    indent = len(numbers[0]) + 2
+    lines = []
+    for cells, (_, _, note) in zip(numbers, fates, strict=True):
+        notes = pieces(note, width=ROOM - indent) or [""]
+        lines += [f"{cells}  {notes[0]}", *(" " * indent + more for more in notes[1:])]
+    return lines
+
+
+def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
+    sums = drain.totals
+    notes = {
+        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in _APPLIED),
+        "quarantined": _refused(drain) + _reasons(drain),
+    }
+    for name in _FATES:
+        yield name, count(sums.get(name, 0)), notes.get(name, "")
+    yield "records", count(sums.get("records", 0)), ""
+
+
+def _sum_line(sums: Mapping[str, int]) -> str:
+    fates, records = sum(sums.get(name, 0) for name in _FATES), sums.get("records", 0)
+    lines, blank = sums.get("lines", 0), sums.get("blank", 0)
+    if sum(sums.get(name, 0) for name in _APPLIED) != sums.get("applied", 0):
+        return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
+    if fates != records:
+        return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
+    if lines != records + blank:
+        return f"DOES NOT ADD UP: {count(lines)} lines are not {count(records)} records and {count(blank)} blank"
+    return "adds up ✓" + (f"  ({count(blank, 'blank line')} apart)" if blank else "")
+
+
+def _refused(drain: DrainPart) -> str:
+    return f"{percent(drain.refused_share)} of the records: " if drain.refused_share else ""
+
+
+def _reasons(drain: DrainPart) -> str:
+    sums: dict[str, int] = {}
+    for batch in drain.batches:
+        found = batch.get("reasons") or {}
+        for reason, number in (json.loads(found) if isinstance(found, str) else found).items():
+            sums[reason] = sums.get(reason, 0) + number
+    ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{printable(reason)} {count(number)}" for reason, number in ranked[:4]]
+    rest = sum(number for _, number in ranked[4:])
+    return ", ".join(shown + ([f"others {count(rest)}"] if rest else []))
+
+
+def backlog_words(backlog: Backlog) -> str:
+    """Format a backlog: `104 files, 31.2 MB, oldest 3 h`, or `nothing`."""
+    if not backlog.files:
+        return "nothing"
+    oldest = f", oldest {age(backlog.oldest_seconds)}" if backlog.oldest_seconds is not None else ""
+    return f"{count(backlog.files, 'file')}, {size(backlog.bytes)}{oldest}"
+
+
+def _backlog(before: Backlog, after: Backlog) -> str:
+    return f"{backlog_words(before)} -> {backlog_words(after)}"
+
+
+def check_lines(check: CheckPart) -> list[str]:
+    """Return the lines of a check: the verdict, expectations that failed, and the published version."""
+    # the lines of the drain show a refused share that holds
+    expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
+    if not expectations:
+        judged = "passed: the refused share held; no expectations" if check.expectations else "no expectations"
+        return labelled("gate", [f"{judged}; {_published(check)}"])
+    failed = [e for e in expectations if not e.success]
+    refused = [e for e in failed if not e.waived]
+    judged = f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
+    counts = f"{len(refused)} of {judged} failed" if refused else f"{judged} held"
+    waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
+    lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
+    shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
+    lines += [line for e in shown for line in pieces(_expectation(e), 3, indent="  ")]
+    more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+    more += [f"page: {printable(check.page)}"] if failed and check.page else []
+    lines += [";  ".join(more)] if more else []
+    return labelled("gate", lines)
+
+
+def _published(check: CheckPart) -> str:
+    before = check.published_before
+    if check.published_after is None or check.published_after == before:
+        return "nothing is published" if before is None else f"published stays {before}"
+    return f"published {check.published_after}{', the first' if before is None else f' (was {before})'}"
+
+
+def _expectation(judged: Expectation) -> str:
+    rows = f"{count(judged.unexpected)} of {count(judged.judged)} {judged.scope} rows" if judged.judged else ""
+    sample = f"e.g. {', '.join(printable(str(s), 30) for s in judged.sample[:3])}" if judged.sample else ""
+    parts = ("waived" if judged.waived else "failed", printable(judged.name), rows, sample, printable(judged.detail))
+    return "  ".join(part for part in parts if part)
+
+
+def compact_lines(part: CompactPart) -> list[str]:
+    """Return the line of a compaction."""
+    if not part.files_before and not part.vacuumed_files:
+        idle = part.evidence in ("", "nothing to do")
+        return labelled("compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"])
+    where = f" in {count(len(part.partitions), 'partition')}" if part.partitions else ""
+    files = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}"
+    done = f"{files}, {size(part.bytes_rewritten)} rewritten"
+    vacuum = f"; {count(part.vacuumed_files, 'old file')} removed" if part.vacuumed_files else ""
+    return labelled("compact", [f"{done}{vacuum}  ({printable(part.evidence)})"])
