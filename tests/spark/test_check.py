@@ -255,12 +255,12 @@ def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> No
 
 def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
     flow.write(("a", "landed"))
-    incomplete = {"type": "expect_column_values_to_be_in_set", "kwargs": {}}
+    no_set = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": 5}}
     bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}
     bad_scope = {**NOT_NULL, "meta": {"draindown": {"scope": "universe", "name": "misscoped"}}}
-    failed = flow.refused(NOT_NULL, KNOWN, incomplete, bad_regex, bad_scope)
+    failed = flow.refused(NOT_NULL, KNOWN, no_set, bad_regex, bad_scope)
     assert [e.name for e in failed] == [
-        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_be_in_set:id",
         "expect_column_values_to_match_regex:id",
         "misscoped",
     ]
@@ -283,14 +283,24 @@ def test_a_suite_that_asks_for_what_is_not_there_is_to_be_corrected_and_never_wa
     assert [e.name for e in flow.refused(NOT_NULL, missing, unknown)] == ["expect_column_values_to_not_be_null:status"]
 
 
+def test_an_argument_that_lacks_or_is_misspelt_is_to_be_corrected(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    lacking = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id"}}
+    misspelt = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", "mostyl": 1}}
+    with pytest.raises(TerminalError) as caught:
+        flow.report(lacking, misspelt)
+    first, second = caught.value.found.splitlines()
+    assert caught.value.code == "bad-suite" and "'value_set' is required" in first and "'mostly'" in second
+
+
 def test_an_expectation_that_could_not_be_judged_is_not_offered_for_a_waiver(flow: Flow) -> None:
     flow.write(("a", None))
-    incomplete = {"type": "expect_column_values_to_be_in_set", "kwargs": {}}
+    no_set = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": 5}}
     with pytest.raises(refusal.Refused) as caught:
-        flow.check(incomplete)
+        flow.check(no_set)
     assert not any("waive" in command for command in caught.value.next)
     with pytest.raises(refusal.Refused) as caught:
-        flow.check(incomplete, NOT_NULL)
+        flow.check(no_set, NOT_NULL)
     assert [command for command in caught.value.next if "gate waive" in command] == [
         "draindown gate waive flights expect_column_values_to_not_be_null:status --flow flights --reason TEXT"
     ]

@@ -54,7 +54,7 @@ def test_doctor_names_the_loss_and_its_command(asked: Request, capsys: pytest.Ca
     assert run(asked, "doctor", "p", "--json") == 1
     page, setup = json.loads(capsys.readouterr().out)
     wrong = {symptom["code"]: symptom["next"] for symptom in page["symptoms"]}
-    assert wrong["table-behind-checkpoint"] == "draindown reset p --flow f"
+    assert wrong["table-behind-checkpoint"] == f"draindown --root {asked.root} reset p --flow f"
     assert setup["name"] == "set-up"
     assert run(asked, "doctor", "p") == 1
     assert "table-behind-checkpoint" in capsys.readouterr().out

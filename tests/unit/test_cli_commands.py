@@ -209,7 +209,7 @@ BETWEEN = "expect_column_values_to_be_between"
             {"kwargs": {"column": "amount", "min_valu": 0}},
             f"{BETWEEN}:amount: there is no argument 'min_valu'; did you mean 'min_value'?",
         ),
-        ({"kwargs": {"colum": "amount"}}, f"{BETWEEN}: there is no argument 'colum'; did you mean 'column'?"),
+        ({"kwargs": {"columns": "amount"}}, f"{BETWEEN}: there is no argument 'columns'; did you mean 'column'?"),
         ({"kwargs": {"min_value": 0}}, f"{BETWEEN}: the argument 'column' is required"),
         ({}, f"{BETWEEN}: the argument 'column' is required"),
     ],

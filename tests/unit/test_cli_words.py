@@ -122,11 +122,11 @@ def test_an_unknown_pipeline_leads_to_one_there_is(
     assert (code, error["code"], error["next"]) == (78, "pipeline-not-found", [command])
 
 
-@pytest.mark.parametrize("place", ["afile", "afile/below"])
+@pytest.mark.parametrize("place", ["a.file", "a.file/below"])
 def test_init_where_a_directory_can_not_be_says_so(
     project: Path, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
-    Path("afile").write_text("")
+    Path("a.file").write_text("")
     code, error = error_of(capsys, "init", place)
     assert (code, error["code"], error["changed"]) == (78, "project-not-writable", "nothing was changed")
     assert "Not a directory" in str(error["found"]) and "Errno" not in str(error["found"])
@@ -153,16 +153,16 @@ LOOKS = ["plan", "audit", "gate show", "report", "run", "reset", "quarantine lis
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_lake_that_is_a_file_is_named(project: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     os.chdir(project)
-    lake_at(project, "afile")
-    Path("afile").write_text("")
+    lake_at(project, "a.file")
+    Path("a.file").write_text("")
     code, error = error_of(capsys, *words.split(), "orders")
     assert (code, error["code"]) == (78, "not-a-directory")
 
 
 def test_doctor_and_lag_tell_that_the_lake_is_a_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.chdir(project)
-    lake_at(project, "afile")
-    Path("afile").write_text("")
+    lake_at(project, "a.file")
+    Path("a.file").write_text("")
     code, out, _ = typed(capsys, "doctor", "orders", "--json")
     assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == ["not-a-directory"]
     code, out, _ = typed(capsys, "lag", "orders", "--json")

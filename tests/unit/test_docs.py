@@ -27,7 +27,16 @@ NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 TEXTS = dict(zip(NAMES, (path.read_text() for path in DOCUMENTS), strict=True))
 EACH = pytest.mark.parametrize("name", NAMES)
 
-_ERRORS = {"TerminalError", "TransientError", "GateFailed", "Refused", "Crash", "DraindownError", "_error"}
+_ERRORS = {
+    "TerminalError",
+    "TransientError",
+    "GateFailed",
+    "Refused",
+    "Crash",
+    "DraindownError",
+    "_error",
+    "input_gone",
+}
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 

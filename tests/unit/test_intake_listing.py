@@ -115,6 +115,12 @@ def test_things_that_are_no_files_are_reported(tmp_path: Path) -> None:
     assert {Path(f.subject).name for f in listing.findings} == {"dir.json", "pipe.json", "dangling.json", "loop.json"}
 
 
+def test_a_directory_that_files_names_itself_is_to_be_named_with_what_is_in_it(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.json")
+    (finding,) = listed(tmp_path, "in").findings
+    assert (finding.kind, finding.next) == ("ignored", "name the files in it: end `files` in in/*")
+
+
 def test_a_linked_file_is_read_under_the_name_of_the_link(tmp_path: Path) -> None:
     put(tmp_path / "in/.store/x.json")
     (tmp_path / "in/a.json").symlink_to(tmp_path / "in/.store/x.json")

@@ -88,7 +88,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("lake: lake", "lake: lake\nretries: 1.5", "3:10: retries", "must be a whole number, not 1.5"),
         ("lake: lake", "lake: lake\nretries: 11", "3:10: retries", "must be at most 10, not 11"),
         ("lake: lake", "lake: lake\ntags: a", "3:7: tags", "must be a list"),
-        ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags.1", "is empty"),
+        ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags[1]", "is empty"),
         ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
         (
             "    target:",
@@ -97,10 +97,10 @@ def test_a_good_file(tmp_path: Path) -> None:
             "did you mean 'rescue'?",
         ),
         ("id: string not null", "id: strng", "9:11: flows.flights.columns.id", "did you mean 'string'?"),
-        ("id: string not null", "id: string", "12:14: flows.flights.target.keys.0", "can be null"),
+        ("id: string not null", "id: string", "12:14: flows.flights.target.keys[0]", "can be null"),
         ("id: string not null", "_id: string", "9:7: flows.flights.columns._id", "reserved"),
         ("at: timestamp not null", "at: 5", "10:11: flows.flights.columns.at", "must be a type"),
-        ("keys: [id]", "keys: [ID]", "12:14: flows.flights.target.keys.0", "did you mean 'id'?"),
+        ("keys: [id]", "keys: [ID]", "12:14: flows.flights.target.keys[0]", "did you mean 'id'?"),
         ("keys: [id]", "cluster_by: [id]", "12:7: flows.flights.target.cluster_by", "not supported yet"),
         ("keys: [id]", "table: t", "13:7: flows.flights.target.sequence_by", "needs keys"),
         (

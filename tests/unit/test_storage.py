@@ -186,3 +186,10 @@ def test_an_unwritable_lake_is_found_without_writing(layout: FlowLayout, monkeyp
     deny(monkeypatch, layout.lake)
     told = storage.unwritable(layout)
     assert told is not None and told.code == "lake-not-writable" and told.next[0] == f"ls -ld {layout.lake}"
+
+
+def test_a_directory_of_the_flow_that_is_a_file_is_found(layout: FlowLayout) -> None:
+    (Path(layout.lake) / "_draindown").write_text("")
+    told = storage.unwritable(layout)
+    assert told is not None and told.code == "not-a-directory"
+    assert told.found == f"{layout.lake}/_draindown is a file, where a directory is needed for {layout.home}"

@@ -189,15 +189,14 @@ class StepOperator(SparkSubmitOperator):
         from draindown.runs import card
 
         report = store.read(request.layout, request.run_id, self.step)
+        told = card.verdict([report], whole=False) if report else ""
         if before := left(request.layout, self.spec.pipeline, request.run_id, self.step):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning(
-                "an earlier try ended well at %s UTC (%s): %s", _at(report), why, card.verdict([report], whole=False)
-            )
+            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, told)
         elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
-            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), card.verdict([report], whole=False))
+            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), told)
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 def others(spec: PipelineSpec, flows: Sequence[str], shown: Sequence[StepReport]) -> Iterator[str]:
     """Yield, per flow, who holds its lease if that is another run than the one shown, and how far it is."""
-    from draindown.lease import holder as lease_holder
+    from draindown.flow.at_work import lease_holder_so_far
 
     for flow in flows:
-        layout = spec.layout(flow)
-        holder = lease_holder.holder(layout, patient=False)
+        holder, so_far = lease_holder_so_far(spec.layout(flow))
         if holder is None or any(step.flow == flow and step.run_id == holder.run_id for step in shown):
             continue
         command = f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
-        told = f"{spec.pipeline}/{flow}  {holder}; {lease_holder.so_far(layout, holder.run_id)}"
+        told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
         yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
 
 

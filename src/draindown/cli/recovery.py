@@ -81,8 +81,8 @@ def reset(
         return
     plan = reset_plan.plan(request, table_aside=table_aside)
     out.note(_plan_text(plan))
-    if (plan.missing or plan.forgotten) and not accept_missing:
-        raise reset_plan.input_gone(plan)
+    if not accept_missing:
+        reset_plan.refuse_incomplete(plan)
     refuse_without(yes)
     with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
@@ -192,8 +192,8 @@ def rebuild(
         return
     plan = rebuild_plan.plan(request)
     out.note(_rebuild_text(plan, request))
-    if (plan.missing or plan.forgotten) and not accept_missing:
-        raise rebuild_plan.input_gone(plan)
+    if not accept_missing:
+        rebuild_plan.refuse_incomplete(plan)
     refuse_without(yes)
     from draindown.cli.running import rebuild_table
 

@@ -85,7 +85,7 @@ def look_at_intake(desk: Desk) -> None:
     """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
     last = catalog.last_cut(desk.layout)
     waiting = parked.open_files(desk.layout)
-    desk.say("intake", f"{count(last, 'cut')}, {count(len(waiting), 'parked file')}")
+    desk.say("intake", f"files for {count(last, 'batch', 'batches')}, {count(len(waiting), 'parked file')}")
     if waiting:
         list_ = f"draindown quarantine list {desk.layout.pipeline} --files"
         desk.note("parked-files", "intake", f"{count(len(waiting), 'file')} can't be read or changed", list_)

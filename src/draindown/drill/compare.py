@@ -1,7 +1,7 @@
-"""Compare a lake that was under a fault with an undisturbed one that drained the same input.
+"""Compare the lake of a drill with a control lake, which drained the same input without a fault.
 
-`deltalake` reads the tables, DuckDB compares them as text, and commits are counted in the files of the Delta log. No
-code of the drain is used.
+The tables are read with `deltalake` and compared as text in DuckDB. Commits are counted in the files of the Delta log.
+No code of the drain is used.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ Commit = tuple[str, int]
 
 
 class Control:
-    """The tables of an undisturbed drain."""
+    """The lake of a drain without a fault, to compare others with."""
 
     def __init__(self, layout: FlowLayout, flow: FlowSpec) -> None:
         self.layout, self._flow = layout, flow
 
     @cached_property
     def states(self) -> frozenset[str]:
-        """Fingerprints of the table's versions: every state that a reader may see, each after a whole batch."""
+        """Fingerprints of the table's versions. Readers may see only these: each is the state after a whole batch."""
         return frozenset(_states(self.layout.table))
 
     @cached_property
     def commits(self) -> Counter[Commit]:
-        """How often the table's log has each batch."""
+        """How many commits of each batch the table's log contains."""
         return commits(self.layout.table)
 
     def differences(self, other: FlowLayout, *, reset: bool = False) -> list[str]:
-        """Return a sentence for each difference of the other lake; an empty list if there is none.
+        """Return a sentence for each difference between this lake and another; empty if they are equal.
 
-        `reset`: a new generation read the input again, so outcomes of rows and transaction ids may differ.
+        `reset`: the other lake read its input again in a new generation, so fates and transaction ids may differ.
         """
         found = [*self._tables(other, reset), *self._ledger(other, reset)]
         torn = sum(state not in self.states for state in _states(other.table))
@@ -76,7 +76,7 @@ class Control:
 
 
 def commits(path: str) -> Counter[Commit]:
-    """Return how often the log of the table at `path` has each batch."""
+    """Return how many commits of each batch the log of the table at `path` contains."""
     found: Counter[Commit] = Counter()
     for file in Path(path, "_delta_log").glob("*.json"):
         for line in file.read_text().splitlines():
@@ -93,7 +93,7 @@ def _all(path: str) -> pa.Table | None:
 def _differing(
     what: str, mine: pa.Table | None, theirs: pa.Table | None, names: Sequence[str] | None = None
 ) -> Iterator[str]:
-    """Yield a sentence if the multisets of rows differ. A missing table counts as an empty one."""
+    """Yield a sentence if two tables differ as multisets of rows. A missing table counts as empty."""
     there = mine if mine is not None else theirs
     if there is None:
         return
@@ -117,7 +117,7 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
 
 
 def _states(path: str) -> Iterator[str]:
-    """Yield a fingerprint of the rows of each version, independent of their order."""
+    """Yield a fingerprint of each version's rows that does not depend on their order."""
     for version in range(TableLog(path).version + 1) if TableLog(path).exists else ():
         rows = TableLog(path, version).query("select * from t")
         yield _fingerprint(rows)

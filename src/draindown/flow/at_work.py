@@ -20,6 +20,7 @@ from draindown.base.formatting import printable
 from draindown.lake.documents import encode, make_home, read_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder as lease_holder
+from draindown.lease.holder import Card
 from draindown.ledger import table as ledger_table
 from draindown.runs.card import by_flow, silent
 from draindown.runs.report import StepReport
@@ -100,6 +101,12 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     done = _batches(layout, run_id)
     last = max((at for at in (*map(_modified, (path, Path(log or path))), *done) if at is not None), default=None)
     return Unfinished(**facts, state="died", seconds=_between(began, last), batches=len(done))
+
+
+def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
+    """Return who holds the flow's lease and what its run has committed, as text. (None, "") if the lease is free."""
+    holder = lease_holder.holder(layout, patient=False)
+    return holder, "" if holder is None else ledger_table.so_far(layout, holder.run_id)
 
 
 def _of_step(layout: FlowLayout, run_id: str, step: Step, ending: str) -> list[Path]:

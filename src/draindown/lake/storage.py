@@ -128,8 +128,9 @@ def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] |
 
 def _troubles(layout: FlowLayout) -> Iterator[tuple[Trouble, str]]:
     """Yield each directory of the flow that can't be written, and why."""
-    if not _nearest(layout.lake).is_dir():
-        yield "no directory", layout.lake
+    wrong = [path for path in (layout.lake, layout.home, layout.table) if not _nearest(path).is_dir()]
+    if wrong:
+        yield "no directory", wrong[0]
         return
     for directory in _directories(layout):
         if os.statvfs(directory).f_flag & os.ST_RDONLY:
@@ -183,7 +184,7 @@ def _no_directory(place: str, tried: str, changed: str, again: str) -> TerminalE
     return TerminalError(
         "not-a-directory",
         tried=tried,
-        found=f"{place or 'a path'} can't be a directory: {'it' if str(there) == place else there} is {what}",
+        found=f"{there} is {what}, where a directory is needed" + (f" for {place}" if str(there) != place else ""),
         changed=changed,
         next=[f"ls -ld {shlex.quote(str(there))}", f"{again}   # once the path is that of a directory"],
         in_order=True,

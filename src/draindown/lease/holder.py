@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from draindown.base.formatting import count
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import Epochs
-from draindown.ledger import table as ledger_table
 from draindown.spec.models import LeaseSpec
 
 
@@ -59,18 +57,6 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
 def left_open(layout: FlowLayout) -> Card | None:
     """Return the card of the newest epoch of a shared lease, unless it was released. The holder may be alive."""
     return _newest_card(_seen(layout)) if open_epoch(layout) else None
-
-
-def so_far(layout: FlowLayout, run_id: str) -> str:
-    """Return what a run has committed by now, by the ledger, as text."""
-    try:
-        rows = ledger_table.of_run(layout, run_id)
-    except Exception:  # noqa: BLE001 - an unreadable ledger must not hide who holds the lease
-        return "what it committed can't be read"
-    if not rows:
-        return "no batch of it is committed yet"
-    batches, records = count(len(rows), "batch", "batches"), count(sum(row.records for row in rows), "row")
-    return f"{batches} of it committed so far, {records}"
 
 
 def unfenced(layout: FlowLayout) -> list[str]:

@@ -31,7 +31,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder
-from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch, so_far
+from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import Epochs, Heart
 from draindown.spec.models import LeaseSpec
@@ -57,12 +57,22 @@ class Lease:
     Entering raises TransientError `lease-held`, which names the holder, if another driver or the JVM of a dead one
     holds it. In the shared form entering takes up to a heartbeat interval if the holder is alive, and up to
     `terms.expires` if it is gone. An error in the block that follows from a lost lease is replaced by TransientError
-    `lease-lost`. `fence` is called in the shared form if the last holder did not release the lease.
+    `lease-lost`. `fence` is called in the shared form if the last holder did not release the lease. `so_far` returns
+    what a run has committed, as text.
     """
 
-    def __init__(self, layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, fence: Fence) -> None:
+    def __init__(
+        self,
+        layout: FlowLayout,
+        terms: LeaseSpec,
+        *,
+        owner: str,
+        run_id: str,
+        fence: Fence,
+        so_far: Callable[[FlowLayout, str], str],
+    ) -> None:
         self._layout = layout
-        self._fence = fence
+        self._fence, self._so_far = fence, so_far
         self._home = Path(layout.lease)
         self._epochs = epochs_of(layout, terms)
         self._is_shared = self._epochs is not None
@@ -217,7 +227,7 @@ class Lease:
         return TransientError(
             "lease-held",
             tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
-            found=f"{why}: {card}; {so_far(self._layout, card.run_id)}" if card else f"{why}: it left no card",
+            found=f"{why}: {card}; {self._so_far(self._layout, card.run_id)}" if card else f"{why}: it left no card",
             next=f"{look}   # the lease is free as soon as that process ends",
         )
 

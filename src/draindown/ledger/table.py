@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
@@ -162,6 +163,18 @@ def batches(layout: FlowLayout, kind: BatchKind) -> set[tuple[int, int]]:
 def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
     """Return the ledger rows of one run, including all of its starts, oldest first."""
     return _where(layout, f"run_id = {literal(run_id)}")
+
+
+def so_far(layout: FlowLayout, run_id: str) -> str:
+    """Return what a run has committed by now, by the ledger, as text."""
+    try:
+        rows = of_run(layout, run_id)
+    except Exception:  # noqa: BLE001 - an unreadable ledger must not hide who holds the lease
+        return "what it committed can't be read"
+    if not rows:
+        return "no batch of it is committed yet"
+    batches, records = count(len(rows), "batch", "batches"), count(sum(row.records for row in rows), "row")
+    return f"{batches} of it committed so far, {records}"
 
 
 def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:

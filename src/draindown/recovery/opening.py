@@ -16,6 +16,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
+from draindown.ledger.table import so_far
 from draindown.recovery import fencing, swap
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
@@ -108,4 +109,4 @@ def open_flow(
 
 def lease_of(layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> Lease:
     """Return a flow's lease with its fence, not yet taken. Its errors are those of `Lease`."""
-    return Lease(layout, terms, owner=owner, run_id=run_id, fence=fencing.write)
+    return Lease(layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far)

@@ -30,6 +30,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.recovery.input_gone import NO_ROWS, input_gone
 from draindown.runs.request import Request
 from draindown.sources.files import intake
 from draindown.sources.files.catalog import Taken
@@ -254,18 +255,15 @@ def _changes(request: Request) -> list[str]:
     return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
 
 
-def input_gone(found: RebuildPlan) -> TerminalError:
-    """Return the error `rebuild-input-gone` for a rebuild whose input is no longer complete."""
-    return TerminalError(
-        "rebuild-input-gone",
-        tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
-        found=generations.gone(found.missing, found.forgotten),
-        next=[
-            "put them back as they were (size and content), then try again",
-            f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "
-            "# their rows will be missing",
-        ],
-    )
+def refuse_incomplete(found: RebuildPlan) -> None:
+    """Raise TerminalError `rebuild-input-gone` if the input is no longer complete."""
+    if found.missing or found.forgotten:
+        raise input_gone(
+            "rebuild-input-gone",
+            tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
+            found=generations.gone(found.missing, found.forgotten),
+            without=f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   # {NO_ROWS}",
+        )
 
 
 def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
@@ -274,8 +272,8 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     Raises TerminalError like `plan`, and `rebuild-input-gone` if input is missing and `accept_missing` is false.
     """
     layout, found = request.layout, plan(request)
-    if (found.missing or found.forgotten) and not accept_missing:
-        raise input_gone(found)
+    if not accept_missing:
+        refuse_incomplete(found)
     begun, at = unfinished(layout), now().isoformat(timespec="seconds")
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request))

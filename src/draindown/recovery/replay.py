@@ -20,12 +20,13 @@ from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
-from draindown.flow.generations import shown, without
+from draindown.flow.generations import gone, shown, without
 from draindown.lake.documents import absolute, kept, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.recovery.input_gone import input_gone
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, intake
 from draindown.sources.files.catalog import Taken
@@ -186,14 +187,11 @@ def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
     ]
     wrong = [file.path for file in files if intake.pinned([file])]
     if wrong:
-        raise TerminalError(
+        raise input_gone(
             "replay-input-gone",
             tried=f"read {count(len(files), 'file')} of flow {layout.flow} again",
-            found=f"{count(len(wrong), 'file')} gone or changed at the source: {shown(wrong)}",
-            next=[
-                "put them back as they were (size and content), then try again",
-                f"name the others: draindown replay {layout.pipeline} --flow {layout.flow} --file PATH",
-            ],
+            found=gone(wrong, 0),
+            without=f"draindown replay {layout.pipeline} --flow {layout.flow} --file PATH   # name the others",
         )
 
 

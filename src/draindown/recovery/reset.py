@@ -18,6 +18,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
+from draindown.recovery.input_gone import NO_ROWS, input_gone
 from draindown.runs.request import Request
 from draindown.sources.files import catalog, intake
 
@@ -101,8 +102,8 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false.
     """
     layout = request.layout
-    if (found.missing or found.forgotten) and not accept_missing:
-        raise input_gone(found)
+    if not accept_missing:
+        refuse_incomplete(found)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         ledger_table.heal(layout)  # before the table and its commits are put aside
     integrity.put_aside(layout, found.generation, target=found.table_aside)
@@ -120,20 +121,17 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     generations.make_live(layout, fresh)
 
 
-def input_gone(found: ResetPlan) -> TerminalError:
-    """Return the error `reset-input-gone` for a reset whose input is no longer complete."""
-    return TerminalError(
+def refuse_incomplete(found: ResetPlan) -> None:
+    """Raise TerminalError `reset-input-gone` if the input is no longer complete."""
+    if not (found.missing or found.forgotten):
+        return
+    aside = " --table-aside" * found.table_aside
+    then = "their rows stay as they are in the table" if found.holds_previous else NO_ROWS
+    raise input_gone(
         "reset-input-gone",
         tried=f"read all {count(found.files, 'file')} of flow {found.flow} again",
         found=generations.gone(found.missing, found.forgotten),
-        next=[
-            "put them back as they were (size and content), then try again",
-            f"draindown reset {found.pipeline} --flow {found.flow}{' --table-aside' * found.table_aside} "
-            "--accept-missing --yes   "
-            + (
-                "# their rows stay as they are in the table" if found.holds_previous else "# their rows will be missing"
-            ),
-        ],
+        without=f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}",
     )
 
 

@@ -189,8 +189,12 @@ def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tupl
 def _line(path: Path, problem: Problem) -> str:
     where = f"{path}:{problem.mark.line}:{problem.mark.column}: "
     # A key may hold anything; it must not forge a line of its own.
-    keys = ".".join(key if key.isprintable() else repr(key) for key in problem.path)
+    keys = "".join(map(_key, problem.path)).removeprefix(".")
     return where + (f"{keys}: " if keys else "") + problem.message
+
+
+def _key(key: str) -> str:
+    return f"[{key}]" if key.isdecimal() else f".{key if key.isprintable() else repr(key)}"
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
 
 def suite(root: Path, name: str) -> dict[str, Any]:
     """Return the Great Expectations suite of that name. Raises TerminalError `bad-suite`."""
-    path = suite_path(root, name)
+    path, then = suite_path(root, name), "is corrected"
     try:
         text = path.read_text(encoding="utf-8-sig")
         found = json.loads(text)
@@ -35,6 +35,7 @@ def suite(root: Path, name: str) -> dict[str, Any]:
         line = error.object.count(b"\n", 0, error.start) + 1
         wrong = f"{path}:{line}: is not UTF-8; save it as UTF-8"
     except FileNotFoundError:
+        then = "is there"
         wrong = f"there is no file {path}{near(name, (other.stem for other in path.parent.glob('*.json')))}"
     except OSError as error:
         wrong = f"{path} can't be read: {error.strerror}"
@@ -44,7 +45,7 @@ def suite(root: Path, name: str) -> dict[str, Any]:
         "bad-suite",
         tried=f"read {path}",
         found=wrong,
-        next=f"draindown validate   # once expectations/{name}.json is corrected",
+        next=f"draindown validate   # once expectations/{name}.json {then}",
     )
 
 

@@ -125,7 +125,7 @@ class Shift(Airflow):
         return self._type(self._words(words))
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "draindown.cli", "--root", str(self.project), *words]
+        return [sys.executable, "-m", "draindown.cli", *words]  # from the project: commands name no root then
 
     def _type(self, command: list[str]) -> Said:
         done = subprocess.run(

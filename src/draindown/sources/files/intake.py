@@ -219,7 +219,7 @@ class _Run:
         files_parked.record(self.request.layout, events, self.now)
 
     def _compare(self, file: SourceFile, taken: KnownFile) -> Event | None:
-        detail = f"was taken in with {taken.size} bytes (cut {taken.cut}), now has {file.size}"
+        detail = f"was taken in with {taken.size} bytes, now has {file.size}"
         digest = ""
         if file.size == taken.size:
             try:
@@ -228,7 +228,7 @@ class _Run:
                 return None  # missing or unreachable: the next listing decides
             if digest == catalog.sha256(self.request.layout, taken):
                 return self._event(file, "touched", sha256=digest)
-            detail = f"was taken in with other bytes of the same size (cut {taken.cut})"
+            detail = "was taken in with other bytes of the same size"
         return self._event(file, "parked", reason="changed", detail=detail, sha256=digest)
 
     def _record(self, judged: Sequence[Verified | Unreadable | Skipped]) -> None:

@@ -265,7 +265,9 @@ class _Walk:
             self.notes.add("ignored", path, detail, "check what it links to, or its permissions")
             return
         if not stat.S_ISREG(found.st_mode):
-            self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", "move it out of the source")
+            named = isinstance(entry, Path) and stat.S_ISDIR(found.st_mode)  # `files` ends in a name, not in a pattern
+            then = f"name the files in it: end `files` in {name}/*" if named else "move it out of the source"
+            self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", then)
         # an mtime slightly in the future is unsettled too, one years ahead is not
         elif abs(self._now - found.st_mtime) < self._settle:
             self.notes.add("unsettled", path, f"changed less than {self._settle:g} s ago", "the next run takes it")

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
+from draindown.base import formatting
 from draindown.base.errors import TerminalError
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch.model import Batch, Counted
@@ -101,7 +102,7 @@ def refuse_other_lines(batch: Batch, counted: Counted) -> None:
     if wrong:
         raise TerminalError(
             "lines-differ",
-            tried=f"read cut {batch.cut} of flow {batch.writer.layout.flow}",
+            tried=f"read {formatting.count(len(batch.files), 'file')} of flow {batch.writer.layout.flow}",
             found="; ".join(list(wrong.values())[:5]),
             changed="nothing of this batch is in the table",
             next=[f"draindown audit {batch.writer.layout.pipeline}", unreadable.discarding(batch.writer.layout, wrong)],

@@ -21,7 +21,7 @@ from draindown.spec.models import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS
 
 _REFUSED = (PySparkException, Py4JJavaError)
-_STATE = re.compile(r"\s*SQLSTATE: .*")
+_CODE, _STATE = re.compile(r"^\[[A-Z0-9_.]+\]\s*"), re.compile(r"\s*SQLSTATE: .*")
 
 
 def refuse_unresolved(request: Request, spark: SparkSession) -> None:
@@ -115,6 +115,6 @@ def _place(request: Request, path: tuple[str, ...]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of Spark's error, without SQLSTATE, plan and stack."""
+    """Return the first line of Spark's error, without its code, SQLSTATE, plan and stack."""
     lines = (line.strip() for line in said(error).partition("JVM stacktrace:")[0].splitlines())
-    return _STATE.sub("", next(filter(None, lines), type(error).__name__))[:500]
+    return _CODE.sub("", _STATE.sub("", next(filter(None, lines), type(error).__name__)))[:500]

@@ -1,0 +1,16 @@
+"""The refusal to read input again that is gone or changed, worded alike for reset, rebuild and replay."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from draindown.base.errors import TerminalError
+
+Code = Literal["reset-input-gone", "rebuild-input-gone", "replay-input-gone"]
+NO_ROWS = "their rows will be missing"
+
+
+def input_gone(code: Code, *, tried: str, found: str, without: str) -> TerminalError:
+    """Return the error `code`. `found`: which input is gone. `without`: the command that does without it."""
+    back = "put them back as they were (size and content), then try again"
+    return TerminalError(code, tried=tried, found=found, next=[back, without])
