@@ -126,8 +126,7 @@ def _repaired(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = scene.orders.landing / name
-    # the oracle reads text: what is repaired is plain JSON under its old name
-    path.write_text("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)))
+    path.write_bytes(gzip.compress("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()))
     scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
     second = scene.green()
     scene.holds("ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import time
@@ -158,7 +159,7 @@ def meant(files: Iterator[Path] | list[Path], without: set[str]) -> Meant:
     """Fold the lines of files, whatever their order; files named in `without` were parked, or are not read yet."""
     changes, refused, lines = list[Change](), set[tuple[str, int]](), 0
     for file in (file for file in files if file.name not in without):
-        for at, line in enumerate(file.read_text().splitlines(), 1):
+        for at, line in enumerate(_text(file).splitlines(), 1):
             lines += 1
             row = _row(line)
             if row is None or (row.get("op") != "d" and (row.get("a") or 0) < 0):
@@ -169,6 +170,11 @@ def meant(files: Iterator[Path] | list[Path], without: set[str]) -> Meant:
     live, _ = fold(changes)
     rows = {str(key): (c.sequence, c.content["a"], c.content["b"]) for (key,), c in live.items()}
     return Meant(rows, refused, lines)  # type: ignore[arg-type]
+
+
+def _text(file: Path) -> str:
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
 
 
 def _row(line: str) -> dict[str, Any] | None:
