@@ -182,13 +182,9 @@ def _empty(scene: Scene) -> list[str]:
 def _refused_rows(scene: Scene) -> list[str]:
     scene.orders.bring(bad=5)
     run_id = scene.green()
-    listed = scene.shift.draindown("quarantine", "list", scene.name, "--run", run_id, "--json").document or []
-    scene.holds("quarantine", "rows of the run that are listed", len(_rows(listed)), 5)
+    listed = scene.does("quarantine", "list", scene.name, "--run", run_id) or {}
+    found = [row["quarantine_id"] for row in listed.get("f", {}).get("rows", [])]
+    own = [row["quarantine_id"] for row in scene.now().quarantine if row["run_id"] == run_id]
+    scene.holds("quarantine", "rows of the run that are listed", (len(own), sorted(found)), (5, sorted(own)))
     scene.does("quarantine", "discard", scene.name, "--run", run_id, "--note", "theirs", "--yes")
     return [run_id]
-
-
-def _rows(listed: object) -> list[object]:
-    if isinstance(listed, dict):
-        return [row for found in listed.values() if isinstance(found, list) for row in found]
-    return list(listed) if isinstance(listed, list) else []
