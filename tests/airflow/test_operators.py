@@ -467,6 +467,33 @@ def test_a_killed_task_leaves_no_process(hanging: tuple[StepOperator, list[int]]
     assert gone(pids)
 
 
+def test_a_task_whose_supervisor_dies_leaves_no_process(told: Path, project: Path) -> None:
+    (told / "first.drain.sleep").touch()
+    task = operator()
+    task.prepare(request_of(task, project), short=True)
+    log = DriverLog.of(request_of(task, project).layout, "r", "drain")
+    supervisor = os.fork()
+    if supervisor == 0:
+        try:
+            if (runner := os.fork()) == 0:
+                signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow's runner does
+                task._submit(log)
+            else:
+                (told / "runner").write_text(str(runner))
+                time.sleep(60)
+        finally:
+            os._exit(0)
+    pids = [*wait_for_pids(told), int((told / "runner").read_text())]
+    assert all(map(alive, pids))
+    os.kill(supervisor, signal.SIGKILL)
+    os.waitpid(supervisor, 0)
+    try:
+        assert gone(pids)
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_the_driver_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time\n"

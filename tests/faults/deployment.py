@@ -39,6 +39,8 @@ _PATIENCE = 240
 class Airflow:
     """Airflow over the pipelines of some landings; the first one's home is the project. Leaves no process behind."""
 
+    look_seconds = 0.05
+
     def __init__(self, *landings: Landing, settings: dict[str, str] | None = None) -> None:
         self.project = landings[0].home
         self.home = self.project / "airflow"
@@ -157,7 +159,7 @@ class Airflow:
         until = time.monotonic() + patience
         while not true():
             assert time.monotonic() < until, f"not {what}: {self.history()}\n{self.logs()}"
-            time.sleep(0.05)
+            time.sleep(self.look_seconds)
 
     def logs(self) -> str:
         """The end of each log, tasks included."""

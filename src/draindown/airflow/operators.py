@@ -16,7 +16,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
-from draindown.airflow.process import die_with_parent, stop
+from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
 from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
@@ -165,7 +165,7 @@ class StepOperator(SparkSubmitOperator):
         command += self.application_args or []
         log.heading(hook._mask_cmd(shlex.join(command)))
         self.log.info("%s on %s; Spark talks to %s", self.name, hook._connection["master"], log.path)
-        with subprocess.Popen(
+        started = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -174,7 +174,8 @@ class StepOperator(SparkSubmitOperator):
             errors="backslashreplace",
             preexec_fn=die_with_parent,
             start_new_session=True,
-        ) as self._driver:
+        )
+        with ended_with_supervisor(), started as self._driver:
             assert self._driver.stdout is not None and self._driver.stderr is not None
             pump = log.pump(str(redact(line)) for line in self._driver.stderr)
             for line in self._driver.stdout:

@@ -1,4 +1,4 @@
-"""Drivers that never outlive their task: they die with their parent, and are stopped by SIGTERM, then SIGKILL."""
+"""Drivers that never outlive their task: both die with their parent, and are stopped by SIGTERM, then SIGKILL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1
 POLITE_SECONDS = 3.0
@@ -22,6 +23,21 @@ def die_with_parent() -> None:
     """Make the kernel send SIGTERM when the task's process dies. Called between fork and exec. Only on Linux."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def ended_with_supervisor() -> Iterator[None]:
+    """Make the kernel send SIGTERM to this process if its parent, the supervisor of the task, dies during the block.
+
+    Airflow handles SIGTERM by `on_kill`. Otherwise the task would go on beside its next try, which Airflow starts when
+    the heartbeats of the supervisor fail to come (apache/airflow#72128). Only on Linux.
+    """
+    die_with_parent()
+    try:
+        yield
+    finally:
+        if _prctl is not None:
+            _prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def stop(process: subprocess.Popen[str], polite_seconds: float = POLITE_SECONDS) -> None:

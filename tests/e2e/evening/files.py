@@ -126,8 +126,7 @@ def _repaired(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = scene.orders.landing / name
-    # the oracle reads text: what is repaired is plain JSON under its old name
-    path.write_text("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)))
+    path.write_bytes(gzip.compress("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()))
     scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
     second = scene.green()
     scene.holds("ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30)
@@ -183,13 +182,9 @@ def _empty(scene: Scene) -> list[str]:
 def _refused_rows(scene: Scene) -> list[str]:
     scene.orders.bring(bad=5)
     run_id = scene.green()
-    listed = scene.shift.draindown("quarantine", "list", scene.name, "--run", run_id, "--json").document or []
-    scene.holds("quarantine", "rows of the run that are listed", len(_rows(listed)), 5)
+    listed = scene.does("quarantine", "list", scene.name, "--run", run_id) or {}
+    found = [row["quarantine_id"] for row in listed.get("f", {}).get("rows", [])]
+    own = [row["quarantine_id"] for row in scene.now().quarantine if row["run_id"] == run_id]
+    scene.holds("quarantine", "rows of the run that are listed", (len(own), sorted(found)), (5, sorted(own)))
     scene.does("quarantine", "discard", scene.name, "--run", run_id, "--note", "theirs", "--yes")
     return [run_id]
-
-
-def _rows(listed: object) -> list[object]:
-    if isinstance(listed, dict):
-        return [row for found in listed.values() if isinstance(found, list) for row in found]
-    return list(listed) if isinstance(listed, list) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import time
@@ -147,19 +148,26 @@ class Orders(Landing):
 
 @dataclass(frozen=True)
 class Meant:
-    """What raw files mean, in plain Python. `live`: rows (seq, a, b) by id; `refused`: (file, line) of each."""
+    """What raw files mean, in plain Python. `live`: rows (seq, a, b) by id; `refused`: (file, line) of each.
+
+    `lines`: all of them; `blank`: those without anything.
+    """
 
     live: dict[str, tuple[int, int | None, str | None]]
     refused: set[tuple[str, int]]
     lines: int
+    blank: int
 
 
 def meant(files: Iterator[Path] | list[Path], without: set[str]) -> Meant:
     """Fold the lines of files, whatever their order; files named in `without` were parked, or are not read yet."""
-    changes, refused, lines = list[Change](), set[tuple[str, int]](), 0
+    changes, refused, lines, blank = list[Change](), set[tuple[str, int]](), 0, 0
     for file in (file for file in files if file.name not in without):
-        for at, line in enumerate(file.read_text().splitlines(), 1):
+        for at, line in enumerate(_text(file).splitlines(), 1):
             lines += 1
+            if not line.strip():
+                blank += 1
+                continue
             row = _row(line)
             if row is None or (row.get("op") != "d" and (row.get("a") or 0) < 0):
                 refused |= {(file.name, at)}
@@ -168,7 +176,12 @@ def meant(files: Iterator[Path] | list[Path], without: set[str]) -> Meant:
             changes.append(Change((row["id"],), row["seq"], row.get("op") == "d", content))
     live, _ = fold(changes)
     rows = {str(key): (c.sequence, c.content["a"], c.content["b"]) for (key,), c in live.items()}
-    return Meant(rows, refused, lines)  # type: ignore[arg-type]
+    return Meant(rows, refused, lines, blank)  # type: ignore[arg-type]
+
+
+def _text(file: Path) -> str:
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
 
 
 def _row(line: str) -> dict[str, Any] | None:

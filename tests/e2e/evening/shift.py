@@ -26,7 +26,7 @@ STEPS = ("plan", "drain", "check", "compact")
 SETTINGS = {
     "DRAINDOWN_DRIVER_MEMORY": "768m",
     "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "6",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "12",
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
@@ -62,6 +62,8 @@ class Said:
 
 class Shift(Airflow):
     """One evening's Airflow over some pipelines; started when the block is entered."""
+
+    look_seconds = 0.25
 
     def __init__(self, *pipelines: Orders) -> None:
         super().__init__(*pipelines, settings=SETTINGS)
@@ -224,11 +226,11 @@ class Shift(Airflow):
         return str(self.call("GET", f"/draindown/dag/{orders.spec.pipeline}", accept="html"))
 
     def processes_of(self, words: str) -> set[int]:
-        """Every process with these words in its command line, the test's own aside."""
-        found = set()
+        """Every process with these words in its command line that was started for this project, Airflow's own too."""
+        found, ours = set(), f"DRAINDOWN_ROOT={self.project}\0".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if words.encode() in path.read_bytes():
+                if words.encode() in path.read_bytes() and ours in path.with_name("environ").read_bytes():
                     found.add(int(path.parent.name))
         return found
 

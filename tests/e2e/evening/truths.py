@@ -59,6 +59,7 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("ledger", "it closes", closes(so), [])
     source = sums(row for row in so.ledger if row["kind"] == "source")
     tally.hold("ledger", "lines are those of the files", source["lines"], meaning.lines)
+    tally.hold("ledger", "so are blank ones", source["blank"], meaning.blank)
     tally.hold("ledger", "files are those drained", source["files"], len(so.drained))
     tally.hold("ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine))
 
