@@ -251,11 +251,15 @@ class Driver:
         self.until(lambda: (self.homes[0] / "ready").exists())
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something to become true while the driver lives."""
+        """Wait for something to become true while the driver lives; one that takes too long is ended."""
         until = time.monotonic() + _PATIENCE
         while not true():
             ended = self.process.poll() is not None and not true()
-            assert not ended and time.monotonic() < until, self.log.read_text()[-4000:]
+            late = not ended and time.monotonic() >= until
+            if late:  # else it would work on beside the next test
+                self.signal(signal.SIGKILL)
+                self.wait()
+            assert not ended and not late, self.log.read_text()[-4000:]
             time.sleep(0.02)
 
     def outcome(self, home: Path | None = None) -> dict[str, Any]:

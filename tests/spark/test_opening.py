@@ -90,3 +90,15 @@ def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path:
     layout = landing.layout
     ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake)
     assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
+
+
+def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+    landing = flow(tmp_path)
+    deliver(landing, 1)
+    offsets = Path(landing.layout.checkpoint(1), "offsets")
+    offsets.mkdir(parents=True)
+    draft = offsets / ".0.5e3b2c1d-7d3e-4b7a-9c55-0a4f0c6f3f10.tmp"  # as Spark names it, until it is renamed to `0`
+    draft.write_text("v1\n")
+    landing.drain(spark)
+    assert [(row["batch"], row["records"]) for row in landing.ledger()] == [(0, 2)]
+    assert landing.drain(spark).outcome == "idle"
