@@ -114,8 +114,11 @@ class Source(Protocol):
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
         """Return the units that can't be read again as they were pinned, by name, each with what is wrong with it."""
 
-    def open_findings(self) -> list[Finding]:
-        """Return what is kept out until a person acts: one finding of each kind, with the number as subject."""
+    def open_findings(self, state: FlowLayout) -> list[Finding]:
+        """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
+
+        `state`: as for `look`.
+        """
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
