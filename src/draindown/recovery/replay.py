@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
-from draindown.sources.slices import Slice, slices_of
+from draindown.sources.slices import Slice, Unit, slices_of
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,12 @@ def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -
 
 
 def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:
-    """Refuse to begin if input is gone or changed. Raises TerminalError `replay-input-gone`, which names it."""
-    units = [unit for part in parts for unit in part.slice.units]
+    """Refuse to begin if input is gone or changed. Raises as `refuse_missing`."""
+    refuse_missing(source, layout, [unit for part in parts for unit in part.slice.units])
+
+
+def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
+    """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
     wrong = source.missing(units)
     if wrong:
         raise TerminalError(
@@ -296,8 +300,8 @@ def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
         )
 
 
-def _refuse_unknown(layout: FlowLayout, names: list[str], found: Iterable[Slice], unit: str) -> None:
-    unknown = sorted(set(names) - {one.name for some in found for one in some.units})
+def _refuse_unknown(layout: FlowLayout, names: list[str], found: Sequence[Slice], unit: str) -> None:
+    unknown = sorted(name for name in names if not any(one.only([name]).units for one in found))
     if unknown:
         raise TerminalError(
             "not-taken-in",

@@ -16,15 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
-from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
 from draindown.recovery.opening import Needs
-from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
@@ -33,20 +30,12 @@ from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
 from draindown.spark import session
-from draindown.spark.batch import requarantine
-from draindown.spark.batch.commit import stamp_after
-from draindown.spark.batch.model import Batch
-from draindown.spark.batch.process import process
-from draindown.spark.batch.pruning_advice import Skipping
-from draindown.spark.contract import analysis, transforms
-from draindown.spark.contract.transforms import Transform
+from draindown.spark.batch.port import Batches
+from draindown.spark.batch.registry import batches_of, refuse_unresolved
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
-from draindown.spark.sources.registry import input_of
-from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spark.usage import Gauge
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
@@ -63,18 +52,14 @@ class _Stopped(Exception):
 class _Drain:
     """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
-    request: Request
     source: Source
+    batches: Batches
     generation: int
-    transform: Transform | None
     bounds: Bounds
     progress: Progress
     reached: Reached
-    skipping: Skipping
-    tuning: Tuning
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
     failure: BaseException | None = None
 
     def __call__(self, references: DataFrame, batch: int) -> None:
@@ -89,36 +74,9 @@ class _Drain:
             raise
 
     def _run(self, references: DataFrame, number: int) -> None:
-        self.reached("begun")
-        gauge = Gauge(references.sparkSession)
-        pinned = _pinned(references)
-        left = pinned.but(self.without)
-        writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
-        if not writer.is_done():  # the units of a committed batch may be gone
-            self.source.refuse_changed(left.units)
-        started = now()
-        batch = Batch(
-            writer=writer,
-            run_id=self.request.run_id,
-            start=self.request.start,
-            first_seen=pinned.first_seen,
-            changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
-            started_at=started,
-            input=input_of(self.request.flow_spec, self.source, left),
-            transform=self.transform,
-            reached=gauge.beside(self.reached),
-            was_read=lambda: self.source.refuse_changed(left.units),
-            compared=lambda held, pruning: self.skipping.look(number, held, pruning),
-            tuning=self.tuning,
-        )
-        row = process(references.sparkSession, batch)
-        if load := gauge.load(left.unpacked, session.heap_bytes(references.sparkSession)):
-            batch_size.remember(self.request.layout, load)
-        if requarantine.concerns(writer):
-            release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
+        read = _pinned(references).but(self.without)
+        row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
-        if self.skipping.batch == number:
-            self.findings += self.skipping.findings(row)
         self.progress(_line(row, self.source.unit))
 
 
@@ -154,7 +112,7 @@ def drain(
     _refuse_other_modes(request)
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        analysis.refuse_unresolved(request, spark)
+        refuse_unresolved(request, spark)
         done = under_lease(
             request,
             spark,
@@ -203,18 +161,9 @@ def under_lease(
     """
     started, layout = now(), request.layout
     source = source or source_of(request)
-    state = _Drain(
-        request,
-        source,
-        generation,
-        _transform(request),
-        _bounds(request, stop),
-        progress,
-        reached,
-        Skipping(layout, request.flow_spec, tuning),
-        tuning,
-        without=generations.without(layout, generation),
-    )
+    batches = batches_of(request, source, generation, tuning=tuning)
+    without = generations.without(layout, generation)
+    state = _Drain(source, batches, generation, _bounds(request, stop), progress, reached, without)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
@@ -230,7 +179,7 @@ def under_lease(
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
     told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
-    findings = [*refused, *taken.findings, *told, *state.findings]
+    findings = [*refused, *taken.findings, *told, *batches.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 
@@ -274,11 +223,6 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     if bounded is not None:
         return "bounded"
     return "done" if before.units else "idle"
-
-
-def _transform(request: Request) -> Transform | None:
-    dotted = request.flow_spec.transform
-    return transforms.load(request.root, dotted) if dotted else None
 
 
 def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
