@@ -17,7 +17,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
+from draindown.flow import generations, integrity, orphan_tombstones, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
 from draindown.lake.documents import kept, write_json
@@ -156,7 +156,7 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
     Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases
-    the rows that `release_applied` releases.
+    the rows that `release_intent.release_applied` releases.
 
     Call it under the lease, before a run and before any decision about rows. Calls `reached` with looked, cleaned and
     released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
@@ -166,24 +166,7 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     withdrawals.clean(seen, reached=reached)
     orphan_tombstones.forget(seen, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
-    return release_applied(layout, by=by, reached=reached)
-
-
-def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
-    """Record as released the rows that the newest batch with a release note has applied. Return how many.
-
-    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
-    """
-    waiting = release_intent.pending(layout)
-    if waiting is None or not waiting.is_applied(layout):
-        return 0
-    ledger_table.heal(layout)
-    release = quarantine.read_again if waiting.read_again else quarantine.release
-    settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
-    reached("released")
-    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
-    release_intent.forget(layout, waiting)
-    return settled
+    return release_intent.release_applied(layout, by=by, reached=reached)
 
 
 def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.progress import Reached
+from draindown.flow.release_intent import release_applied
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
-from draindown.recovery.replay import release_applied
 from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.port import Source
