@@ -20,7 +20,7 @@ from draindown.ledger import table as ledger_table
 class Pending:
     """Quarantine ids to release once the target holds `batch` of `app`, a transaction id.
 
-    `read_again`: the batch read the rows' files again instead of their copies in the quarantine.
+    `read_again`: the batch read the rows' input again instead of their copies in the quarantine.
     """
 
     app: str

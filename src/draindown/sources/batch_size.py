@@ -19,7 +19,7 @@ _FEW_ROWS = 3  # batches of history that a fit needs: a line through two points 
 _VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
 _FAR = 4.0  # times the largest measured batch: no estimate beyond it
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
-_HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their file
+_HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their input
 _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
 _LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
 _TELLING = 8 * 1024**2  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates

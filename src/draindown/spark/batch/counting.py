@@ -46,7 +46,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
-    # the intake counts a CSV header as a line of its file; the ledger does not
+    # the intake counts a CSV header as a record of its unit; the ledger does not
     headers = counted.sum("headers")
     lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
     return BatchRow(

@@ -95,7 +95,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
-        more = {"file": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": likely(one.values, form)}
+        more = {"unit": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": likely(one.values, form)}
         with_it = tuple(gone.get(one.unit, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
 

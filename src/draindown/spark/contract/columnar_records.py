@@ -1,4 +1,4 @@
-"""Records of Parquet and ORC files: typed columns; the raw text of a record is its row as JSON."""
+"""Records of Parquet and ORC: typed columns; the raw text of a record is its row as JSON."""
 
 from __future__ import annotations
 

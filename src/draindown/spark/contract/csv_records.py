@@ -1,4 +1,4 @@
-"""Records of CSV files: cells by name of the header, or by place."""
+"""Records of CSV: cells by name of the header, or by place."""
 
 from __future__ import annotations
 

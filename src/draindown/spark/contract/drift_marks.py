@@ -33,7 +33,7 @@ def nothing() -> Column:
 
 
 def of_names(names: Sequence[str], flow: FlowSpec, known: Known, beyond: tuple[str, Column] | None = None) -> Column:
-    """Return the marks for all records of a file with the columns `names`.
+    """Return the marks for all records of a unit with the columns `names`.
 
     `known`: drift that was reported before; `beyond`: the name for surplus cells, and the condition that a record has
     some.
@@ -122,7 +122,7 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
         F.min(F.struct("_block", "_id")).alias("first"),
         *_values(F.expr("_m[substring(_n, 2)]")),
     )
-    # a delete may have its keys only, so a column is not missing in a file with deletes only
+    # a delete may have its keys only, so a column is not missing in a unit with deletes only
     whole = (F.col("n") >= F.col("_records")) & (F.col("upserts") > 0)
     told = by_unit.join(F.broadcast(about), "_unit").where(F.col("_n").startswith("+") | whole)
     found = told.groupBy("_n").agg(

@@ -21,7 +21,7 @@ from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
 ARRIVED = "_arrived"
-"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
+"""When the unit of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"
 

@@ -59,6 +59,6 @@ def _fails(work: Callable[[], object]) -> str:
     """Return the first line of the error that `work()` raises; empty if it succeeds."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - whatever a reader of a broken file raises
+    except Exception as error:  # noqa: BLE001 - whatever a reader of broken input raises
         return shortened((str(error).strip() or type(error).__name__).splitlines()[0])
     return ""

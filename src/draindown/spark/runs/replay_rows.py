@@ -89,13 +89,13 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
     if not wanted:
         return []
     rows = quarantine.whole(request.layout, wanted)
-    cut = [row for row in rows if row["value"] is None]
-    if cut:
+    partial = [row for row in rows if row["value"] is None]
+    if partial:
         raise TerminalError(
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
-            found=f"of {len(cut)} of them quarantine doesn't have the whole record (too long, or not to be written "
-            "down as text), the first at {cut[0]['file']}:{cut[0]['position']}",
+            found=f"of {len(partial)} of them quarantine doesn't have the whole record (too long, or not to be written "
+            "down as text), the first at {partial[0]['file']}:{partial[0]['position']}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
