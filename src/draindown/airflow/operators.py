@@ -16,11 +16,11 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
+from draindown.airflow.plan_log import log_plan
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
 from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
-from draindown.base.formatting import age, count, printable
 from draindown.launch.settings import settings, spark_python, spark_submit
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -62,7 +62,7 @@ class PlanOperator(BaseOperator):
             fail(error)
         part = report.plan
         assert part is not None, "a plan that can't be made is an error"
-        _log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
+        log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
         found: dict[str, Any] = part.model_dump(mode="json")
         return found
 
@@ -335,17 +335,3 @@ def _spark_submit() -> Path:
             next=["make setup", "export DRAINDOWN_SPARK_SUBMIT=/path/to/spark-submit"],
         )
     return found
-
-
-def _log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
-    from draindown.runs.card_parts import backlog_words
-
-    forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""
-    what = f"replay {part.replay}: to read again" if part.replay else "waiting"
-    batches = f"; {count(part.batches, 'batch', 'batches')}{forecast}" if part.batches else ""
-    parked = f"; {count(part.parked, 'file')} parked until someone decides" if part.parked else ""
-    log.info("%s: %s%s%s", what, backlog_words(part.backlog), batches, parked)
-    for step in STEPS[1:]:
-        log.info("%s: %s (%s)", step, "yes" if getattr(part, step) else "no", part.reasons.get(step, ""))
-    for finding in findings:
-        log.warning("%s", printable(finding))

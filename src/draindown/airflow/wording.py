@@ -48,7 +48,7 @@ def _row(spec: PipelineSpec, name: str) -> str:
     flow = spec.flows[name]
     cells = (
         name,
-        f"`{_cell(flow.source.files)}` ({flow.source.format})",
+        f"`{_cell(flow.source.place)}` ({flow.source.format})",
         f"`{flow.table_name(name)}`",
         _write(spec, name),
         flow.expectations or "none",

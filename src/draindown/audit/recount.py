@@ -56,7 +56,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _settle_replay(context)
     generations_of(context)
     cuts = {batch.cut for batch in of_source(context)}
-    context.files = [row for row in _all(context.layout.intake) if row["cut"] in cuts]
+    context.files = [_as_file(row) for row in _all(context.layout.intake_of(1)) if row["slice"] in cuts]
     context.seen |= {"batches": len(context.batches), "files": len(context.files), "refused rows": len(context.refused)}
     ledger_sums(context)
     ledger_against_intake(context)
@@ -151,6 +151,10 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
     """
     newest = {row["quarantine_id"]: row for row in sorted(decided, key=lambda row: row["at"])}
     return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
+
+
+def _as_file(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"path": row["unit"], "size": row["bytes"], "cut": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Schema drift: fields and columns that the contract does not name or the input lacks. Each is reported once.
 
-The state is a small JSON file. The batch that sees something first writes it under the flow's lease, before it changes
-the table. A retry finds it there and reports the same.
+The state is a small JSON document. The batch that sees something first writes it under the flow's lease, before it
+changes the table. A retry finds it there and reports the same.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _FOR_EVER = "9999-01-01T00:00Z"
 
 @dataclass(frozen=True)
 class Sighting:
-    """The first sighting of a name: the file, the record, and how many records of the batch have it.
+    """The first sighting of a name: the unit, the record, and how many records of the batch have it.
 
-    `type`: type inferred from the values. `with_it`: columns that the file lacks; the field may be one of them,
-    renamed. `at`: when the file was first seen, ISO 8601.
+    `type`: type inferred from the values. `with_it`: columns that the unit lacks; the field may be one of them,
+    renamed. `at`: when the unit was first seen, ISO 8601.
     """
 
     kind: Kind
@@ -56,7 +56,7 @@ class Sighting:
     batch: int
     run_id: str
     at: str
-    file: str = ""
+    unit: str = ""
     position: int | None = None
     rows: int = 0
     type: str = "string"
@@ -74,13 +74,13 @@ class Sighting:
 
     @property
     def where(self) -> str:
-        """File and record; the file alone if no record has the field."""
-        return self.file if self.position is None else f"{self.file}:{self.position}"
+        """Unit and record; the unit alone if no record has the field."""
+        return self.unit if self.position is None else f"{self.unit}:{self.position}"
 
 
 @dataclass(frozen=True)
 class Known:
-    """Names that need not be reported again: unknown fields, and columns that files lack.
+    """Names that need not be reported again: unknown fields, and columns that units lack.
 
     `all_records`: whether every record must list the columns it lacks, not only records with a new field.
     """
@@ -91,7 +91,7 @@ class Known:
 
 
 def seen(layout: FlowLayout) -> list[Sighting]:
-    """Return everything remembered of a flow, oldest first; nothing if the file is missing or torn."""
+    """Return everything remembered of a flow, oldest first; nothing if the document is missing or torn."""
     try:
         content = read_json(layout.drift)
         return [Sighting(**(row | {"with_it": tuple(row["with_it"])})) for row in (content or {})["seen"]]
@@ -129,7 +129,7 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec) -> list[Sighting]:
-    """Return remembered fields that the contract still does not name, and columns that files lacked; oldest first."""
+    """Return remembered fields that the contract still does not name, and columns that units lacked; oldest first."""
     return [one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.columns)]
 
 
@@ -162,7 +162,7 @@ def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> tuple[str, str]:
         case "missing-column":
             held = flow.columns.get(one.name)
             becomes = "NULL there" if held is None or held.nullable else "so its records are refused"
-            return f"no record of {one.file} has it, {becomes}", "ask who sends the files"
+            return f"no record of {one.unit} has it, {becomes}", "ask who sends the files"
     if one.name:
         many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued"
         return f"{many}; {where}", listed
@@ -189,7 +189,7 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
 def likely(texts: Iterable[str | None], form: Format) -> str:
     """Return the narrowest column type that fits all values, given as text; `string` if there is no value.
 
-    `form`: the source's format. In a columnar file the text of a nested value does not reveal its type: `struct<...>`.
+    `form`: the source's format. The text of a nested value in a columnar format does not tell its type: `struct<...>`.
     """
     given = [text.strip() for text in texts if text is not None]
     if form.nested and any(map(_is_nested, given)):

@@ -115,17 +115,23 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
 
 
 def _idle(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
-    if drain and drain.parked_files:
-        return f"no new input but {count(drain.parked_files, 'file')} that {_were(drain.parked_files)} parked"
-    return "no new input" + (f"; {count(parked, 'file')} parked" if (parked := _parked(steps)) else "")
+    if drain and drain.kept_out:
+        return f"no new input but {count(drain.kept_out, drain.before.unit)} that {_were(drain.kept_out)} parked"
+    return "no new input" + (f"; {count(parked, _unit(steps))} parked" if (parked := _parked(steps)) else "")
 
 
 def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
+def _unit(steps: Sequence[StepReport]) -> str:
+    """Return the noun of a unit of the flow's source."""
+    told = [s.drain.before for s in steps if s.drain] + [s.plan.backlog for s in steps if s.plan]
+    return told[0].unit if told else "file"
+
+
 def _parked(steps: Sequence[StepReport]) -> int:
-    """Return how many files are parked until someone decides, by the newest step that looked."""
+    """Return how many units are parked until someone decides, by the newest step that looked."""
     ended = [s for s in steps if s.outcome != "failed"]
     looked = [part.parked for s in ended for part in (s.plan, s.drain) if part and not part.replay]
     return looked[-1] if looked else 0
@@ -188,7 +194,8 @@ def _unchecked_lines(first: StepReport) -> list[str]:
 def _parked_lines(steps: Sequence[StepReport]) -> list[str]:
     if not (parked := _parked(steps)):
         return []
-    waits = f"{count(parked, 'file')} {'waits' if parked == 1 else 'wait'} for a decision: deliver again, or discard"
+    wait = "waits" if parked == 1 else "wait"
+    waits = f"{count(parked, _unit(steps))} {wait} for a decision: deliver again, or discard"
     command = f"draindown quarantine list {steps[0].pipeline} --flow {steps[0].flow} --files"
     return labelled("parked", [waits]) + _next_lines({"next": [command]})
 

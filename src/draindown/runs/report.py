@@ -18,9 +18,10 @@ _LITTLE = 128 * 1024**2  # unpacked bytes; for more, the JVM's second compiler (
 
 
 class Backlog(Frozen):
-    """Input not yet processed: files, bytes on disk, and age of the oldest in seconds (None if empty)."""
+    """Input not yet processed: units and their noun, bytes, and age of the oldest in seconds (None if empty)."""
 
-    files: int = 0
+    units: int = 0
+    unit: str = "file"
     bytes: int = 0
     oldest_seconds: float | None = None
 
@@ -44,13 +45,13 @@ class DrainPart(Frozen):
 
     Attributes:
         before, after: the backlog. A replay does not read it.
-        new_files, parked_files: files that this start took in, and files that it parked.
+        taken, kept_out: units newly pinned, and units newly kept out because they can't be read whole.
         batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
             `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
-        parked: files that are parked when the drain ends, by this or an earlier run, until someone decides.
+        parked: units that are kept out when the drain ends, by this or an earlier run, until someone decides.
         refused: what a check will decide about the run's share, unless a person decides about the rows first.
     """
 
@@ -58,8 +59,8 @@ class DrainPart(Frozen):
     replay: str = ""
     before: Backlog = Backlog()
     after: Backlog = Backlog()
-    new_files: int = 0
-    parked_files: int = 0
+    taken: int = 0
+    kept_out: int = 0
     parked: int = 0
     bound: str = ""
     batches: list[dict[str, Any]] = Field(default_factory=list)
@@ -125,7 +126,7 @@ class PlanPart(Frozen):
         batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None without history.
         left_out: steps excluded from the run, even if necessary.
         replay: what would be read again; empty for a drain.
-        parked: files that are parked until someone decides. They are in no backlog.
+        parked: units that are kept out until someone decides. They are in no backlog.
     """
 
     backlog: Backlog

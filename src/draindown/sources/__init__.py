@@ -1,1 +1,1 @@
-"""The input sources of a flow, one package per kind. `batch_size` bounds the batches of every kind."""
+"""The input sources of a flow: what every kind keeps to, and one package per kind."""

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
+from draindown.spec.sources import SOURCES, SourceSpec
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
@@ -59,6 +60,8 @@ def _keys_at(path: tuple[str, ...]) -> list[str]:
             kind = kind.model_fields[part].annotation
         else:  # a value of a dict
             kind = get_args(kind)[-1]
+    if kind is SourceSpec:  # of any kind
+        return list(dict.fromkeys(name for one in SOURCES.values() for name in one.model_fields))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 

@@ -1,1 +1,1 @@
-"""Files as a source: list, inspect, take in, cut into batches, park unreadable files."""
+"""Files as a source: list, inspect, pin in slices, park unreadable files."""

@@ -1,1 +1,1 @@
-"""Process one batch of a flow, from its files to its ledger row."""
+"""Process one batch of a flow, from its input to its ledger row."""

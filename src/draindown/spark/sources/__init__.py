@@ -1,1 +1,1 @@
-"""Readers: load the files of one batch as rows, with the place of each record."""
+"""Readers: load the slice of one batch as records, with the place of each."""
