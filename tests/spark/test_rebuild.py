@@ -88,7 +88,7 @@ def refusals(landing: Landing) -> dict[tuple[str, int], str]:
 def healthy(landing: Landing) -> None:
     found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
-    page = examine(landing.layout)
+    page = examine(landing.request())
     assert page.exit == 0, str(page)
 
 
@@ -246,7 +246,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     stop = Stop()
     stopped = rebuilt(new, spark, stop=stop, reached=lambda step: stop.ask("enough") if step == "recorded" else None)
     assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("bounded", 1)
-    assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.layout).symptoms}
+    assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.request()).symptoms}
     healthy(old)  # which goes on meanwhile
     with pytest.raises(TerminalError) as caught:
         rebuilt(old, spark)

@@ -86,13 +86,13 @@ def refused_with(code: str, landing: Landing, spark: SparkSession) -> None:
         landing.drain(spark)
     assert caught.value.code == code
     assert caught.value.next[0] == "draindown reset p --flow f"
-    assert code in {symptom.code for symptom in examine(landing.layout).symptoms if symptom.level == "wrong"}
+    assert code in {symptom.code for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"}
 
 
 def healthy(landing: Landing) -> None:
     found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
-    page = examine(landing.layout)
+    page = examine(landing.request())
     assert page.exit == 0, str(page)
 
 
@@ -102,7 +102,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     before, refused, rows = content(landing), refusals(landing), landing.rows()
     with pytest.raises(Injected):
         again(landing, spark, fault="merged")
-    assert "replay-unfinished" in {symptom.code for symptom in examine(landing.layout).symptoms}
+    assert "replay-unfinished" in {symptom.code for symptom in examine(landing.request()).symptoms}
     done = again(landing, spark)
     assert done.drain is not None
     assert (done.drain.totals["batches"], done.drain.totals["applied"]) == (1, 0)  # the crash came after a commit

@@ -50,7 +50,7 @@ class SharedLanding(Landing):
 
     def agrees(self) -> None:
         """Neither doctor nor audit takes a fence for more than it is."""
-        health = examine(self.layout)
+        health = examine(self.request())
         assert health.exit == 0, str(health)
         found = audit(self.spec, "f", root=self.home)
         assert found.clean, str(found)

@@ -131,7 +131,7 @@ class Gated(Landing):
             assert sums["inserted"] - sums["deleted"] == len(held)
         found = audit(self.spec, "f", root=self.home)
         assert found.clean, str(found)
-        wrong = [symptom.code for symptom in examine(self.layout).symptoms if symptom.level == "wrong"]
+        wrong = [symptom.code for symptom in examine(self.request()).symptoms if symptom.level == "wrong"]
         assert wrong == (["published-other-table"] if lost else [])
 
     def reset(self) -> None:
@@ -270,7 +270,7 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, 
     assert len(flow.quarantine()) == 2
     assert quarantine.listed(flow.layout, Filter(state=None)) == []
     assert quarantine.counts(flow.layout).refused == 0
-    assert {"withdrawal-unfinished"} <= {symptom.code for symptom in examine(flow.layout).symptoms}
+    assert {"withdrawal-unfinished"} <= {symptom.code for symptom in examine(flow.request()).symptoms}
     flow.right()
     flow.feed(row("more", 1, a=1), row("bad", 1))  # the same row again: it isn't withheld
     assert flow.quarantine() == []

@@ -97,7 +97,7 @@ def facts(orders: Orders) -> Facts:
         published=publications[-1] if publications else {},
         parked={name for name, state in events.items() if state == "parked"},
         given_up={name for name, state in events.items() if state == "discarded"},
-        drained={Path(row["path"]).name for row in rows(home / "intake", "path, cut") if row["cut"] in cuts},
+        drained={Path(row["unit"]).name for row in rows(home / "intake", "unit, slice") if row["slice"] in cuts},
         version=DeltaTable(str(table)).version() if (table / "_delta_log").is_dir() else -1,
         publications=[one["version"] for one in publications],
         raw=[_as_read(orders, path) for path in sorted(orders.landing.iterdir())],
