@@ -339,7 +339,7 @@ CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishe
 
 
 def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
-    said = card([drained(replay="of 3 files", parked_files=0)])
+    said = card([drained(replay="of 3 files", kept_out=0)])
     assert "-> 998,001 applied; not checked  in" in said.splitlines()[0]
     assert "gate      not checked by this run: what it committed is published by the next check" in said
     assert CHECK_NEXT in said
@@ -354,7 +354,7 @@ def test_what_follows_a_drain_is_not_told_of_where_only_the_drain_is_shown() -> 
 
 
 def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
-    said = card([drained(replay="of 3 files", batches=[], totals={}, parked_files=0)])
+    said = card([drained(replay="of 3 files", batches=[], totals={}, kept_out=0)])
     assert "not checked" not in said
 
 
@@ -362,7 +362,7 @@ PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
 
 
 def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
-    said = card([drained(batches=[], totals={}, parked_files=1, parked=1)])
+    said = card([drained(batches=[], totals={}, kept_out=1, parked=1)])
     assert "no new input but 1 file that was parked" in said.splitlines()[0]
     assert "parked    1 file waits for a decision: deliver again, or discard" in said and PARKED_NEXT in said
 
@@ -372,7 +372,7 @@ def test_parked_files_are_told_of_until_someone_decides() -> None:
     said = card([step("plan", 0.4, "idle", plan=plan)])
     assert said.splitlines()[0] == "IDLE  flights/flights  no new input; 2 files parked; nothing to do  in 0.4 s"
     assert "parked    2 files wait for a decision" in said and PARKED_NEXT in said
-    done = card([step("plan", plan=plan), drained(parked=0, parked_files=0), checked()])
+    done = card([step("plan", plan=plan), drained(parked=0, kept_out=0), checked()])
     assert "wait for a decision" not in done
     failed = drained(parked=0).model_copy(update={"outcome": "failed", "error": {"code": "x"}})
     assert "2 files wait for a decision" in card([step("plan", plan=plan), failed])
