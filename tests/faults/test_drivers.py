@@ -76,7 +76,7 @@ def test_driver_refuses_company_and_ends_politely(tmp_path: Path, spark: SparkSe
     outcome = driver.outcome()
     told.promise("it ends after its batch, with exit 0", (outcome["outcome"], outcome["code"]) == ("bounded", 0))
     report = read(landing.layout, "r", "drain")
-    assert report and report.drain and len(report.drain.batches) == 1 and report.drain.after.files == 2
+    assert report and report.drain and len(report.drain.batches) == 1 and report.drain.after.units == 2
     assert "SIGTERM" in report.drain.bound
     for trial in (told, company):
         trial.run(landing, spark)

@@ -33,7 +33,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
     assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == ("bounded", 1)  # nothing was cut in vain
     assert first.drain is not None
-    assert (first.drain.before.files, first.drain.after.files) == (7, 6)
+    assert (first.drain.before.units, first.drain.after.units) == (7, 6)
     assert first.drain.bound.endswith("stopped by max_batches: 1")
     said: list[str] = []
     rest = drain(landing.request(), spark, progress=said.append)
@@ -42,7 +42,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     more = [line.partition(" (")[0] for line in said if " more, " in line]
     assert more == ["4 batches more, sized to memory: 250 B", "1 batch more, sized to memory: 250 B"]
     assert rest.drain.bound.startswith("sized to memory: 250 B")
-    assert (rest.outcome, rest.drain.after.files, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 6, 7)
+    assert (rest.outcome, rest.drain.after.units, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 6, 7)
     loads = batch_size.loads(landing.layout)
     assert len(loads) == 7
     for load in loads:
@@ -104,4 +104,4 @@ def test_a_drain_lists_its_source_once_and_says_what_it_left_of_that(
     part = landing.drain(spark).drain
     assert part is not None
     assert found == [2]
-    assert (part.before.files, part.kept_out, part.after.files) == (1, 1, 0)
+    assert (part.before.units, part.kept_out, part.after.units) == (1, 1, 0)

@@ -190,7 +190,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
         reset_plan.undoable(loose.layout)
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
-    assert replay.find(loose.request(replay=ALWAYS)).files == 1  # that generation left the other out
+    assert replay.find(loose.request(replay=ALWAYS)).units == 1  # that generation left the other out
 
 
 @pytest.mark.campaign
