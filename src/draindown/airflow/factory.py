@@ -24,8 +24,6 @@ from draindown.spec.outline import FALLBACK
 INVALID = "invalid-spec"
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
-
-
 # `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
 _MOMENT = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"

@@ -191,13 +191,14 @@ class StepOperator(SparkSubmitOperator):
 
         report = store.read(request.layout, request.run_id, self.step)
         told = card.verdict([report], whole=False) if report else ""
+        ended = f"{report.finished_at:%Y-%m-%d %H:%M:%S}" if report else ""
         if before := left(request.layout, self.spec.pipeline, request.run_id, self.step):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
-            self.log.warning("an earlier try ended well at %s UTC (%s): %s", _at(report), why, told)
+            self.log.warning("an earlier try ended well at %s UTC (%s): %s", ended, why, told)
         elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
-            self.log.warning("an earlier try failed at %s UTC: %s", _at(report), told)
+            self.log.warning("an earlier try failed at %s UTC: %s", ended, told)
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work
@@ -253,10 +254,6 @@ class StepOperator(SparkSubmitOperator):
                 numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
             context["outlet_events"][self.asset].extra = numbers
         return numbers
-
-
-def _at(report: StepReport) -> str:
-    return f"{report.finished_at:%Y-%m-%d %H:%M:%S}"
 
 
 def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:

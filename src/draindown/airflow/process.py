@@ -13,31 +13,27 @@ from collections.abc import Iterator
 _PR_SET_PDEATHSIG = 1
 POLITE_SECONDS = 3.0
 """Seconds between SIGTERM and SIGKILL. Airflow kills a task five seconds after its own SIGTERM."""
-
-
 # resolved before any fork: between fork and exec only a plain C call is safe, no import
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
 
-def die_with_parent() -> None:
-    """Make the kernel send SIGTERM when the task's process dies. Called between fork and exec. Only on Linux."""
+def die_with_parent(number: int = signal.SIGTERM) -> None:
+    """Make the kernel send a signal when the parent dies; 0: none. Callable between fork and exec. Only on Linux."""
     if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 @contextlib.contextmanager
 def ended_with_supervisor() -> Iterator[None]:
-    """Make the kernel send SIGTERM to this process if its parent, the supervisor of the task, dies during the block.
+    """Send this process SIGTERM, which Airflow handles by `on_kill`, if its supervisor dies during the block.
 
-    Airflow handles SIGTERM by `on_kill`. Otherwise the task would go on beside its next try, which Airflow starts when
-    the heartbeats of the supervisor fail to come (apache/airflow#72128). Only on Linux.
+    Otherwise it would go on beside its next try, which Airflow starts for want of heartbeats (apache/airflow#72128).
     """
     die_with_parent()
     try:
         yield
     finally:
-        if _prctl is not None:
-            _prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+        die_with_parent(0)
 
 
 def stop(process: subprocess.Popen[str], polite_seconds: float = POLITE_SECONDS) -> None:

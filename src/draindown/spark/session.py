@@ -81,11 +81,9 @@ def _said_to(log: DriverLog | None) -> Iterator[None]:
 def _own_interrupts() -> Iterator[None]:
     """Keep this process's SIGINT handler. A new SparkContext replaces it by one that cancels every job of the batch."""
     before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def _lines(descriptor: int) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _check(scene: Scene) -> list[str]:
     version, left = scene.now().published["version"], scene.orders.notes("check")
     scene.orders.bring()
     run_id = scene.shift.press(scene.orders)
-    scene.shift.until(lambda: bool(scene.orders.notes("check") - left), "a check at work")
+    scene.shift.until(lambda: bool(scene.orders.notes("check") - left), "a check at work", patience=900)
     scene.shift.signal(scene.shift.drivers(), signal.SIGKILL)
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
     scene.holds("page", "nothing was published", scene.now().published["version"], version)
