@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Name = Literal["append", "upsert"]
+Name = Literal["append", "upsert", "derived"]
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,5 @@ APPEND = TargetKind("append", idempotent=False, addressable=False, remembers_del
 """Every accepted row becomes a row of the table."""
 UPSERT = TargetKind("upsert", idempotent=True, addressable=True, remembers_deletes=True)
 """The table holds the newest row per key."""
+DERIVED = TargetKind("derived", idempotent=True, addressable=False, remembers_deletes=False)
+"""The table equals a query over other tables. Its rows are computed, so what is wrong is put right in the source."""
