@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources.batch_size import bound_for
-from draindown.sources.files.intake import Intake, Taken
+from draindown.sources.port import Progress, Source, Taken
+from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -53,6 +55,11 @@ def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
     return about(root, flow, **more)
 
 
+def table_of(layout: FlowLayout, name: str) -> str:
+    """The path of one of a flow's tables in its first generation."""
+    return layout.intake_of(1) if name == "intake" else str(getattr(layout, name))
+
+
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each query over a Delta table gives from now on, in a list that grows."""
     read: list[int] = []
@@ -67,11 +74,18 @@ def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def take_in(asked: Request, *, heap_bytes: int, now: datetime, **more: Any) -> Taken:
-    """Take in all that is new, as a drain does where that is little."""
-    with closing(Intake(asked, now=now, **more)) as inlet:
-        inlet.take(bound_for(asked.flow_spec.source, heap_bytes))
-        return inlet.taken
+def take_in(
+    asked: Request,
+    *,
+    heap_bytes: int,
+    now: datetime,
+    source: Source | None = None,
+    progress: Progress | None = None,
+) -> Taken:
+    """Pin all that is new, as a drain does where that is little."""
+    with closing((source or source_of(asked)).pin(1, now, progress)) as pinning:
+        pinning.take(bound_for(asked.flow_spec.source, heap_bytes))
+        return pinning.taken
 
 
 def drained(root: Path, *, keyed: bool = True) -> Request:
@@ -124,7 +138,7 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
         (home / kind).mkdir(parents=True, exist_ok=True)
     (home / "metadata").write_text('{"id":"x"}')
     for batch in range(offsets):
-        end = {"reservoirId": TableLog(asked.layout.intake).id, "reservoirVersion": batch + 2, "index": -1}
+        end = {"reservoirId": TableLog(asked.layout.intake_of(1)).id, "reservoirVersion": batch + 2, "index": -1}
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")

@@ -51,11 +51,11 @@ def _pretend(place: Place, files: int) -> None:
     """
     os.environ.update(place.environment())
     layout = loader.load(Path(place.shape.pipeline), os.environ).layout(place.shape.name)
-    now, cut = datetime.now(UTC), catalog.last_cut(layout)
+    now, cut = datetime.now(UTC), catalog.last_slice(layout)
     for start in range(0, files, _PER_CUT):
         cut += 1
         some = range(start, min(start + _PER_CUT, files))
-        catalog.append_cut(layout, [_file(place, number) for number in some], now, cut)
+        catalog.append_slice(layout, [_file(place, number) for number in some], now, cut)
     catalog.remember(layout)
     _drained(layout, cut)
 

@@ -36,7 +36,7 @@ from draindown.spec.project import rooted
 
 Plans = dict[str, PlanPart]
 Run = Callable[..., tuple[str, dict[str, str]]]
-ALL = PlanPart(backlog=Backlog(files=2, bytes=10), batches=5, drain=True, check=True, compact=True)
+ALL = PlanPart(backlog=Backlog(units=2, bytes=10), batches=5, drain=True, check=True, compact=True)
 IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 
 

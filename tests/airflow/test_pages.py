@@ -43,8 +43,8 @@ def leave_report(project: Path, run_id: str = "manual__1") -> None:
             findings=[Finding(kind="parked", subject="<script>alert(1)</script>", detail="broken")],
             drain=DrainPart(
                 generation=1,
-                before=Backlog(files=3, bytes=10),
-                after=Backlog(files=1, bytes=4),
+                before=Backlog(units=3, bytes=10),
+                after=Backlog(units=1, bytes=4),
                 totals={"files": 2, "records": 41, "applied": 41},
             ),
         ),

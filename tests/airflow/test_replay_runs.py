@@ -105,7 +105,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert (request.replay, request.max_batches) == (THAT_DAY, None)  # the flow's own bounds are about drains
     planned = store.read(request.layout, request.run_id, "plan")
     assert planned is not None and planned.plan is not None
-    assert (planned.plan.backlog.files, planned.plan.batches) == (2, 2)
+    assert (planned.plan.backlog.units, planned.plan.batches) == (2, 2)
     assert "2026-01-01" in planned.plan.replay
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
     assert "replayed" in shown[0].headline

@@ -174,7 +174,7 @@ def wrong(landing: Landing) -> list[str]:
 def _findings(landing: Landing) -> list[str]:
     residues = audit(landing.spec, "f", root=landing.home).residues
     found = [f"audit: {residue.kind} {residue.where}" for residue in residues]
-    found += [f"doctor: {symptom.code}" for symptom in examine(landing.layout).symptoms if symptom.level == "wrong"]
+    found += [f"doctor: {symptom.code}" for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"]
     return found
 
 

@@ -65,7 +65,7 @@ def _kill_all_and_go_on(where: Path, gaps: list[tuple[str, int]], batches: int) 
         landing = Landing(home, **NEW)
         found = audit(landing.spec, "f", root=home)
         assert found.clean, f"{home.name}: {found}"
-        assert examine(landing.layout).exit == 0, home.name
+        assert examine(landing.request()).exit == 0, home.name
         assert {row["_generation"] for row in landing.tombstones()} == {2}
 
 

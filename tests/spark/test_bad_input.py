@@ -366,7 +366,7 @@ def test_unknown_fields_are_rescued_as_text(drained: Any) -> None:
 
 def test_unreadable_files_are_parked_alone(drained: Any) -> None:
     assert drained.parked() == {name: reason for name, (_, reason) in PARKED.items()}
-    assert drained.first.drain.parked_files == len(PARKED)
+    assert drained.first.drain.kept_out == len(PARKED)
 
 
 def test_what_is_no_file_to_read_is_named(drained: Any) -> None:
@@ -383,7 +383,7 @@ def test_what_is_no_file_to_read_is_named(drained: Any) -> None:
 
 def test_the_next_run_is_clean(drained: Any) -> None:
     report, code = drained.attempt()
-    assert (code, report.outcome, report.drain.parked_files) == (Exit.DONE, "idle", 0)
+    assert (code, report.outcome, report.drain.kept_out) == (Exit.DONE, "idle", 0)
     assert audit(drained.spec, "f", root=drained.home).residues == []
     assert len(drained.rows("1")) == len(drained.table)
 

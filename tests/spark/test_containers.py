@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
-from draindown.spark.contract.records import from_lines
+from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
+from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 from tests.spark.conftest import Landing
 
@@ -27,8 +28,8 @@ _SCALARS = ["1", "-1.5", "true", "false"]
 def parsed(spark: SparkSession, columns: Mapping[str, str], lines: list[str], form: str = "json") -> DataFrame:
     spec = FlowSpec.model_validate({"source": {"files": "x", "format": form}, "columns": columns})
     rows = [(line, "file:/x", 0, at) for at, line in enumerate(lines)]
-    frame = spark.createDataFrame(rows, "value string, _file string, _block long, _id long")
-    return parse(spark, spec, [from_lines(frame, spec)], datetime(2026, 1, 1, tzinfo=UTC))
+    frame = spark.createDataFrame(rows, "value string, _unit string, _block long, _id long")
+    return parse(spark, spec, records_of([Read(frame)], spec), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def judged(frame: DataFrame, name: str) -> list[tuple[Any, str | None, str | None]]:
@@ -86,7 +87,7 @@ def test_an_object_is_no_binary(spark: SparkSession) -> None:
     assert found == [(None, "type", "b"), (None, "type", "b"), (bytearray(b"{}"), None, None)]
 
 
-def test_a_nested_value_of_a_columnar_file_is_no_string(spark: SparkSession) -> None:
+def test_a_nested_value_of_a_columnar_unit_is_no_string(spark: SparkSession) -> None:
     frame = spark.sql("select named_struct('x', 1) as o, array('a') as l, array(named_struct('s', array('a'))) as n")
     kinds = [("o", "string"), ("l", "binary"), ("n", "array<struct<s:string>>"), ("l", "array<string>")]
     found = frame.select(*[typed(frame, name, kind).alias(f"{i}") for i, (name, kind) in enumerate(kinds)])

@@ -23,6 +23,7 @@ from draindown.flow import discards, schema_drift
 from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
+from draindown.sources.registry import source_of
 from draindown.spark.runs.replay_input import replay as read_again
 from tests.landing import Injected
 
@@ -150,7 +151,9 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     assert not TableLog(here.layout.table).exists and not TableLog(here.layout.quarantine).exists
     assert not schema_drift.seen(here.layout)
     if way == "discard":
-        discards.discard_files(here.layout, [str(bad), str(gone)], by="me", note="", at=now())
+        discards.discard_input(
+            source_of(here.request()), here.layout, [str(bad), str(gone)], by="me", note="", at=now()
+        )
     elif way == "policy":
         respecified(here, drift={"new": "rescue", "missing": "accept"})
     else:

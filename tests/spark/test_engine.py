@@ -16,7 +16,9 @@ from draindown.lake.table_log import TableLog
 from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
-from draindown.spark.sources.readers import InputFile, local_path, number, offsets, read_text
+from draindown.spark.sources.files import FilesReader
+from draindown.spark.sources.place import number
+from draindown.spark.sources.readers import InputFile, local_path, read_text
 from draindown.spark.sql import try_eval
 
 _APP = "spark.databricks.delta.write.txnAppId"
@@ -120,8 +122,7 @@ NAMES = [
 
 
 def _input(path: Path) -> InputFile:
-    found = path.stat()
-    return InputFile(str(path), found.st_size, found.st_mtime_ns, "", None, None, None)
+    return InputFile(str(path), 0)
 
 
 @pytest.mark.parametrize("split", [64, 1 << 20])
@@ -135,14 +136,14 @@ def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSessio
     files = [_input(tmp_path / name) for name in NAMES]
     with configured(spark, {"spark.sql.files.maxPartitionBytes": str(split), "spark.sql.files.openCostInBytes": "1"}):
         frame = read_text(spark, files).persist()
-        counts = frame.groupBy("_file", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
+        counts = frame.groupBy("_unit", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
         assert (len(counts) > len(NAMES)) == (split == 64)
-        places = offsets([(row["_file"], row["_block"], row["n"], row["least"]) for row in counts])
-        found = number(frame, places).select("file", "position", "value").collect()
+        places = FilesReader().offsets([(row["_unit"], row["_block"], row["n"], row["least"]) for row in counts])
+        found = number(frame, places, local_path).select("file", "position", "value").collect()
         frame.unpersist()
     assert {(row["file"], row["position"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
-    assert {local_path(row["_file"]) for row in counts} == {file.path for file in files}
+    assert {local_path(row["_unit"]) for row in counts} == {file.path for file in files}
 
 
 def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.flow import discards
+from draindown.sources.registry import source_of
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -30,7 +31,7 @@ def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any
     report, code = flow.attempt(reached=lose)
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
     assert f"--path {lost}" in report.error["next"][1]
-    discards.discard_files(flow.layout, [str(lost)], by="me", note="", at=now())
+    discards.discard_input(source_of(flow.request()), flow.layout, [str(lost)], by="me", note="", at=now())
     report, code = flow.attempt()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]

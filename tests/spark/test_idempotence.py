@@ -21,8 +21,8 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.report import StepReport
 from draindown.spark.batch import commit
-from draindown.spark.contract import records
-from draindown.spark.contract.record_frame import Records
+from draindown.spark.sources.files import FilesReader
+from draindown.spark.sources.port import Read
 from draindown.spark.targets import resolution
 from tests.landing import Landing
 
@@ -91,12 +91,12 @@ def _misreported(metric: str, table: str) -> Corrupt:
 
 def _lost_line(patch: pytest.MonkeyPatch) -> None:
     """The reader gives one line less than the file has."""
-    right = records.read
+    right = FilesReader.read
 
-    def read(*given: Any) -> list[Records]:
+    def read(*given: Any) -> list[Read]:
         return [dataclasses.replace(part, frame=part.frame.where(F.col("_id") > 0)) for part in right(*given)]
 
-    patch.setattr(records, "read", read)
+    patch.setattr(FilesReader, "read", read)
 
 
 _BEFORE: dict[str, tuple[Corrupt, str]] = {

@@ -127,13 +127,13 @@ def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSess
     asked = request(lake)
     write(spark, asked.layout.table, "a", files=8, by=None)
     write(spark, asked.layout.quarantine, "a", files=8, by=None)
-    write(spark, asked.layout.intake, "a", files=8, by=None)
-    before = TableLog(asked.layout.intake).version
+    write(spark, asked.layout.intake_of(1), "a", files=8, by=None)
+    before = TableLog(asked.layout.intake_of(1)).version
     report = compacted(asked, spark)
     assert report.compact is not None
     assert report.compact.partitions == ["table all", "quarantine all"]
     assert report.compact.files_after == 2
-    assert TableLog(asked.layout.intake).version == before
+    assert TableLog(asked.layout.intake_of(1)).version == before
 
 
 def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSession, lake: str) -> None:

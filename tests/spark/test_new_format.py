@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit import raw
@@ -19,29 +19,24 @@ from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
 from draindown.spark.contract.records import READERS
 from draindown.spark.runs.replay_rows import replay
-from draindown.spark.sources.readers import InputFile, read_text
+from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
 from draindown.spec.formats import FORMATS, Format
 from draindown.spec.models import FlowSpec
-from draindown.spec.sources import FilesSource
+from draindown.spec.sources import SourceSpec
 
 
 class Pairs:
     """`name=value;name=value` in each line."""
 
-    def read(
-        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
-    ) -> list[Records]:
-        return [self.from_lines(read_text(spark, files), flow, None, known)]
-
-    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
-        frame = of_lines(lines, flow).withColumn("_m", F.expr("str_to_map(value, ';', '=')"))
+    def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
+        frame = of_lines(read.frame, flow).withColumn("_m", F.expr("str_to_map(value, ';', '=')"))
         broken = F.when(~F.col("value").contains("="), F.lit("no pairs"))
         found = finish(frame, broken, F.expr(NOTHING), drift_marks.nothing(), "_m")
         return Records(found, lambda name: F.expr(f"_m[{literal(name)}]"), F.col("_raw"), F.octet_length("_raw"))
 
 
-def _recounted(source: FilesSource, names: Sequence[str], header: Sequence[str]) -> raw.Fields:
+def _recounted(source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> raw.Fields:
     def fields(record: bytes) -> list[str | None]:
         pairs = dict(pair.split("=") for pair in record.decode().split(";"))
         return [pairs.get(name) for name in names]

@@ -88,5 +88,5 @@ def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path:
     landing.deliver('{"id": "k1", "seq": 9, "op": "d", "region": "x"}', name="9.json")
     landing.drain(spark)
     layout = landing.layout
-    ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake)
+    ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake_of(1))
     assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")

@@ -17,8 +17,9 @@ from draindown.sources.files.line_counter import LineCounter
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.record_frame import ARRIVED
-from draindown.spark.contract.records import from_lines
+from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
+from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 from tests.spark.mutants import found_in, mutant
 
@@ -28,8 +29,8 @@ SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 def parsed(spark: SparkSession, flow: Mapping[str, Any], *lines: str, header: str | None = None) -> DataFrame:
     spec = FlowSpec.model_validate({**flow, "source": {"files": "x", **flow["source"]}})
     rows = [(line, "file:/x", 0, at) for at, line in enumerate(lines)]
-    frame = spark.createDataFrame(rows, "value string, _file string, _block long, _id long")
-    return parse(spark, spec, [from_lines(frame, spec, header)], SEEN)
+    frame = spark.createDataFrame(rows, "value string, _unit string, _block long, _id long")
+    return parse(spark, spec, records_of([Read(frame, header)], spec), SEEN)
 
 
 def reasons(frame: DataFrame) -> list[tuple[str | None, str | None]]:
@@ -82,7 +83,7 @@ def test_a_csv_row_that_was_refused_is_judged_under_its_header(spark: SparkSessi
     assert reasons(parsed(spark, flow, "x,1", "x,y", header="b,a")) == [(None, None), ("type", "a")]
 
 
-def test_rows_of_columnar_files_come_back_from_quarantine(spark: SparkSession) -> None:
+def test_rows_of_columnar_units_come_back_from_quarantine(spark: SparkSession) -> None:
     flow = {"source": {"format": "parquet"}, "columns": {"a": "int not null", "raw": "binary", "at": "timestamp"}}
     line = '{"a":1,"raw":"/wA=","at":"2024-07-01T12:00:00.123456Z"}'
     held = parsed(spark, flow, line).collect()[0]
@@ -212,15 +213,15 @@ def test_a_date_is_a_whole_day_and_nothing_else(spark: SparkSession) -> None:
         assert reasons(frame) == [("type", name)] * len(months)
 
 
-def test_rows_are_judged_by_when_their_own_file_arrived(spark: SparkSession) -> None:
+def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession) -> None:
     flow = {"source": {"format": "json"}, "columns": {"at": "timestamp"}, "rules": {"past": "at <= arrived_at"}}
     spec = FlowSpec.model_validate({**flow, "source": {"files": "x", "format": "json"}})
     line = '{"at":"2026-06-01T00:00:00Z"}'
     micros = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) * 10**6 for month in (5, 7)]
     rows = [(line, "file:/x", 0, at, arrived) for at, arrived in enumerate(micros)]
-    frame = spark.createDataFrame(rows, f"value string, _file string, _block long, _id long, {ARRIVED} long")
+    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {ARRIVED} long")
     with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        assert reasons(parse(spark, spec, [from_lines(frame, spec)], SEEN)) == [("rule:past", None), (None, None)]
+        assert reasons(parse(spark, spec, records_of([Read(frame)], spec), SEEN)) == [("rule:past", None), (None, None)]
 
 
 def test_moments_within_nested_values_keep_their_microseconds(spark: SparkSession) -> None:

@@ -31,7 +31,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
         landing.deliver(*[json.dumps({"id": key, "seq": 1, "a": 1}) for key in sent[at : at + 6]])
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
-    assert (first.outcome, TableLog(landing.layout.intake).version) == ("bounded", 1)  # nothing was cut in vain
+    assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == ("bounded", 1)  # nothing was cut in vain
     assert first.drain is not None
     assert (first.drain.before.files, first.drain.after.files) == (7, 6)
     assert first.drain.bound.endswith("stopped by max_batches: 1")
@@ -104,4 +104,4 @@ def test_a_drain_lists_its_source_once_and_says_what_it_left_of_that(
     part = landing.drain(spark).drain
     assert part is not None
     assert found == [2]
-    assert (part.before.files, part.parked_files, part.after.files) == (1, 1, 0)
+    assert (part.before.files, part.kept_out, part.after.files) == (1, 1, 0)

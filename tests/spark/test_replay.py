@@ -107,7 +107,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     assert done.drain is not None
     assert (done.drain.totals["batches"], done.drain.totals["applied"]) == (1, 0)  # the crash came after a commit
     assert again(landing, spark).outcome == "idle"
-    one = Again(files=(str(landing.landing / "001.json"),))
+    one = Again(units=(str(landing.landing / "001.json"),))
     again(landing, spark, one)
     once_more = again(landing, spark, one.model_copy(update={"again": True}))
     assert once_more.drain is not None
@@ -250,7 +250,7 @@ def test_a_range_means_when_files_were_first_seen(spark: SparkSession, tmp_path:
     late = Again(since=between, until=between + timedelta(days=1))
     for asked, name in ((early, "001.json"), (late, "002.json")):
         found = replay.find(landing.request(replay=asked))
-        assert [Path(file["path"]).name for part in found.parts for file in part.files] == [name]
+        assert [Path(unit.name).name for part in found.parts for unit in part.slice.units] == [name]
 
 
 def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_rule_that_spark_refuses_ends_the_drain_before_it_begins(
     (line,) = str(report.error["found"]).splitlines()
     assert line.startswith(f"{tmp_path}/p.yaml:9:7: flows.f.rules.wrong: ")
     assert "SQLSTATE" not in line and "Exception" not in line
-    assert not Path(asked.layout.table).exists() and not Path(asked.layout.intake).exists()
+    assert not Path(asked.layout.table).exists() and not Path(asked.layout.intake_of(1)).exists()
     said = capfd.readouterr()
     assert "Traceback" not in said.err + said.out
 
@@ -104,7 +104,7 @@ def test_the_loggers_that_are_silenced_are_pysparks_own() -> None:
 def test_replays_and_rebuilds_refuse_them_too(spark: SparkSession, tmp_path: Path, how: str) -> None:
     asked = request(tmp_path, "s.b > 1")
     work = {
-        "replay": lambda: replay_input.replay(asked.model_copy(update={"replay": Again(files=("1.json",))}), spark),
+        "replay": lambda: replay_input.replay(asked.model_copy(update={"replay": Again(units=("1.json",))}), spark),
         "rows": lambda: replay_rows.replay(asked.model_copy(update={"quarantine_ids": ("x",)}), spark),
         "rebuild": lambda: rebuild.rebuild(asked, spark),
     }

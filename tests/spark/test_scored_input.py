@@ -149,7 +149,7 @@ def _judge_strays(story: Story) -> Trial:
 def _proof(story: Story, found: list[Delivery]) -> str:
     """How many files of the case draindown saw with exactly these bytes, or named."""
     layout, seen = story.here.layout, set()
-    for path in (layout.intake, layout.parked):
+    for path in (layout.intake_of(1), layout.parked):
         if TableLog(path).exists:
             seen |= {row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()}
     met = [d for d in found if hashlib.sha256(d.content).hexdigest() in seen or _told(story, d)]

@@ -172,20 +172,20 @@ def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSe
     landing.deliver('{"id": "x", "seq": 1, "a": 1}')
     landing.drain(spark)
     landing.deliver('{"id": "z", "seq": 1, "a": 1}')
-    from draindown.sources.files import intake
+    from draindown.sources.files import source as files
 
-    right = intake.sort_out
+    right = files.sort_out
 
     def slow(*given: object) -> object:
         sorted_out = right(*given)  # type: ignore[arg-type]
-        with mock.patch.object(intake, "sort_out", right), mock.patch.object(locks, "_kernel", lambda: "another"):
+        with mock.patch.object(files, "sort_out", right), mock.patch.object(locks, "_kernel", lambda: "another"):
             take_in(landing.request(), heap_bytes=2**30, now=now())
         return sorted_out
 
-    with mock.patch.object(intake, "sort_out", slow), pytest.raises(TransientError) as caught:
+    with mock.patch.object(files, "sort_out", slow), pytest.raises(TransientError) as caught:
         landing.drain(spark)
     assert caught.value.code == "lease-lost"
-    assert sorted(row["cut"] for row in landing.read(landing.layout.intake)) == [1, 2]
+    assert sorted(row["slice"] for row in landing.read(landing.layout.intake_of(1))) == [1, 2]
     landing.drain(spark)
     assert landing.values() == [("x", 1), ("z", 1)]
     landing.agrees()

@@ -197,7 +197,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     held, states = flow.rows(), quarantine.counts(flow.layout).as_dict()
     assert (states["released"], states["discarded"], states["open"]) == (5, 1, 6)
 
-    everything = Again(files=tuple(str(path) for path in flow.landing.iterdir()))
+    everything = Again(units=tuple(str(path) for path in flow.landing.iterdir()))
     again = replay_input.replay(flow.request("again", replay=everything), spark, progress=lambda line: None)
     assert again.drain is not None and again.drain.totals["applied"] == 0
     assert flow.rows() == held

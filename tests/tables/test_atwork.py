@@ -23,7 +23,7 @@ from draindown.runs.request import Request
 from draindown.spec.models import LeaseSpec
 from tests.flowfiles import AT, commit, drained, request
 
-WANTED = PlanPart(backlog=Backlog(files=1), drain=True, check=True, compact=True)
+WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True)
 
 
 def planned(asked: Request) -> report.StepReport:

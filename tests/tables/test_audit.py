@@ -28,6 +28,7 @@ from draindown.lake.documents import write_json
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
+from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.spec.models import LeaseSpec, PipelineSpec
 from tests.flowfiles import REFUSED
@@ -90,8 +91,8 @@ class World:
     def taken(self, at: int, content: bytes) -> dict[str, Any]:
         raw = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         text = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()
-        facts = {"lines": len(text), "blank": sum(not line.strip() for line in text), "cut": at + 1}
-        row = {"path": self.path(at), "size": len(content), "first_seen": AT, "raw_bytes": len(raw), "multiline": False}
+        facts = {"lines": len(text), "blank": sum(not line.strip() for line in text), "slice": at + 1}
+        row = {"unit": self.path(at), "bytes": len(content), "first_seen": AT, "unpacked": len(raw), "multiline": False}
         return row | facts | {"sha256": hashlib.sha256(content).hexdigest(), "mtime_ns": 1, "bom": False}
 
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class World:
             rows = [replace(row, table_version=at + 1) for at, row in enumerate(self.committed)]
         flat = [ledger_table._flat(row) for row in rows]
         for path, schema, content in (
-            (layout.intake, catalog.SCHEMA, self.intake),
+            (layout.intake_of(1), pa.schema([*intake.COLUMNS, *catalog.COLUMNS]), self.intake),
             (layout.quarantine, REFUSED, self.refused),
             (layout.resolutions, RESOLUTIONS, decided),
             (layout.ledger, ledger_table.SCHEMA, flat),
@@ -221,7 +222,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "reasons": (_ledger(0, reasons={"type:n": 1}), {"quarantine-reasons"}),
     "intake lines": (_set("intake", 0, lines=4), {"intake-lines"}),
     "intake blank": (_set("intake", 0, blank=0), {"intake-blank"}),
-    "intake size": (_set("intake", 0, size=1), {"ledger-bytes"}),
+    "intake size": (_set("intake", 0, bytes=1), {"ledger-bytes"}),
     "bytes changed": (_write(1, FIRST[1].replace(b"3", b"4")), {"file-changed"}),
     "lost key": (_rows_are("target", ("a", 2)), {"lost-key", "row-count"}),
     "stale row": (_rows_are("target", ("a", 1), ("d", 1)), {"old-sequence"}),
@@ -560,7 +561,7 @@ def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: lis
     path.rename(world.path(0))
     facts = {"lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
     world.intake = [world.intake[0] | facts]
-    size = world.intake[0]["size"]
+    size = world.intake[0]["bytes"]
     row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=size, lines=3, records=3, inserted=2, duplicate=1)
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [(text[0], int(text[1])) for text in target]

@@ -48,9 +48,9 @@ def take(asked: Request, minutes: int = 0) -> None:
 
 def drained(asked: Request, *, offsets: int, commits: int) -> None:
     """A checkpoint as Spark leaves it, and an intake that has what it read."""
-    while catalog.last_cut(asked.layout) < offsets:
-        cut = 1 + catalog.last_cut(asked.layout)
-        catalog.append_cut(asked.layout, [Verified(f"/read/{cut}", 8, 1)], NOW, cut)
+    while catalog.last_slice(asked.layout) < offsets:
+        cut = 1 + catalog.last_slice(asked.layout)
+        catalog.append_slice(asked.layout, [Verified(f"/read/{cut}", 8, 1)], NOW, cut)
     home = Path(asked.layout.checkpoint(1))
     for kind in ("offsets", "commits"):
         (home / kind).mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def test_new_files_wait_and_want_a_drain(tmp_path: Path) -> None:
     put(tmp_path, "a.json", "b.json", "c.json")
     put(tmp_path, "old.json", age=3600)
     part, _ = plan(asked, NOW)
-    assert (part.backlog.files, part.backlog.bytes, part.backlog.oldest_seconds) == (4, 32, 3600)
+    assert (part.backlog.units, part.backlog.bytes, part.backlog.oldest_seconds) == (4, 32, 3600)
     assert (part.batches, part.drain, part.check, part.compact) == (2, True, True, True)
     assert "4 new files" in part.reasons["drain"]
 
@@ -115,15 +115,15 @@ def test_cuts_wait_until_their_batch_is_done(tmp_path: Path) -> None:
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, "a.json", "b.json", "c.json")
     take(asked, minutes=30)
-    assert backlog(asked, NOW).files == 3
+    assert backlog(asked, NOW).units == 3
     assert backlog(asked, NOW).oldest_seconds == 1800
     drained(asked, offsets=2, commits=1)
     part, _ = plan(asked, NOW)
-    assert (part.backlog.files, part.batches) == (2, 2)
+    assert (part.backlog.units, part.batches) == (2, 2)
     assert "batch 1 is in flight" in part.reasons["drain"]
     drained(asked, offsets=3, commits=3)
     part, _ = plan(asked, NOW)
-    assert (part.backlog.files, part.drain) == (0, False)
+    assert (part.backlog.units, part.drain) == (0, False)
 
 
 def test_gzip_is_forecast_by_what_it_unpacked_to_before(tmp_path: Path) -> None:

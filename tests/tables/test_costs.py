@@ -24,13 +24,14 @@ from draindown.gate.published import Published, publish
 from draindown.lake import delta, table_log
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
-from draindown.planning.plan import backlog, plan, source_of
+from draindown.planning.plan import backlog, plan
 from draindown.recovery.replay import settle
 from draindown.runs.request import Request
+from draindown.sources.batch_size import bound_for
 from draindown.sources.files import listing, parked
-from draindown.sources.files.intake import Intake
+from draindown.sources.registry import source_of
 from draindown.spec.sources import FilesSource
-from tests.flowfiles import AT, checkpoint, commit, drained, take_in
+from tests.flowfiles import AT, checkpoint, commit, drained, table_of, take_in
 
 TABLES = ("table", "tombstones", "quarantine", "ledger", "intake", "parked", "resolutions")
 
@@ -87,7 +88,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     found, query, list_source = Costs(), TableLog.query, listing.list_source
 
     def name(path: str) -> str:
-        return next((one for one in TABLES if getattr(asked.layout, one) == path), path)
+        return next((one for one in TABLES if table_of(asked.layout, one) == path), path)
 
     class Counting(deltalake.DeltaTable):
         def __init__(self, path: Any, *given: Any, **more: Any) -> None:
@@ -165,12 +166,13 @@ def test_a_drain_takes_over_what_the_plan_has_listed(asked: Request, costs: Cost
     source = source_of(asked)
     part, _ = plan(asked, AT, source)
     (Path(asked.root) / "in/late.json").write_text("{}")
-    with closing(Intake(asked, now=AT, source=source)) as inlet:
-        assert (part.backlog.files, len(inlet.new), costs.listings) == (0, 0, 1)
-        assert backlog(asked, AT, inlet.seen()).files == 0
+    with closing(source.pin(1, AT)) as pinning:
+        assert not pinning.take(bound_for(asked.flow_spec.source, 1024**3))
+        assert (part.backlog.units, pinning.taken.units, costs.listings) == (0, 0, 1)
+        assert backlog(asked, AT, source).units == 0
     assert costs.listings == 1
-    with closing(Intake(asked, now=AT, source=source)) as inlet:  # it was handed over: who asks again lists again
-        assert (len(inlet.new), costs.listings) == (1, 2)
+    assert take_in(asked, heap_bytes=1024**3, now=AT).units == 1  # another source lists again
+    assert costs.listings == 2
 
 
 def test_a_snapshot_stays_as_it_was_and_a_layout_does_not(asked: Request) -> None:

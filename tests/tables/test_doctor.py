@@ -76,7 +76,7 @@ def _ledger_twice(asked: Request) -> None:
 
 def _new_intake(asked: Request) -> None:
     home = Path(asked.layout.checkpoint(1)) / "offsets/1"
-    home.write_text(home.read_text().replace(TableLog(asked.layout.intake).id, "another"))
+    home.write_text(home.read_text().replace(TableLog(asked.layout.intake_of(1)).id, "another"))
 
 
 def _unrecorded(asked: Request) -> None:
@@ -99,10 +99,10 @@ WRONG: dict[str, tuple[Damage, str]] = {
     "older copy": (lambda a: log(a.layout.table, 2).unlink(), "table-behind-checkpoint"),
     "restored": (lambda a: restore(a, 1), "table-behind-checkpoint"),
     "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "target-unreadable"),
-    "log empty": (lambda a: log(a.layout.intake, 2).write_text(""), "table-damaged"),
+    "log empty": (lambda a: log(a.layout.intake_of(1), 2).write_text(""), "table-damaged"),
     "data file gone": (lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(), "table-files-gone"),
     "foreign rows": (foreign, "foreign-commits"),
-    "intake gone": (lambda a: shutil.rmtree(a.layout.intake), "intake-behind-checkpoint"),
+    "intake gone": (lambda a: shutil.rmtree(a.layout.intake_of(1)), "intake-behind-checkpoint"),
     "intake replaced": (_new_intake, "intake-replaced"),
     "ledger ahead": (lambda a: log(a.layout.table, 2).unlink(), "ledger-ahead-of-table"),
     "ledger doubled": (_ledger_twice, "ledger-double-batch"),
@@ -119,9 +119,9 @@ WRONG: dict[str, tuple[Damage, str]] = {
 @pytest.mark.parametrize(("damage", "code"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> None:
     asked = drained(tmp_path)
-    assert (examine(asked.layout).exit, codes(examine(asked.layout))) == (0, {"unpublished"})
+    assert (examine(asked).exit, codes(examine(asked))) == (0, {"unpublished"})
     damage(asked)
-    health = examine(asked.layout)
+    health = examine(asked)
     assert code in codes(health, "wrong")
     assert health.exit == 1
     assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
@@ -137,7 +137,7 @@ def _park(asked: Request) -> None:
 
 
 def _begin_replay(asked: Request) -> None:
-    again = asked.model_copy(update={"replay": Again(files=(str(Path(asked.root) / "in/0.json"),))})
+    again = asked.model_copy(update={"replay": Again(units=(str(Path(asked.root) / "in/0.json"),))})
     pin(again.layout, find(again))
 
 
@@ -173,7 +173,7 @@ NOTES: dict[str, tuple[Damage, str]] = {
 def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: str) -> None:
     asked = drained(tmp_path)
     change(asked)
-    health = examine(asked.layout)
+    health = examine(asked)
     assert codes(health) | {"unpublished"} == {code, "unpublished"}  # no check ran
     assert (codes(health, "wrong"), health.exit) == (set(), 0)
 
@@ -192,7 +192,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     if published is not None:
         publish(asked, published)
     refused(asked, TableLog(asked.layout.table).version)
-    health = examine(asked.layout)
+    health = examine(asked)
     told = next(symptom for symptom in health.symptoms if symptom.code == "unpublished")
     assert (health.exit, told.level) == (0, "note")
     assert "was refused" in told.found and "amount_known" in told.found
@@ -203,12 +203,12 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
 def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     refused(asked, TableLog(asked.layout.table).version - 1)
-    told = next(symptom for symptom in examine(asked.layout).symptoms if symptom.code == "unpublished")
+    told = next(symptom for symptom in examine(asked).symptoms if symptom.code == "unpublished")
     assert "is not judged yet, and version" in told.found and "amount_known" in told.found
 
 
 def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(tmp_path: Path) -> None:
-    told = next(one for one in examine(drained(tmp_path).layout).symptoms if one.code == "unpublished")
+    told = next(one for one in examine(drained(tmp_path)).symptoms if one.code == "unpublished")
     assert told.found.startswith("nothing was published yet") and told.found.endswith("is not judged yet")
     assert told.next.startswith("draindown run p --flow f")
 
@@ -217,12 +217,12 @@ def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> 
     asked = drained(tmp_path)
     source = len(TableLog(asked.layout.ledger).query("select * from t"))
     ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 0, "again", kind="replay", changed_at=AT)])
-    told = examine(asked.layout).looked["ledger"]
+    told = examine(asked).looked["ledger"]
     assert told.startswith(f"{source + 1} batches ({source} of the source, 1 replayed"), told
 
 
 def test_a_flow_that_never_ran_is_healthy(tmp_path: Path) -> None:
-    health = examine(request(tmp_path).layout)
+    health = examine(request(tmp_path))
     assert (health.exit, health.symptoms, health.unlooked) == (0, [], [])
     assert "healthy" in str(health)
 
@@ -231,7 +231,7 @@ def test_a_drain_at_work_is_not_taken_for_damage(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     shutil.rmtree(asked.layout.checkpoint(1))
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="r"):
-        assert codes(examine(asked.layout)) == {"drain-at-work"}
+        assert codes(examine(asked)) == {"drain-at-work"}
 
 
 def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pyte
 
     asked = drained(tmp_path)
     monkeypatch.setattr(pointer, "published", denied)
-    health = examine(asked.layout)
+    health = examine(asked)
     assert (health.exit, health.symptoms, len(health.unlooked)) == (2, [], 1)
     assert "could not look" in str(health)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -29,7 +30,8 @@ from draindown.recovery import replay as replay_plan
 from draindown.recovery import reset as reset_plan
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, parked
-from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, rows_read, take_in
+from draindown.sources.registry import source_of
+from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, rows_read, table_of, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
@@ -76,18 +78,18 @@ def test_a_table_behind_its_checkpoint_is_refused(tmp_path: Path, lose: Callable
 
 
 def _intake_without_its_last_cut(asked: Request) -> None:
-    (Path(asked.layout.intake) / f"_delta_log/{2:020}.json").unlink()
+    (Path(asked.layout.intake_of(1)) / f"_delta_log/{2:020}.json").unlink()
 
 
 def _new_intake(asked: Request) -> None:
-    shutil.rmtree(asked.layout.intake)
+    shutil.rmtree(asked.layout.intake_of(1))
     take_in(asked, heap_bytes=1024**3, now=AT)
 
 
 @pytest.mark.parametrize(
     ("lose", "code"),
     [
-        (lambda asked: shutil.rmtree(asked.layout.intake), "intake-behind-checkpoint"),
+        (lambda asked: shutil.rmtree(asked.layout.intake_of(1)), "intake-behind-checkpoint"),
         (_intake_without_its_last_cut, "intake-behind-checkpoint"),
         (_new_intake, "intake-replaced"),
     ],
@@ -107,7 +109,7 @@ def test_another_intake_than_the_checkpoint_reads_is_refused(
     reset(asked)
     assert resume.resume(asked.layout) == 2
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert planner.backlog(asked, AT).files == 3  # all of them, and the new one
+    assert planner.backlog(asked, AT).units == 3  # all of them, and the new one
 
 
 def _empty(file: Path) -> None:
@@ -122,7 +124,7 @@ def _half(file: Path) -> None:
 @pytest.mark.parametrize("name", ["table", "intake", "ledger", "tombstones", "quarantine", "resolutions"])
 def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
     asked = drained(tmp_path)
-    path = getattr(asked.layout, name)
+    path = table_of(asked.layout, name)
     for _ in range(2):
         if name not in ("table", "intake", "ledger"):
             delta.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
@@ -141,16 +143,16 @@ def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage
         return  # these commits were made without the numbers that heal it
     assert resume.resume(asked.layout) == 2
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert planner.backlog(asked, AT).files == 2
+    assert planner.backlog(asked, AT).units == 2
 
 
 @pytest.mark.parametrize(("name", "counts"), [("tombstones", {"deleted": 1}), ("quarantine", {"quarantined": 1})])
 def test_a_side_table_that_lost_its_newest_batch_is_refused(tmp_path: Path, name: str, counts: dict[str, int]) -> None:
     asked, app = drained(tmp_path), transactions.app_id(FlowLayout("", "p", "f", "f"), 1, name)
-    delta.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
+    delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
     assert code_of(lambda: planner.plan(asked, AT)) == "table-damaged"
-    delta.append(getattr(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
+    delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
     assert planner.plan(asked, AT)
 
 
@@ -165,8 +167,8 @@ def test_a_touched_file_is_read_again_once_its_intake_is_lost(tmp_path: Path) ->
     os.utime(tmp_path / "in/0.json", (1, 1))
     take_in(asked, heap_bytes=1024**3, now=AT)
     assert [event.state for event in parked.events(asked.layout)] == ["touched"]
-    shutil.rmtree(asked.layout.intake)
-    assert take_in(asked, heap_bytes=1024**3, now=AT).files == 2
+    shutil.rmtree(asked.layout.intake_of(1))
+    assert take_in(asked, heap_bytes=1024**3, now=AT).units == 2
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_text("changed, and longer than before")])
@@ -177,18 +179,18 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     take_in(asked, heap_bytes=1024**3, now=AT)
     lose(lost)
     take_in(asked, heap_bytes=1024**3, now=AT)
-    give_up = discards.discard_files
+    give_up = partial(discards.discard_input, source_of(asked), asked.layout)
     for _ in range(2):
-        give_up(asked.layout, [str(lost)], by="me", note="lost by the sender", at=AT)
+        give_up([str(lost)], by="me", note="lost by the sender", at=AT)
     assert generations.without(asked.layout, 1) == {str(lost)}
     newest = parked.latest(asked.layout)[str(lost)]
     assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
-    assert (take_in(asked, heap_bytes=1024**3, now=AT).parked, resume.resume(asked.layout)) == (0, 1)
+    assert (take_in(asked, heap_bytes=1024**3, now=AT).kept_out, resume.resume(asked.layout)) == (0, 1)
     assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
-    assert code_of(lambda: give_up(asked.layout, [str(lost), read], by="me", note="", at=AT)) == "not-parked"
+    assert code_of(lambda: give_up([str(lost), read], by="me", note="", at=AT)) == "not-parked"
     commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
-    assert code_of(lambda: give_up(asked.layout, [str(lost)], by="me", note="", at=AT)) == "not-parked"
+    assert code_of(lambda: give_up([str(lost)], by="me", note="", at=AT)) == "not-parked"
 
 
 def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path: Path) -> None:
@@ -196,10 +198,10 @@ def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path
     fresh = tmp_path / "in/9.json"
     fresh.write_text('{"id": "9", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    discards.discard_files(asked.layout, [str(fresh)], by="me", note="", at=AT)
+    discards.discard_input(source_of(asked), asked.layout, [str(fresh)], by="me", note="", at=AT)
     for expected in (2, 3):
         found = reset(asked)
-        assert (found.missing, found.files) == ((), 2)
+        assert (found.missing, found.units) == ((), 2)
         assert generations.without(asked.layout, expected) == {str(fresh)}
         write_checkpoint(asked, expected, offsets=1, commits=1)  # else the same reset goes on
     fresh.unlink()
@@ -219,10 +221,10 @@ def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
 def test_reset_and_undo(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     plan = reset(asked)
-    assert (plan.previous, plan.generation, plan.cuts, plan.files, plan.target) == (1, 2, 2, 2, "filled")
+    assert (plan.previous, plan.generation, plan.slices, plan.units, plan.target) == (1, 2, 2, 2, "filled")
     assert (plan.missing, plan.holds_previous) == ((), True)
     assert generations.generation(asked.layout) == 2
-    assert planner.backlog(asked, AT).files == 2
+    assert planner.backlog(asked, AT).units == 2
     assert reset(asked).generation == 2
     assert reset_plan.undo(asked.layout, by="me") == 1
     assert generations.generation(asked.layout) == 1
@@ -267,7 +269,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
             act()
         assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
         assert caught.value.next[0] == "draindown reset p --flow f"
-    assert [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"] == ["reset-unfinished"]
+    assert [one.code for one in examine(asked).symptoms if one.level == "wrong"] == ["reset-unfinished"]
     assert reset(asked).generation == 2
     assert resume.resume(asked.layout) == 2
 
@@ -285,7 +287,7 @@ def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     shutil.copytree(copy, asked.layout.table)
     assert resume.resume(asked.layout) == 1
-    assert not [one.code for one in examine(asked.layout).symptoms if one.level == "wrong"]
+    assert not [one.code for one in examine(asked).symptoms if one.level == "wrong"]
 
 
 def test_another_table_in_the_place_of_one_put_aside_does_not_count(tmp_path: Path) -> None:
@@ -305,7 +307,7 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
     write_json(asked.layout.generation, {})
-    assert {one.code for one in examine(asked.layout).symptoms if one.level == "wrong"} == {"generation-damaged"}
+    assert {one.code for one in examine(asked).symptoms if one.level == "wrong"} == {"generation-damaged"}
 
 
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
@@ -437,7 +439,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
 
 def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    shutil.rmtree(asked.layout.intake)
+    shutil.rmtree(asked.layout.intake_of(1))
     assert reset_plan.plan(asked).forgotten == 0  # their rows stay
     with pytest.raises(TerminalError) as caught:
         reset(asked, table_aside=True)
@@ -461,9 +463,12 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
     pinned = replay_plan.find(asked)
     assert (pinned.id, pinned.begun, pinned.parts) == (found.id, True, found.parts)
     assert [replay.id for replay in replay_plan.unfinished(asked.layout)] == [found.id]
-    other = asked.model_copy(update={"replay": Again(files=(str(tmp_path / "in/1.json"),))})
+    other = asked.model_copy(update={"replay": Again(units=(str(tmp_path / "in/1.json"),))})
     one = replay_plan.find(other)
-    assert ([part.batch for part in one.parts], one.parts[0].cut) == ([2], 2)  # a number that no other replay has
+    assert ([part.batch for part in one.parts], one.parts[0].slice.number) == (
+        [2],
+        2,
+    )  # a number that no other replay has
     assert one.id != found.id
     reset(asked)
     assert replay_plan.unfinished(asked.layout) == []
@@ -485,14 +490,14 @@ def test_a_replay_by_time_reads_what_was_first_seen_then_alone(
 ) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": Again(since=since, until=until)})
     read = rows_read(monkeypatch)
-    assert replay_plan.find(asked).files == files
+    assert replay_plan.find(asked).units == files
     assert sum(read) == files + 1  # and the ledger's newest batch of a replay
 
 
 def test_a_replay_of_a_file_reads_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = drained(tmp_path).model_copy(update={"replay": Again(files=("in/1.json",))})
+    asked = drained(tmp_path).model_copy(update={"replay": Again(units=("in/1.json",))})
     read = rows_read(monkeypatch)
-    assert replay_plan.find(asked).files == 1
+    assert replay_plan.find(asked).units == 1
     assert sum(read) == 1 + 1
 
 
@@ -502,8 +507,8 @@ def test_a_replay_of_a_file_reads_that_alone(tmp_path: Path, monkeypatch: pytest
         (Again(), "bad-range"),
         (Again(since=AT), "bad-range"),
         (Again(since=AT, until=AT), "bad-range"),
-        (Again(since=AT, until=datetime(2027, 1, 1, tzinfo=UTC), files=("x",)), "bad-range"),
-        (Again(files=("in/never.json",)), "not-taken-in"),
+        (Again(since=AT, until=datetime(2027, 1, 1, tzinfo=UTC), units=("x",)), "bad-range"),
+        (Again(units=("in/never.json",)), "not-taken-in"),
     ],
 )
 def test_a_replay_of_nothing_is_refused(tmp_path: Path, asked: Again, code: str) -> None:
@@ -516,7 +521,7 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     commit(asked, 2, bytes=20, seconds=4.0)  # what the forecast knows
     part = planner.plan_replay(asked)
     assert (part.drain, part.check, part.compact) == (True, True, True)
-    assert (part.backlog.files, part.batches) == (2, 2)
+    assert (part.backlog.units, part.batches) == (2, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)  # a start, and both files at the pace of all so far
     found = replay_plan.find(asked)
@@ -548,7 +553,7 @@ def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:
     (tmp_path / "keyed/in/1.json").write_text("{}")
     found = replay_plan.find(asked)
     with pytest.raises(TerminalError) as caught:
-        replay_plan.refuse_gone(asked.layout, found.left)
+        replay_plan.refuse_gone(source_of(asked), asked.layout, found.left)
     assert (caught.value.code, "1.json" in caught.value.found) == ("replay-input-gone", True)
 
 
@@ -557,8 +562,8 @@ def test_only_drained_files_are_replayed(tmp_path: Path) -> None:
     write_checkpoint(asked, 1, offsets=2, commits=1)
     (Path(asked.layout.checkpoint(1)) / "commits/1").unlink()
     found = replay_plan.find(asked)
-    assert (found.files, found.waiting) == (1, 1)
-    assert catalog.last_cut(asked.layout) == 2
+    assert (found.units, found.waiting) == (1, 1)
+    assert catalog.last_slice(asked.layout) == 2
 
 
 def test_cards_survive_as_json(tmp_path: Path) -> None:

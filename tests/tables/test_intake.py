@@ -20,11 +20,13 @@ from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
+from draindown.sources import intake
 from draindown.sources.batch_size import Bound, bound_for
-from draindown.sources.files import catalog, intake, parked
-from draindown.sources.files.batching import cut
+from draindown.sources.files import catalog, parked, pinning
+from draindown.sources.files.batching import divided
 from draindown.sources.files.inspection import Verified
-from draindown.sources.files.intake import Intake, Taken, pinned
+from draindown.sources.port import Taken
+from draindown.sources.registry import source_of
 from draindown.spec.sources import FilesSource
 from tests.flowfiles import take_in
 from tests.flowfiles import waiting as request
@@ -38,7 +40,7 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 
 def rows(asked: Request) -> list[dict[str, Any]]:
-    return list(TableLog(asked.layout.intake).query("select * from t order by cut, path").to_pylist())
+    return list(TableLog(asked.layout.intake_of(1)).query("select * from t order by slice, unit").to_pylist())
 
 
 def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', mtime: int = 1_000_000_000) -> None:
@@ -55,7 +57,7 @@ files = st.lists(st.integers(0, 50), max_size=60).map(
 
 @given(files, st.integers(1, 60), st.integers(1, 10))
 def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], size: int, count: int) -> None:
-    cuts = list(cut(some, lambda: Bound(size, count, "")))
+    cuts = list(divided(some, lambda: Bound(size, count, "")))
     assert [file for group in cuts for file in group] == some
     for group in cuts:
         assert 1 <= len(group) <= count
@@ -66,7 +68,7 @@ def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], 
 
 def test_a_cut_holds_files_of_few_shapes() -> None:
     many = [Verified(f"/{n}", 1, 0, raw_bytes=1, shape=str(n % 40)) for n in range(120)]
-    cuts = list(cut(many, lambda: Bound(10**6, 1000, "")))
+    cuts = list(divided(many, lambda: Bound(10**6, 1000, "")))
     assert [file for group in cuts for file in group] == many
     assert [len({file.shape for file in group}) for group in cuts] == [32, 32, 32, 24]
 
@@ -84,7 +86,7 @@ def test_a_cut_holds_files_of_few_shapes() -> None:
 )
 def test_a_bound_is_never_missing_and_gives_its_reason(source: dict[str, Any], heap: int, expected: Any) -> None:
     bound = bound_for(FilesSource(files="x", format="json", **source), heap)
-    assert (bound.bytes, bound.files) == expected
+    assert (bound.bytes, bound.units) == expected
     assert bound.reason
 
 
@@ -99,12 +101,12 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     put(tmp_path, "a.json", "b.json.gz", "c.json", data=b'{"a":1}\n\n')
     seen: list[tuple[int, int]] = []
     taken = take(asked, progress=lambda done, total: seen.append((done, total)))
-    assert (taken.cuts, taken.files, taken.parked, taken.findings) == (2, 3, 0, ())
-    assert [row["cut"] for row in rows(asked)] == [1, 1, 2]
-    assert TableLog(asked.layout.intake).version == 2
+    assert (taken.slices, taken.units, taken.kept_out, taken.findings) == (2, 3, 0, ())
+    assert [row["slice"] for row in rows(asked)] == [1, 1, 2]
+    assert TableLog(asked.layout.intake_of(1)).version == 2
     first = rows(asked)[1]
-    assert first["path"] == str(tmp_path / "in/b.json.gz")
-    assert (first["lines"], first["blank"], first["raw_bytes"], first["records"]) == (2, 1, 9, None)
+    assert first["unit"] == str(tmp_path / "in/b.json.gz")
+    assert (first["lines"], first["blank"], first["unpacked"], first["records"]) == (2, 1, 9, None)
     assert (first["first_seen"], first["mtime_ns"], first["multiline"]) == (NOW, 1_000_000_000 * 10**9, False)
     assert seen == [(3, 3)]
 
@@ -113,7 +115,7 @@ def test_every_commit_adds_one_file_so_that_a_stream_reads_it_as_one_batch(tmp_p
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, "a.json", "b.json")
     take(asked)
-    metrics = [commit.metrics for commit in TableLog(asked.layout.intake).commits(2)]
+    metrics = [commit.metrics for commit in TableLog(asked.layout.intake_of(1)).commits(2)]
     assert [found["num_added_files"] for found in metrics] == [1, 1]
 
 
@@ -121,18 +123,18 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json", "bad.json.gz")
     (tmp_path / "in/bad.json.gz").write_bytes(b"no gzip")
-    assert (take(asked).cuts, take(asked, 1).cuts) == (1, 0)
+    assert (take(asked).slices, take(asked, 1).slices) == (1, 0)
     again = take(asked, 2)
-    assert (again.parked, again.findings) == (0, ())
-    assert TableLog(asked.layout.intake).version == 1
+    assert (again.kept_out, again.findings) == (0, ())
+    assert TableLog(asked.layout.intake_of(1)).version == 1
     assert TableLog(asked.layout.parked).version == 1
 
 
 def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    assert take(asked).cuts == 0
-    assert TableLog(asked.layout.intake).version == 0
-    assert Path(asked.layout.intake).stat().st_mode & 0o777 == 0o700
+    assert take(asked).slices == 0
+    assert TableLog(asked.layout.intake_of(1)).version == 0
+    assert Path(asked.layout.intake_of(1)).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:
     put(tmp_path, "a.json")
     take(asked)
     put(tmp_path, "old.json", mtime=0)
-    assert take(asked, 1).files == 1
+    assert take(asked, 1).units == 1
 
 
 def test_the_same_content_under_another_name_is_new_input(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_the_same_content_under_another_name_is_new_input(tmp_path: Path) -> Non
     put(tmp_path, "a.json")
     take(asked)
     put(tmp_path, "again.json")
-    assert take(asked, 1).files == 1
+    assert take(asked, 1).units == 1
 
 
 def test_a_known_file_that_is_gone_is_not_worth_a_word(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_touched_file_is_hashed_once_and_then_left_alone(tmp_path: Path, monke
     take(asked)
     put(tmp_path, "a.json", mtime=1_500_000_000)
     assert take(asked, 1).findings == ()
-    monkeypatch.setattr(intake, "sha256_of", forbidden)
+    monkeypatch.setattr(pinning, "sha256_of", forbidden)
     assert take(asked, 2).findings == ()
     assert parked.open_files(asked.layout) == []
 
@@ -182,7 +184,7 @@ def test_a_file_that_changed_after_it_was_taken_is_reported_once(tmp_path: Path,
     put(tmp_path, "a.json", data=data, mtime=1_500_000_000)
     taken = take(asked, 1)
     assert [(f.kind, bool(f.next)) for f in taken.findings] == [("changed", True)]
-    assert (taken.files, taken.parked) == (0, 1)
+    assert (taken.units, taken.kept_out) == (0, 1)
     assert [event.reason for event in parked.open_files(asked.layout)] == ["changed"]
     assert take(asked, 2).findings == ()
 
@@ -193,12 +195,12 @@ def test_a_parked_file_keeps_its_head_and_comes_in_once_it_is_whole(tmp_path: Pa
     whole = gzip.compress(b'{"a":1}\n' * 100)
     (tmp_path / "in/a.json.gz").write_bytes(whole[:30])
     taken = take(asked)
-    assert (taken.files, taken.parked, [f.kind for f in taken.findings]) == (1, 1, ["parked"])
+    assert (taken.units, taken.kept_out, [f.kind for f in taken.findings]) == (1, 1, ["parked"])
     (event,) = parked.open_files(asked.layout)
     assert (event.reason, event.run_id) == ("truncated", "r")
     assert parked.head_of(asked.layout, event.path) == whole[:30]
     (tmp_path / "in/a.json.gz").write_bytes(whole)
-    assert take(asked, 1).files == 1
+    assert take(asked, 1).units == 1
     assert parked.open_files(asked.layout) == []
     assert [event.state for event in parked.events(asked.layout, event.path)] == ["parked", "retried"]
 
@@ -212,7 +214,7 @@ def test_retry_looks_again_and_discard_does_not(tmp_path: Path) -> None:
     parked.retry(asked.layout, paths[:1], by="me", note="see ticket", now=NOW)  # the clock stands still
     parked.discard(asked.layout, lambda path: path.endswith("b.json.gz"), by="me", note="", now=NOW)
     assert parked.open_files(asked.layout) == []
-    assert take(asked, 1).parked == 1
+    assert take(asked, 1).kept_out == 1
     assert [event.path for event in parked.open_files(asked.layout)] == paths[:1]
     with pytest.raises(TerminalError) as caught:
         parked.discard(asked.layout, paths, by="me", note="", now=NOW)
@@ -238,7 +240,7 @@ def test_killed_around_any_write_the_next_run_completes_it(
         with pytest.raises(Killed):
             take(asked)
     take(asked, 1)
-    paths = [Path(row["path"]).name for row in rows(asked)]
+    paths = [Path(row["unit"]).name for row in rows(asked)]
     assert sorted(paths) == [f"{i}.json" for i in range(7)]
     assert len(parked.open_files(asked.layout)) == 1
 
@@ -260,44 +262,44 @@ def test_what_is_known_is_read_from_its_copy_and_without_it(tmp_path: Path) -> N
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, *(f"{i:02}.json" for i in range(12)))
     take(asked)
-    copy = Path(asked.layout.intake, "_known.arrow")
-    paths = [row["path"] for row in rows(asked)]
+    copy = Path(asked.layout.intake_of(1), "_known.arrow")
+    paths = [row["unit"] for row in rows(asked)]
     assert copy.exists()
     for damage in (None, b"", b"ARROW1 torn"):
         if damage is not None:
             copy.write_bytes(damage)
         assert sorted(catalog.find(asked.layout, [*paths, "/other"])) == sorted(paths)
     put(tmp_path, "zz.json")
-    assert take(asked, 1).files == 1
-    assert catalog.find(asked.layout, [str(tmp_path / "in/zz.json")]).popitem()[1].cut == 13
-    assert take(asked, 2).files == 0
+    assert take(asked, 1).units == 1
+    assert catalog.find(asked.layout, [str(tmp_path / "in/zz.json")]).popitem()[1].slice == 13
+    assert take(asked, 2).units == 0
 
 
 def test_a_copy_from_another_intake_is_not_believed(tmp_path: Path) -> None:
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, *(f"{i:02}.json" for i in range(12)))
     take(asked)
-    copy = Path(asked.layout.intake, "_known.arrow").read_bytes()
-    for path in Path(asked.layout.intake).rglob("*"):
+    copy = Path(asked.layout.intake_of(1), "_known.arrow").read_bytes()
+    for path in Path(asked.layout.intake_of(1)).rglob("*"):
         if path.is_file():
             path.unlink()
     put(tmp_path, *(f"other{i:02}.json" for i in range(12)))
     for path in (tmp_path / "in").glob("[0-9]*"):
         path.rename(path.with_suffix(".aside"))
     take(asked)
-    Path(asked.layout.intake, "_known.arrow").write_bytes(copy)
+    Path(asked.layout.intake_of(1), "_known.arrow").write_bytes(copy)
     for path in (tmp_path / "in").glob("*.aside"):
         path.rename(path.with_suffix(".json"))
-    assert take(asked, 1).files == 12
+    assert take(asked, 1).units == 12
 
 
 def test_a_large_backlog_is_taken_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_AT_ONCE", 16)
+    monkeypatch.setattr(pinning, "_AT_ONCE", 16)
     asked = request(tmp_path, max_files_per_trigger=30)
     for i in range(100):
         put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
-    assert take(asked).cuts == 4
-    order = TableLog(asked.layout.intake).query("select path from t order by cut, mtime_ns")["path"].to_pylist()
+    assert take(asked).slices == 4
+    order = TableLog(asked.layout.intake_of(1)).query("select unit from t order by slice, mtime_ns")["unit"].to_pylist()
     assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
 
 
@@ -305,55 +307,56 @@ def test_pinned_files_are_proven_unchanged(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, *(f"{i}.json" for i in range(5)))
     take(asked)
-    files = [Verified(**{k: v for k, v in row.items() if k not in ("first_seen", "cut")}) for row in rows(asked)]
-    assert pinned(files) == []
-    os.utime(files[0].path)
+    units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
+    source = source_of(asked)
+    assert source.missing(units) == {}
+    os.utime(units[0].name)
     put(tmp_path, "1.json", data=b'{"a":9}\n', mtime=5)
     put(tmp_path, "2.json", data=b"")
-    Path(files[3].path).unlink()
-    found = pinned(files)
-    assert [(Path(f.subject).name, f.kind) for f in found] == [
+    Path(units[3].name).unlink()
+    found = source.missing(units)
+    assert [(Path(f.subject).name, f.kind) for f in found.values()] == [
         ("1.json", "changed"),
         ("2.json", "changed"),
         ("3.json", "vanished"),
     ]
-    assert all(f.next for f in found)
+    assert all(f.next for f in found.values())
 
 
 def test_portions_take_every_file_once_and_each_has_its_own_bound(tmp_path: Path) -> None:
     asked = request(tmp_path)
     names = [f"{number:02}.json" for number in range(20)]
     put(tmp_path, *names)
-    with closing(Intake(asked, now=NOW)) as inlet:
+    with closing(source_of(asked).pin(1, NOW)) as inlet:
         put(tmp_path, "later.json")
         assert inlet.take(Bound(16, 100, ""), 1)
-        assert [row["cut"] for row in rows(asked)] == [1, 1]
+        assert [row["slice"] for row in rows(asked)] == [1, 1]
         assert inlet.take(Bound(40, 100, ""), 3)
         assert not inlet.take(Bound(8, 100, ""), 100)
-        assert (inlet.taken.cuts, inlet.taken.files) == (1 + 3 + 3, 20)
-    sizes = Counter(row["cut"] for row in rows(asked))
+        assert (inlet.taken.slices, inlet.taken.units) == (1 + 3 + 3, 20)
+    sizes = Counter(row["slice"] for row in rows(asked))
     assert [sizes[cut] for cut in sorted(sizes)] == [2, 5, 5, 5, 1, 1, 1]
-    assert [Path(row["path"]).name for row in rows(asked)] == names
-    assert take(asked, 1).files == 1
+    assert [Path(row["unit"]).name for row in rows(asked)] == names
+    assert take(asked, 1).units == 1
 
 
 def test_an_intake_that_ends_between_portions_leaves_the_rest_new(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, *[f"{number}.json" for number in range(6)])
     (tmp_path / "in/3.json.gz").write_bytes(b"no gzip")
-    with closing(Intake(asked, now=NOW)) as inlet:
+    with closing(source_of(asked).pin(1, NOW)) as inlet:
         inlet.take(Bound(16, 100, ""), 1)
     assert len(rows(asked)) == 2
     again = take(asked, 1)
-    assert (again.files, again.parked) == (4, 0)
+    assert (again.units, again.kept_out) == (4, 0)
     assert len(list(parked.latest(asked.layout))) == 1
-    assert sorted(Path(row["path"]).name for row in rows(asked)) == [f"{number}.json" for number in range(6)]
+    assert sorted(Path(row["unit"]).name for row in rows(asked)) == [f"{number}.json" for number in range(6)]
 
 
 def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next_run(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, *[f"{number}.json" for number in range(4)])
-    with closing(Intake(asked, now=NOW)) as inlet:
+    with closing(source_of(asked).pin(1, NOW)) as inlet:
         inlet.take(Bound(8, 100, ""), 1)
         put(tmp_path, "1.json", data=b'{"a":2}\n{"a":3}\n')
         (tmp_path / "in/2.json").unlink()
@@ -361,7 +364,7 @@ def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next
         assert not inlet.take(Bound(8, 100, ""))
         told = [(finding.kind, Path(finding.subject).name) for finding in inlet.taken.findings]
     assert told == [("unsettled", "1.json"), ("unsettled", "2.json")]
-    assert [Path(row["path"]).name for row in rows(asked)] == ["0.json", "3.json"]
-    assert [row["cut"] for row in rows(asked)] == [1, 2]
+    assert [Path(row["unit"]).name for row in rows(asked)] == ["0.json", "3.json"]
+    assert [row["slice"] for row in rows(asked)] == [1, 2]
     take(asked, 1)
-    assert [(Path(row["path"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]
+    assert [(Path(row["unit"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]

@@ -66,13 +66,13 @@ def code_of(act: Any) -> str:
 
 
 def codes(asked: Request, level: str) -> set[str]:
-    return {symptom.code for symptom in examine(asked.layout).symptoms if symptom.level == level}
+    return {symptom.code for symptom in examine(asked).symptoms if symptom.level == level}
 
 
 def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     found = rebuild.plan(asked)
-    assert (found.previous, found.generation, found.state, found.cuts, found.files) == (1, 2, "new", 2, 2)
+    assert (found.previous, found.generation, found.state, found.slices, found.units) == (1, 2, "new", 2, 2)
     assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
     assert found.table_bytes == sum(file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet"))
     flow = asked.flow_spec.model_dump(mode="json")
@@ -103,7 +103,7 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     (tmp_path / "in/1.json").unlink()
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
     rebuild.abort(asked.layout)
-    shutil.rmtree(asked.layout.intake)  # read once, and nobody knows what
+    shutil.rmtree(asked.layout.intake_of(1))  # read once, and nobody knows what
     assert rebuild.plan(asked).forgotten == 2
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
 
@@ -117,7 +117,7 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert codes(asked, "note") == {"rebuild-unfinished", "unpublished"}
     read_all(asked, begun, batches=1)
     found = rebuild.plan(asked)
-    assert (found.state, found.cuts, [Path(path).name for path in found.missing]) == ("begun", 1, [])
+    assert (found.state, found.slices, [Path(path).name for path in found.missing]) == ("begun", 1, [])
     flow = asked.flow_spec.model_copy(update={"max_batches": 7})
     bounded = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
     assert rebuild.plan(bounded).state == "begun"  # reads the same
@@ -291,7 +291,7 @@ def commit_next(asked: Request) -> None:
     from tests.flowfiles import take_in
 
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert catalog.last_cut(asked.layout) == 3
+    assert catalog.last_slice(asked.layout) == 3
     commit(asked, 2, generation=2)
     write_checkpoint(asked, 2, offsets=3, commits=3)
 

@@ -36,7 +36,8 @@ from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
-from draindown.spec.models import LeaseSpec
+from draindown.runs.request import Request
+from draindown.spec.models import LeaseSpec, PipelineSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
@@ -46,7 +47,8 @@ from draindown.lease import locks
 from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
-from draindown.spec.models import LeaseSpec
+from draindown.runs.request import Request
+from draindown.spec.models import LeaseSpec, PipelineSpec
 root, name, expires = sys.argv[1:]
 locks._kernel = lambda: name
 layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
@@ -108,6 +110,12 @@ def drivers(root: Path, *names: str, expires: float = EXPIRES) -> Iterator[list[
 
 def layout(root: Path) -> FlowLayout:
     return FlowLayout(str(root), "p", "f", "t")
+
+
+def asked(root: Path) -> Request:
+    flow = {"source": {"files": "in/*", "format": "json"}, "columns": {"a": "int"}, "target": {"table": "t"}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root), "flows": {"f": flow}})
+    return Request(spec=spec, flow="f", step="plan", run_id="r", root=str(root))
 
 
 def epochs(root: Path) -> Epochs:
@@ -358,7 +366,7 @@ def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
         before = files()
         until(lambda: holder(layout(tmp_path)) is None)  # held until nobody can doubt it
         until(lambda: "it looks stale" in str(holder(layout(tmp_path), patient=False)))
-        health = examine(layout(tmp_path))
+        health = examine(asked(tmp_path))
         assert [symptom.code for symptom in health.symptoms if symptom.part == "lease"] == ["stale-lease"]
         assert "epoch 1" in next(symptom.found for symptom in health.symptoms if symptom.part == "lease")
         assert files() == before
@@ -390,7 +398,7 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
         assert TableLog(where.table).version == 2
         assert TableLog(where.quarantine).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == [where.table]
-    notes = [symptom for symptom in examine(where).symptoms if symptom.code == "table-without-fence"]
+    notes = [symptom for symptom in examine(asked(tmp_path)).symptoms if symptom.code == "table-without-fence"]
     assert [where.table in note.found for note in notes] == [True]
     Path(where.table, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)

@@ -59,7 +59,7 @@ def test_what_nothing_else_knows_is_an_error_whose_command_helps(
 def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = drained(tmp_path)
     tear(asked.layout.replaying)
-    (symptom,) = [one for one in examine(asked.layout).symptoms if one.level == "wrong"]
+    (symptom,) = [one for one in examine(asked).symptoms if one.level == "wrong"]
     assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == ("state-damaged", "replays", True)
     assert f"mv {asked.layout.replaying}" in symptom.next
     (tmp_path / "dags/pipelines").mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, conten
 
 def _left(asked: Request) -> set[str]:
     """Codes of what a doctor finds wrong with the flow."""
-    return {one.code for one in examine(asked.layout).symptoms if one.level == "wrong"}
+    return {one.code for one in examine(asked).symptoms if one.level == "wrong"}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cards": {"2": 5}}'], ids=["empty", "other"])

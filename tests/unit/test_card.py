@@ -62,10 +62,10 @@ def drained(**changes: Any) -> StepReport:
     batches = [batch()]
     part = DrainPart(
         generation=1,
-        before=Backlog(files=104, bytes=32_715_571, oldest_seconds=11_100),
+        before=Backlog(units=104, bytes=32_715_571, oldest_seconds=11_100),
         after=Backlog(),
-        new_files=104,
-        parked_files=2,
+        taken=104,
+        kept_out=2,
         batches=batches,
         totals=total([BatchRow.from_dict(b) for b in batches]),
         refused_share=984 / 1_003_210,
@@ -122,7 +122,7 @@ def test_an_idle_run_says_so_in_its_first_line() -> None:
     assert card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; nothing to do  in 0.4 s"
 
 
-WANTED = PlanPart(backlog=Backlog(files=1), drain=True, check=True, compact=True)
+WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True)
 
 
 def test_a_step_without_a_report_is_not_called_ok() -> None:

@@ -58,44 +58,44 @@ def test_before_the_first_run_there_is_nothing(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path / "none"))
     checkpoint.verify()
     assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (False, None, None)
-    assert (checkpoint.in_flight, checkpoint.consumed_before) == (None, 1)
+    assert (checkpoint.in_flight, checkpoint.first_unread) == (None, 1)
 
 
 def test_all_done(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=3, commits=3)
     checkpoint.verify()
     assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (True, Offset(2, 4), 2)
-    assert (checkpoint.in_flight, checkpoint.consumed_before) == (None, 4)
+    assert (checkpoint.in_flight, checkpoint.first_unread) == (None, 4)
 
 
 def test_a_planned_batch_is_in_flight_and_its_cut_not_consumed(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=3, commits=2)
     checkpoint.verify()
-    assert (checkpoint.in_flight, checkpoint.consumed_before, checkpoint.last_offset) == (2, 3, Offset(2, 4))
+    assert (checkpoint.in_flight, checkpoint.first_unread, checkpoint.last_offset) == (2, 3, Offset(2, 4))
     first = make(tmp_path / "first", offsets=1, commits=0)
     first.verify()
-    assert (first.in_flight, first.consumed_before) == (0, 1)
+    assert (first.in_flight, first.first_unread) == (0, 1)
 
 
 def test_started_without_any_batch(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=0, commits=0)
     checkpoint.verify()
-    assert (checkpoint.started, checkpoint.in_flight, checkpoint.consumed_before) == (True, None, 1)
+    assert (checkpoint.started, checkpoint.in_flight, checkpoint.first_unread) == (True, None, 1)
 
 
 def test_an_end_inside_a_version_means_its_only_file(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=1, commits=1)
     (tmp_path / "c/offsets/0").write_text(offset(1, index=0))
-    assert checkpoint.consumed_before == 2
+    assert checkpoint.first_unread == 2
     (tmp_path / "c/offsets/0").write_text(offset(2, index=-100))
-    assert checkpoint.consumed_before == 2
+    assert checkpoint.first_unread == 2
 
 
 def test_logs_of_old_batches_may_be_gone(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=200, commits=200, first=98)
     (tmp_path / "c/offsets/99").unlink()
     checkpoint.verify()
-    assert checkpoint.consumed_before == 201
+    assert checkpoint.first_unread == 201
 
 
 def truncate(name: str, size: int) -> Callable[[Path], None]:

@@ -88,7 +88,7 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
         for waived in (False, True)
     ]
     parts: dict[str, Any] = {
-        "plan": PlanPart(backlog=Backlog(files=1), replay=text, reasons={"drain": text, text: text}),
+        "plan": PlanPart(backlog=Backlog(units=1), replay=text, reasons={"drain": text, text: text}),
         "drain": DrainPart(generation=1, replay=text, bound=text, batches=[batch], totals={"records": 1, "lines": 1}),
         "check": CheckPart(version=2, published_before=1, changed_rows=9, expectations=judged, page=text),
         "compact": CompactPart(evidence=text, partitions=[text], files_before=2),
@@ -311,8 +311,8 @@ def test_a_request_survives_its_own_encoding(project: Path) -> None:
         {"callback": "os.system"},
         {"replay": {"since": "2026-01-01T00:00:00", "until": "2026-01-02T00:00:00"}},
         {"replay": {"since": "soon"}},
-        {"replay": {"files": ["a"], "code": "x"}},
-        {"replay": {"files": ["a"]}, "quarantine_ids": ["b"]},
+        {"replay": {"units": ["a"], "code": "x"}},
+        {"replay": {"units": ["a"]}, "quarantine_ids": ["b"]},
         {"max_batches": "1; touch x"},
     ],
 )

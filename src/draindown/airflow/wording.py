@@ -60,7 +60,7 @@ def _row(spec: PipelineSpec, name: str) -> str:
 def _source(flow: FlowSpec | DerivedFlow) -> str:
     if isinstance(flow, DerivedFlow):
         return f"table `{flow.source.table}`"
-    return f"`{_cell(flow.source.files)}` ({flow.source.format})"
+    return f"`{_cell(flow.source.place)}` ({flow.source.format})"
 
 
 def _write(spec: PipelineSpec, name: str) -> str:

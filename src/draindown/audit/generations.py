@@ -77,7 +77,7 @@ def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
 
 def _let_through_before(desk: Desk) -> None:
     """Mark rows that were refused only when their file was read again: the first read put them into the table."""
-    cut_of = {row["path"]: row["cut"] for row in _intake(desk)}
+    cut_of = {row["unit"]: row["slice"] for row in _intake(desk)}
     earliest: dict[int, int] = {}
     refused_again = {batch.cut: batch.reasons for batch in of_source(desk) if batch.generation == desk.refused_since}
     for batch in of_source(desk):
@@ -94,7 +94,7 @@ def _let_through_before(desk: Desk) -> None:
 
 
 def _intake(desk: Desk) -> list[dict[str, Any]]:
-    return TableLog(desk.layout.intake).rows("select path, cut from t")
+    return TableLog(desk.layout.intake_of(1)).rows("select unit, slice from t")
 
 
 def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
@@ -106,7 +106,7 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
-    files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
+    files = {row["unit"] for row in _intake(desk) if row["slice"] == batch.cut}
     others = sum(
         row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
     )

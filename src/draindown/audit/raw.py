@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from draindown.spec.sources import FilesSource
+from draindown.spec.sources import SourceSpec
 
 CHUNK = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -76,7 +76,7 @@ class TextFile:
     end inside a quoted cell belongs to the record.
     """
 
-    def __init__(self, path: str, *, source: FilesSource | None = None) -> None:
+    def __init__(self, path: str, *, source: SourceSpec | None = None) -> None:
         self.lines = self.blank = 0
         self._path = path
         self._quotes = _Quotes(source.delimiter, source.max_record_bytes) if source else None
@@ -134,7 +134,7 @@ Fields = Callable[[bytes], list[str | None]]
 class FieldReader:
     """Reads named fields of a record as text; None if a field is missing or null."""
 
-    def __init__(self, source: FilesSource, names: Sequence[str], header: Sequence[str]) -> None:
+    def __init__(self, source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> None:
         self._fields = _FIELDS[source.format](source, names, header)
 
     def __call__(self, raw: bytes) -> list[str | None]:
@@ -142,11 +142,11 @@ class FieldReader:
         return self._fields(raw)
 
 
-def _of_json(_: FilesSource, names: Sequence[str], __: Sequence[str]) -> Fields:
+def _of_json(_: SourceSpec, names: Sequence[str], __: Sequence[str]) -> Fields:
     return lambda raw: json_fields(raw, names)
 
 
-def _of_csv(source: FilesSource, names: Sequence[str], header: Sequence[str]) -> Fields:
+def _of_csv(source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> Fields:
     at = [header.index(name) if name in header else -1 for name in names]
 
     def fields(raw: bytes) -> list[str | None]:
@@ -156,11 +156,11 @@ def _of_csv(source: FilesSource, names: Sequence[str], header: Sequence[str]) ->
     return fields
 
 
-def _of_text(_: FilesSource, names: Sequence[str], __: Sequence[str]) -> Fields:
+def _of_text(_: SourceSpec, names: Sequence[str], __: Sequence[str]) -> Fields:
     return lambda raw: [raw.decode("utf-8") for _ in names]
 
 
-_FIELDS: dict[str, Callable[[FilesSource, Sequence[str], Sequence[str]], Fields]] = {
+_FIELDS: dict[str, Callable[[SourceSpec, Sequence[str], Sequence[str]], Fields]] = {
     "json": _of_json,
     "csv": _of_csv,
     "text": _of_text,

@@ -55,7 +55,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _settle_replay(desk)
     generations_of(desk)
     cuts = {batch.cut for batch in of_source(desk)}
-    desk.files = [row for row in _all(desk.layout.intake) if row["cut"] in cuts]
+    desk.files = [_as_file(row) for row in _all(desk.layout.intake_of(1)) if row["slice"] in cuts]
     desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
     ledger_sums(desk)
     ledger_against_intake(desk)
@@ -146,6 +146,10 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
     """
     newest = {row["quarantine_id"]: row for row in sorted(decided, key=lambda row: row["at"])}
     return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
+
+
+def _as_file(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"path": row["unit"], "size": row["bytes"], "cut": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:

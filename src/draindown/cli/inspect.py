@@ -118,7 +118,7 @@ def lag(
     ctx: typer.Context,
     as_json: Json = False,
 ) -> None:
-    """Show what waits per flow: files, bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
+    """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
     from draindown.base.formatting import age, count, size
     from draindown.runs.report import Backlog
 
@@ -130,14 +130,14 @@ def lag(
                 waiting = planned(here, spec, flow)[0].backlog
             except DraindownError as error:  # the other pipelines may be readable
                 unknown = dict.fromkeys(Backlog.model_fields)
-                rows.append([f"{spec.pipeline}/{flow}", *("?" for _ in unknown)])
+                rows.append([f"{spec.pipeline}/{flow}", "?", "?", "?"])
                 data.append(where | unknown | {"error": error.as_dict()})
                 out.note(f"{spec.pipeline}/{flow}  {error.code}, see: draindown plan {spec.pipeline} --flow {flow}")
                 continue
             oldest = "-" if waiting.oldest_seconds is None else age(waiting.oldest_seconds)
-            rows.append([f"{spec.pipeline}/{flow}", count(waiting.files), size(waiting.bytes), oldest])
+            rows.append([f"{spec.pipeline}/{flow}", count(waiting.units, waiting.unit), size(waiting.bytes), oldest])
             data.append(where | waiting.model_dump(mode="json"))
-    out.result(data, table(("flow", "files", "bytes", "oldest"), rows, right=(1, 2, 3)))
+    out.result(data, table(("flow", "input", "bytes", "oldest"), rows, right=(1, 2, 3)))
 
 
 def _all_pipelines(here: Setting) -> list[PipelineSpec]:

@@ -25,6 +25,7 @@ from draindown.cli.output import Output, as_csv, table
 from draindown.lake.documents import absolute
 
 if TYPE_CHECKING:
+    from draindown.cli.context import Setting
     from draindown.flow.quarantine import Counts, Filter
     from draindown.lake.layout import FlowLayout
     from draindown.spec.models import PipelineSpec
@@ -175,14 +176,15 @@ def discard(
     as_json: Json = False,
 ) -> None:
     """Give up refused rows, or with --files parked files and files taken in that no batch has read yet."""
-    out, spec = Output(as_json), setting(ctx).spec(pipeline)
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
     layout = spec.layout(one_flow(spec, flow))
     if files and (reason or ids or run):
         raise typer.BadParameter("--reason, --id and --run choose rows; parked files are chosen with --path")
     if paths and not files:
         raise typer.BadParameter("--path names a file: give --files too", param_hint="--path")
     if files:
-        _close_files(spec, layout, paths, note, yes, out, "discard")
+        _close_files(here, spec, layout.flow, paths, note, yes, out, "discard")
         return
     from draindown.base.formatting import count
     from draindown.flow import quarantine as rows_of
@@ -209,8 +211,9 @@ def retry(
     as_json: Json = False,
 ) -> None:
     """Have the next run look at parked files again, after they were repaired."""
-    spec = setting(ctx).spec(pipeline)
-    _close_files(spec, spec.layout(one_flow(spec, flow)), paths, note, yes, Output(as_json), "retry")
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    _close_files(here, spec, one_flow(spec, flow), paths, note, yes, Output(as_json), "retry")
 
 
 def _chosen(
@@ -277,24 +280,34 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
 
 
 def _close_files(
-    spec: PipelineSpec, layout: FlowLayout, paths: list[str] | None, note: str, yes: bool, out: Output, verb: str
+    here: Setting,
+    spec: PipelineSpec,
+    flow: str,
+    paths: list[str] | None,
+    note: str,
+    yes: bool,
+    out: Output,
+    verb: str,
 ) -> None:
     from draindown.base.clock import now
     from draindown.base.formatting import count, printable
     from draindown.flow import discards
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.files import parked
+    from draindown.sources.registry import source_of
 
+    run_id, layout = new_run_id(), spec.layout(flow)
     wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
     out.note(f"{verb} {count(len(wanted), 'file')} of {layout.pipeline}/{layout.flow}")
     for path in wanted[:10]:
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with open_flow(spec, layout.flow, Needs.FINISHED, owner=person(), run_id=new_run_id()):
+        with open_flow(spec, flow, Needs.FINISHED, owner=person(), run_id=run_id):
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
-                discards.discard_files(layout, wanted, by=person(), note=note, at=now())
+                source = source_of(here.request(spec, flow, "drain", run_id))
+                discards.discard_input(source, layout, wanted, by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")

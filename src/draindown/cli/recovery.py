@@ -45,8 +45,10 @@ def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_jso
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
     from draindown.doctor.examination import examine, examine_setup
 
-    spec = setting(ctx).spec(pipeline)
-    found = [*(examine(spec.layout(name)) for name in flows(spec, flow)), examine_setup()]
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
+    found = [*map(examine, asked), examine_setup()]
     Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
     codes = {health.exit for health in found}
     worst = 1 if 1 in codes else max(codes)
@@ -110,16 +112,16 @@ def _plan_text(plan: ResetPlan) -> str:
     from draindown.flow.generations import gone
 
     before = "can't be told" if plan.previous is None else plan.previous
-    what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
+    what = f"{count(plan.units, plan.unit)}, {size(plan.bytes)}, in {count(plan.slices, 'batch', 'batches')}"
     lines = [
         f"reset {plan.pipeline}/{plan.flow}: generation {before} -> {plan.generation}",
         f"  read again   {what}"
-        if plan.cuts
+        if plan.slices
         else "  read again   whatever is at the source: the intake is empty or gone",
         *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
         *["  put aside    the table, as asked: its readers find none until the next run has filled it anew"]
         * plan.table_aside,
-        f"  gone         {gone(plan.missing, plan.forgotten) or 'nothing'}",
+        f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
         f"  the table    {_meaning(plan)}",
         "  final        no --undo: what is put aside is missing before it"
         if plan.damaged or plan.table_aside
@@ -153,19 +155,21 @@ def replay(
     """Read input again that was drained before: what was first seen in a range of time, or named files."""
     from draindown.recovery import replay as replay_plan
     from draindown.runs.request import Again
+    from draindown.sources.registry import source_of
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), files=tuple(files or ()), again=again)
+    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), units=tuple(files or ()), again=again)
     # paths are relative to the working directory, not to the project root
-    asked = asked.model_copy(update={"files": tuple(absolute(name) for name in asked.files)})
+    asked = asked.model_copy(update={"units": tuple(absolute(name) for name in asked.units)})
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
-    out.note(_replay_text(found))
+    source = source_of(request)
+    out.note(_replay_text(found, source.unit))
     if not found.left:
         out.result({"replay": found.as_dict(), "batches": 0}, _nothing_left(found))
         return
-    replay_plan.refuse_gone(request.layout, found.left)
+    replay_plan.refuse_gone(source, request.layout, found.left)
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
@@ -220,13 +224,13 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
     head = f"rebuild {plan.pipeline}/{plan.flow}: generation {plan.previous} -> {plan.generation}"
     if plan.state == "swapped":
         return f"{head}\n  it is in the table's place; a crash came before what follows, which is done now"
-    what = f"{count(plan.files, 'file')}, {size(plan.bytes)}, in {count(plan.cuts, 'batch', 'batches')}"
+    what = f"{count(plan.units, plan.unit)}, {size(plan.bytes)}, in {count(plan.slices, 'batch', 'batches')}"
     target, table = request.flow_spec.target, size(plan.table_bytes)
     rows = f"one per {', '.join(target.keys)}, by {', '.join(target.sequence_by)}" if plan.keyed else "all are appended"
     lines = [
         f"{head}{' (begun before, goes on)' if plan.state == 'begun' else ''}",
         f"  read again   {what}",
-        f"  gone         {gone(plan.missing, plan.forgotten) or 'nothing'}",
+        f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
         f"  rows         {rows}; the fresh table has what the input gives, nothing else",
         f"  changes      {'; '.join(plan.changes) or 'none in columns or partitions'}",
         f"  disk         twice the table more ({table} now), once until VACUUM; {size(plan.free_bytes)} are free",
@@ -235,21 +239,21 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
     return "\n".join(lines)
 
 
-def _replay_text(found: Replay) -> str:
+def _replay_text(found: Replay, unit: str) -> str:
     from draindown.base.formatting import count, size
 
     data: dict[str, Any] = found.as_dict()
     batches = count(len(found.parts), "batch", "batches")
     lines = [
         f"replay {found.id} of {found.pipeline}/{found.flow}: {found.asked}",
-        f"  read again   {count(found.files, 'file')}, {size(data['bytes'])}, in {batches}",
+        f"  read again   {count(found.units, unit)}, {size(data['bytes'])}, in {batches}",
         "  the table    rows that are newer stay; what it holds already counts as duplicate or superseded",
     ]
     if found.done:
         lines.append(f"  done before  {count(found.done, 'batch', 'batches')}")
     if found.waiting:
         lines.append(
-            f"  left out     {count(found.waiting, 'file')} that wait to be drained: draindown run {found.pipeline}"
+            f"  left out     {count(found.waiting, unit)} that wait to be drained: draindown run {found.pipeline}"
         )
     return "\n".join(lines)
 

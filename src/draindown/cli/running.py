@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.request import Request, Step
-    from draindown.sources.files.listing import SourceListing
+    from draindown.sources.port import Source
     from draindown.spark.limits import Stop
     from draindown.spark.runs.withdrawal import Plan
     from draindown.spec.models import PipelineSpec
@@ -40,7 +40,7 @@ class _Run:
     run_id: str = field(default_factory=new_run_id)
     reports: list[StepReport] = field(default_factory=list)
     exit: Exit = Exit.DONE
-    sources: dict[str, SourceListing] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
     """What the plans of the flows saw of their sources, for their drains."""
 
     def request(self, flow: str, step: Step) -> Request:
@@ -112,7 +112,8 @@ def _seconds(deadline: str | None) -> float | None:
 
 def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
     """The flows that come before one that can't be planned, each with its plan. Raises what the first one's raises."""
-    from draindown.planning.plan import planned, source_of
+    from draindown.planning.plan import planned
+    from draindown.sources.registry import source_of
 
     found: list[tuple[str, PlanPart]] = []
     for name in names:

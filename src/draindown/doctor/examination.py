@@ -29,11 +29,14 @@ from draindown.doctor.tables import (
 )
 from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
+from draindown.runs.request import Request
+from draindown.sources.registry import source_of
 
 
-def examine(layout: FlowLayout) -> Health:
-    """Examine everything that one flow stores. An error in one part does not keep the others from being examined."""
-    desk = Desk(FlowState.of(layout))
+def examine(request: Request) -> Health:
+    """Examine everything that a request's flow stores. An error in one part does not keep the others from it."""
+    layout = request.layout
+    desk = Desk(FlowState.of(layout), source_of(request))
     for part, look in _LOOKS.items():
         _look(desk, part, look)
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
@@ -62,7 +65,11 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
 
 
 def _unreadable(desk: Desk, part: str) -> str:
-    restore = {"target": desk.layout.table, "ledger": desk.layout.ledger, "intake": desk.layout.intake}
+    restore = {
+        "target": desk.layout.table,
+        "ledger": desk.layout.ledger,
+        "intake": desk.layout.intake_of(desk.generation),
+    }
     if part in ("checkpoint", "generation"):
         return desk.command("reset")
     return f"restore {restore.get(part, desk.layout.home)} from a copy, as a whole"

@@ -11,7 +11,7 @@ from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import rebuild, replay
-from draindown.sources.files import catalog, parked
+from draindown.sources import intake
 
 
 def look_at_lease(desk: Desk) -> None:
@@ -39,7 +39,7 @@ def look_at_generation(desk: Desk) -> None:
     desk.generation = generations.generation(desk.layout)
     card = generations.card(desk.layout, desk.generation)
     begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
-    left_out = f", without {count(len(card.without), 'file')}" if card and card.without else ""
+    left_out = f", without {count(len(card.without), desk.source.unit)}" if card and card.without else ""
     desk.say("generation", f"{desk.generation}{begun}{left_out}")
 
 
@@ -74,14 +74,13 @@ def look_at_checkpoint(desk: Desk) -> None:
 
 def look_at_intake(desk: Desk) -> None:
     """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
-    last = catalog.last_cut(desk.layout)
-    waiting = parked.open_files(desk.layout)
-    desk.say("intake", f"{count(last, 'cut')}, {count(len(waiting), 'parked file')}")
-    if waiting:
-        list_ = f"draindown quarantine list {desk.layout.pipeline} --files"
-        desk.note("parked-files", "intake", f"{count(len(waiting), 'file')} can't be read or changed", list_)
+    said = [count(intake.newest(desk.layout, desk.generation), "slice")]
+    for finding in desk.source.open_findings():
+        said.append(f"{finding.kind}: {finding.subject}")
+        desk.note(f"{finding.kind}-{desk.source.unit}s", "intake", f"{finding.subject} {finding.detail}", finding.next)
+    desk.say("intake", ", ".join(said))
     if not desk.at_work:
-        resume.refuse_other_intake(desk.layout, desk.checkpoint)
+        resume.refuse_other_intake(desk.layout, desk.checkpoint, desk.generation)
 
 
 def look_at_replays(desk: Desk) -> None:

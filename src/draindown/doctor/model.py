@@ -13,6 +13,7 @@ from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.table import Sums
+from draindown.sources.port import Source
 
 Level = Literal["wrong", "note"]
 """`wrong`: someone must act. `note`: worth knowing; the next run works without action."""
@@ -72,11 +73,18 @@ class Desk:
     """Collects the results of an examination in progress."""
 
     layout: FlowLayout
+    _source: Source | None = None
     looked: dict[str, str] = field(default_factory=dict)
     symptoms: list[Symptom] = field(default_factory=list)
     unlooked: list[str] = field(default_factory=list)
     generation: int = 1
     at_work: bool = False
+
+    @property
+    def source(self) -> Source:
+        """The flow's source. A desk without a flow has none."""
+        assert self._source is not None, "only a flow has a source"
+        return self._source
 
     @cached_property
     def recorded(self) -> Sums:

@@ -19,6 +19,7 @@ from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare
 from draindown.sources.files.listing import directory_of
 from draindown.spec.models import PipelineSpec
+from draindown.spec.sources import FilesSource
 
 _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 
@@ -168,7 +169,8 @@ def _audit(injection: Injection) -> tuple[str, ...]:
 def _refuse_bad_place(campaign: Campaign) -> None:
     """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap."""
     scratch = campaign.scratch.resolve()
-    sources = [directory_of(campaign.spec.flow(flow).source, campaign.root) for flow in campaign.flows]
+    read = [campaign.spec.flow(flow).source for flow in campaign.flows]
+    sources = [directory_of(source, campaign.root) for source in read if isinstance(source, FilesSource)]
     taken = [place.resolve() for place in (Path(campaign.spec.lake), *sources)]
     crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
     if not crossed and not (scratch.exists() and any(scratch.iterdir())):

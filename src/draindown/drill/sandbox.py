@@ -87,6 +87,13 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
     Raises TerminalError `nothing-to-drill`, `source-missing`.
     """
     source = spec.flow(flow).source
+    if not isinstance(source, FilesSource):
+        raise TerminalError(
+            "nothing-to-drill",
+            tried=f"copy the input of flow {flow} of pipeline {spec.pipeline}",
+            found=f"a drill copies files, and the flow reads {source.kind}",
+            next=f"draindown plan {spec.pipeline}",
+        )
     inputs = _some(list_source(source, root, now()).files, max_files, max_bytes)
     if not inputs:
         raise TerminalError(

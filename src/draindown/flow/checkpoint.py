@@ -5,7 +5,7 @@
     commits/N    written after batch N ran
 
 No other module reads these files. The stream reads the intake table, one version per batch: an end at version V means
-that all cuts below V are consumed.
+that all slices below V are read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.store import store_of
+from draindown.sources.slices import FIRST
 
 _RECENT = 50  # batches; Spark removes the logs of older batches in no guaranteed order, so gaps there are no damage
 
@@ -73,13 +74,13 @@ class Checkpoint:
         return offsets[-1] if offsets and offsets[-1] != self.last_commit else None
 
     @property
-    def consumed_before(self) -> int:
-        """Intake version below which every cut is consumed; 1 at the start, since version 0 only creates the intake.
+    def first_unread(self) -> int:
+        """The first slice that no committed batch has read. Slice N is version N of the intake.
 
         Raises TerminalError `checkpoint-damaged`.
         """
         done = self.last_commit
-        return 1 if done is None else self._offset(done).next_version
+        return FIRST if done is None else self._offset(done).next_version
 
     def verify(self) -> None:
         """Verify that Spark can resume from this checkpoint.
@@ -136,7 +137,7 @@ class Checkpoint:
         self._json(name, 1)
         end = self._json(name, 2)
         try:
-            # a negative index is a position before the version's first file; a cut has exactly one file
+            # a negative index is a position before the version's first file; a slice has exactly one file
             return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
         except (KeyError, TypeError, ValueError):
             raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None

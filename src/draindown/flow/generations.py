@@ -3,8 +3,8 @@
 `generation.json` names the live generation and keeps a card for each generation that a reset or a rebuild began. Only
 this module writes it. Beginning a generation writes it as the last step.
 
-A new generation reads the intake from its first cut, under transaction ids that are new to the target. Otherwise Delta
-would skip its batches as already committed.
+A new generation reads its intake from the first slice, under transaction ids that are new to the target. Otherwise
+Delta would skip its batches as already committed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
-from draindown.sources.files import catalog
-from draindown.sources.files.catalog import Taken
+from draindown.sources.slices import unread_after
 
 
 def generation_if_told(layout: FlowLayout) -> int | None:
@@ -91,10 +90,10 @@ _SHOWN = 5
 class Card:
     """How a generation began.
 
-    `without`: files of the intake that the generation leaves out because they are gone, changed, or discarded.
+    `without`: units of the intake that the generation leaves out because they are gone, changed, or given up.
     `rebuilt`: the generation was read into a table of its own, which then replaced the live one.
 
-    The first generation gets a card only when someone discards a file that it took in and did not read.
+    The first generation gets a card only when someone gives up a unit that it pinned and did not read.
     """
 
     generation: int
@@ -112,23 +111,23 @@ def card(layout: FlowLayout, generation: int) -> Card | None:
 
 
 def without(layout: FlowLayout, generation: int) -> frozenset[str]:
-    """Return files that a generation leaves out: accepted as missing when it began, or discarded before being read."""
+    """Return units that a generation leaves out: accepted as missing when it began, or given up before being read."""
     found = card(layout, generation)
     return frozenset(found.without if found else ())
 
 
-def gone(missing: Sequence[str], forgotten: int) -> str:
-    """Describe in words which input can't be read again."""
-    lost = [f"{count(len(missing), 'file')} gone or changed at the source: {shown(missing)}"] * bool(missing)
-    lost += [f"no longer in the intake: {count(forgotten, 'file')} that a run has read"] * bool(forgotten)
+def gone(missing: Sequence[str], forgotten: int, unit: str) -> str:
+    """Describe in words which input can't be read again. `unit`: the source's noun."""
+    lost = [f"{count(len(missing), unit)} gone or changed at the source: {shown(missing)}"] * bool(missing)
+    lost += [f"no longer in the intake: {count(forgotten, unit)} that a run has read"] * bool(forgotten)
     return "; ".join(lost)
 
 
-def shown(paths: Iterable[str]) -> str:
-    """Return the first few of many paths, escaped for printing, and how many more there are."""
-    every = list(paths)
+def shown(names: Iterable[str]) -> str:
+    """Return the first few of many names, escaped for printing, and how many more there are."""
+    every = list(names)
     more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
-    return ", ".join(printable(path) for path in every[:_SHOWN]) + more
+    return ", ".join(printable(name) for name in every[:_SHOWN]) + more
 
 
 def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
@@ -167,15 +166,15 @@ def take_place(staged: FlowLayout) -> None:
     write_json(live.generation, {"generation": number, "cards": cards(live) | cards(staged)})
 
 
-def leave_out(layout: FlowLayout, paths: Iterable[str], *, by: str, at: datetime) -> None:
-    """Add files that the live generation took in and did not read to the files that it leaves out."""
+def leave_out(layout: FlowLayout, units: Iterable[str], *, by: str, at: datetime) -> None:
+    """Add units that the live generation pinned and did not read to those that it leaves out."""
     number = generation(layout)
     own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
-    _write(layout, number, replace(own, without=tuple(sorted({*own.without, *paths}))))
+    _write(layout, number, replace(own, without=tuple(sorted({*own.without, *units}))))
 
 
 def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
-    """Return the files that each generation leaves out, by number. Only generations with a card are included."""
+    """Return the units that each generation leaves out, by number. Only generations with a card are included."""
     return {int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()}
 
 
@@ -205,6 +204,10 @@ def knows(layout: FlowLayout, generation: int) -> bool:
     return table.is_whole and any(table.last(app) is not None for app in apps)
 
 
-def taken_in(layout: FlowLayout) -> list[Taken]:
-    """Return every file of the intake, in the order of its cuts; none if the intake is damaged."""
-    return catalog.taken_in(layout) if log_of(layout, layout.intake).is_whole else []
+def first_unread(layout: FlowLayout, generation: int) -> int:
+    """Return the first slice that no batch of the generation has read.
+
+    The table's batches count even if the checkpoint lacks their commit after a crash.
+    """
+    newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
+    return max(Checkpoint(layout.checkpoint(generation)).first_unread, unread_after(newest))

@@ -132,4 +132,5 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
     everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
-    return (*everyone, layout.intake, layout.parked, layout.resolutions)
+    generation = generations.generation_if_told(layout) or 1
+    return (*everyone, layout.intake_of(generation), layout.parked, layout.resolutions)

@@ -84,8 +84,8 @@ class Counts:
 
 
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `file` and the refusing batch's `kind` of every row that was ever refused."""
-    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
+    """Return `quarantine_id`, `file`, `position` and the refusing batch's `kind` of every row that was ever refused."""
+    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, position, kind from t")
 
 
 def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:

@@ -114,8 +114,9 @@ def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
     cuts = {row.cut: row for row in rows if row.quarantined}
     if not cuts:
         return {}
-    sql = f"select path, cut from t where cut in ({', '.join(str(int(cut)) for cut in cuts)})"
-    files = {row["path"]: row["cut"] for row in log_of(layout, layout.intake).query(sql).to_pylist()}
+    sql = f"select unit, slice from t where slice in ({', '.join(str(int(cut)) for cut in cuts)})"
+    intake = layout.intake_of(rows[-1].generation)
+    files = {row["unit"]: row["slice"] for row in log_of(layout, intake).query(sql).to_pylist()}
     found: dict[Place, int] = {}
     for path, number in quarantine.open_by_file(layout, list(files)).items():
         place = cuts[files[path]].place

@@ -17,7 +17,7 @@ _LOOK_BACK = 1000  # commits to read after the newest batch
 def resume(layout: FlowLayout) -> int:
     """Return the live generation after verifying that its next batch may follow its last. Repairs the ledger.
 
-    Call it under the lease and before taking in files, which would re-create a lost intake. Raises TerminalError
+    Call it under the lease and before pinning input, which would re-create a lost intake. Raises TerminalError
     `table-damaged`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
     `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
@@ -28,7 +28,7 @@ def resume(layout: FlowLayout) -> int:
     checkpoint.verify()
     generations.refuse_lost(layout, generation, log_of(layout, layout.table).last(app_id(layout, generation, "rows")))
     refuse_behind(layout, checkpoint, generation)
-    refuse_other_intake(layout, checkpoint)
+    refuse_other_intake(layout, checkpoint, generation)
     ledger_table.heal(layout)
     return generation
 
@@ -51,30 +51,31 @@ def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -
         )
 
 
-def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint) -> None:
-    """Refuse to continue on another intake than the checkpoint's. Its cuts would count as consumed without being read.
+def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
+    """Refuse to continue on another intake than the checkpoint's. Its slices would count as read without being read.
 
     Raises TerminalError `intake-behind-checkpoint`, `intake-replaced`.
     """
     planned, reads = checkpoint.last_offset, checkpoint.intake_id
     if planned is None:
         return
-    table = log_of(layout, layout.intake)  # opened after the checkpoint, since a running drain writes the intake first
+    path = layout.intake_of(generation)
+    table = log_of(layout, path)  # opened after the checkpoint, since a running drain writes the intake first
     last = table.version if table.exists else 0
     replaced = reads is not None and table.exists and table.id != reads
     if not replaced and planned.next_version - 1 <= last:
         return
-    found = f"{layout.intake} is another table than the one the checkpoint reads: it was made anew"
+    found = f"{path} is another table than the one the checkpoint reads: it was made anew"
     if not replaced:
-        ends = f"ends at cut {last}" if table.exists else "is gone"
-        found = f"the checkpoint has planned the cuts below {planned.next_version}, the intake {layout.intake} {ends}"
+        ends = f"ends at slice {last}" if table.exists else "is gone"
+        found = f"the checkpoint has planned the slices below {planned.next_version}, the intake {path} {ends}"
     raise TerminalError(
         "intake-replaced" if replaced else "intake-behind-checkpoint",
         tried=f"resume {checkpoint.path} of flow {layout.flow} of pipeline {layout.pipeline}",
         found=found,
         next=[
             f"draindown reset {layout.pipeline} --flow {layout.flow}",
-            f"put {layout.intake} back as it was, as a whole",
+            f"put {path} back as it was, as a whole",
         ],
     )
 

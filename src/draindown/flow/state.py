@@ -58,4 +58,4 @@ class FlowState(Snapshot):
 
     def refuse_other_intake(self) -> None:
         """Refuse to continue on another intake. Raises like `resume.refuse_other_intake`."""
-        resume.refuse_other_intake(self, self.live_checkpoint)
+        resume.refuse_other_intake(self, self.live_checkpoint, self.live_generation)

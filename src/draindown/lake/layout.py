@@ -19,7 +19,8 @@ class FlowLayout:
     """Paths of one flow. All are strings under `lake`, without a trailing slash.
 
     `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0 for the live tables.
-    Intake, parked files, decisions and lease are shared by both.
+    Decisions, lease, and what the source keeps are shared by both.
+    `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share one.
     """
 
     lake: str
@@ -27,6 +28,7 @@ class FlowLayout:
     flow: str
     table_name: str
     staged: int = 0
+    own_intakes: bool = False
 
     def beside(self, generation: int) -> FlowLayout:
         """Return the layout of the staged tables of a rebuild of `generation`."""
@@ -73,10 +75,9 @@ class FlowLayout:
         """Delta table with one row per batch."""
         return self._of("ledger", self._under("ledger", self.flow))
 
-    @property
-    def intake(self) -> str:
-        """Delta table of input files; one commit is one cut."""
-        return f"{self.home}/intake"
+    def intake_of(self, generation: int) -> str:
+        """Return the Delta table of the pinned input that a generation reads; one commit is one slice."""
+        return f"{self.home}/generations/{generation:04d}/intake" if self.own_intakes else f"{self.home}/intake"
 
     @property
     def parked(self) -> str:

@@ -1,19 +1,16 @@
-"""Plan a run: the backlog and the steps it needs. Reads the source's directories and Delta logs. Writes nothing."""
+"""Plan a run: the backlog and the steps it needs. Looks at the source and reads Delta logs. Writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
 from draindown.gate import published
@@ -26,86 +23,43 @@ from draindown.recovery import replay
 from draindown.runs import report, store
 from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
 from draindown.runs.request import Request, Step
-from draindown.sources.batch_size import bound_now
-from draindown.sources.files import catalog, intake
-from draindown.sources.files.batching import batch_seconds, forecast
-from draindown.sources.files.intake import Sorted
-from draindown.sources.files.listing import Listing, SourceFile, SourceListing
+from draindown.sources.batch_size import batch_seconds, bound_now
+from draindown.sources.port import Look, Source
+from draindown.sources.registry import source_of
 
 _START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
 _HISTORY = 20
 
 
-@dataclass(frozen=True)
-class Look:
-    """One examination of a flow's input: new files at the source, and files in cuts that are not consumed yet."""
-
-    listing: Listing
-    sorted: Sorted
-    cuts: catalog.Waiting
-    checkpoint: Checkpoint
-
-    @property
-    def new(self) -> list[SourceFile]:
-        """Files that are in no cut."""
-        return self.sorted.new
-
-    @property
-    def findings(self) -> list[Finding]:
-        """Findings of the listing, and files that changed since they were taken in."""
-        changed = [
-            Finding(
-                kind="changed",
-                subject=file.path,
-                detail="its size or mtime is not what was taken in; the drain compares the bytes",
-            )
-            for file, _ in self.sorted.differing[:10]
-        ]
-        return [*self.listing.findings, *changed]
-
-    def backlog(self, now: datetime) -> Backlog:
-        """Return files and bytes that are not processed yet, and the age of the oldest, in seconds.
-
-        The age counts from a file's mtime, or from its first sight if it is in a cut.
-        """
-        seen = [] if self.cuts.first_seen is None else [self.cuts.first_seen]
-        oldest = min(seen + [file.mtime_ns / 1e9 for file in self.new], default=None)
-        return Backlog(
-            files=len(self.new) + self.cuts.files,
-            bytes=sum(file.size for file in self.new) + self.cuts.bytes,
-            oldest_seconds=None if oldest is None else max(0.0, round(now.timestamp() - oldest, 3)),
-        )
-
-
-def look(request: Request, now: datetime, source: SourceListing | None = None, state: FlowState | None = None) -> Look:
-    """Compare the source with intake and checkpoint: as they are now, or as `source` and `state` captured them.
+def look(request: Request, now: datetime, source: Source | None = None, state: FlowState | None = None) -> Look:
+    """Compare the source with intake and checkpoint: as they are now, or as `source` and `state` saw them.
 
     Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
-    `intake-behind-checkpoint`, `intake-replaced`.
+    `intake-behind-checkpoint`, `intake-replaced`, and those of `Source.refuse_lost`.
     """
     state, source = state or FlowState.of(request.layout), source or source_of(request)
-    checkpoint = state.live_checkpoint
-    checkpoint.verify()
+    state.live_checkpoint.verify()
     state.refuse_other_intake()
-    listing = source.at(now)
-    waiting = catalog.waiting(state, checkpoint.consumed_before)
-    return Look(listing, intake.sort_out(state, listing), waiting, checkpoint)
+    first = state.live_checkpoint.first_unread
+    source.refuse_lost(state.live_generation, first)
+    return source.look(state, state.live_generation, first, now)
 
 
-def source_of(request: Request) -> SourceListing:
-    """Return the flow's source without listing it."""
-    return SourceListing(request.flow_spec.source, Path(request.root))
+def waits(found: Look, now: datetime) -> Backlog:
+    """Return the backlog that a look found. The age of the oldest counts from its arrival."""
+    age = None if found.oldest is None else max(0.0, round(now.timestamp() - found.oldest, 3))
+    return Backlog(units=found.units, unit=found.unit, bytes=found.bytes, oldest_seconds=age)
 
 
-def backlog(request: Request, now: datetime, source: SourceListing | None = None) -> Backlog:
-    """Return the backlog: files new at the source or in a cut not consumed yet. Arguments and errors as for `look`."""
-    return look(request, now, source).backlog(now)
+def backlog(request: Request, now: datetime, source: Source | None = None) -> Backlog:
+    """Return the backlog: input that is new or in a slice not read yet. Arguments and errors as for `look`."""
+    return waits(look(request, now, source), now)
 
 
-def planned(request: Request, left_out: Collection[Step] = (), source: SourceListing | None = None) -> StepReport:
+def planned(request: Request, left_out: Collection[Step] = (), source: Source | None = None) -> StepReport:
     """Run the plan step: call `plan`, then write and return its report.
 
-    `left_out`: steps to exclude from the run, even if necessary. `source`: a listing to share with a later drain.
+    `left_out`: steps to exclude from the run, even if necessary. `source`: to be shared with a later drain.
     Raises like `plan`, after reporting the error, and TerminalError `lake-not-writable`, `disk-full`.
     """
     started = clock.now()
@@ -129,28 +83,28 @@ def plan_replay(request: Request) -> PlanPart:
     Raises like `replay.find`, and TerminalError `replay-input-gone`.
     """
     state = FlowState.of(request.layout)
+    source = source_of(request)
     wanted = replay.find(request, state)
-    replay.refuse_gone(state, wanted.left)
-    files = [file for part in wanted.left for file in part.files]
-    size = sum(int(file["size"]) for file in files)
+    replay.refuse_gone(source, state, wanted.left)
+    units, size = sum(len(part.slice.units) for part in wanted.left), sum(part.slice.bytes for part in wanted.left)
     return _part(
         request,
         state,
-        "" if not files else f"{count(len(files), 'file')} to read again" + _apart(wanted),
-        backlog=Backlog(files=len(files), bytes=size),
+        "" if not units else f"{count(units, source.unit)} to read again" + _apart(wanted, source.unit),
+        backlog=Backlog(units=units, unit=source.unit, bytes=size),
         replay=f"{wanted.id}: {wanted.asked}",
         batches=len(wanted.left),
-        seconds=_forecast_seconds(state, _ledger(state), size, len(wanted.left)) if files else None,
-        idle=wanted.nothing_left + _apart(wanted),
+        seconds=_forecast_seconds(state, _ledger(state), size, len(wanted.left)) if units else None,
+        idle=wanted.nothing_left + _apart(wanted, source.unit),
     )
 
 
-def _apart(wanted: replay.Replay) -> str:
+def _apart(wanted: replay.Replay, unit: str) -> str:
     done = f"; {count(wanted.done, 'batch', 'batches')} done before" if wanted.done and wanted.left else ""
-    return done + (f"; {count(wanted.waiting, 'file')} first seen then wait to be drained" if wanted.waiting else "")
+    return done + (f"; {count(wanted.waiting, unit)} first seen then wait to be drained" if wanted.waiting else "")
 
 
-def plan(request: Request, now: datetime, source: SourceListing | None = None) -> tuple[PlanPart, list[Finding]]:
+def plan(request: Request, now: datetime, source: Source | None = None) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`.
@@ -162,20 +116,19 @@ def plan(request: Request, now: datetime, source: SourceListing | None = None) -
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
-    waiting, files = seen.backlog(now), request.flow_spec.source
-    expected = forecast(state, files, seen.new, bound_now(state, files))
-    batches = seen.cuts.cuts + expected.cuts
+    waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.flow_spec.source))
+    batches = seen.pinned.slices + expected.slices
     part = _part(
         request,
         state,
         _why_drain(state, seen, ledger),
         backlog=waiting,
         batches=batches,
-        unpacked=seen.cuts.raw_bytes + expected.bytes,
+        unpacked=seen.pinned.unpacked + expected.unpacked,
         seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
-    return part, seen.findings
+    return part, list(seen.findings)
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
@@ -201,17 +154,9 @@ _IDLE = {
 
 
 def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
-    reasons = []
-    if seen.new:
-        reasons.append(count(len(seen.new), "new file"))
-    if differing := len(seen.sorted.differing):
-        verb = "differs" if differing == 1 else "differ"
-        reasons.append(f"{count(differing, 'file')} {verb} from what was taken in")
-    if seen.cuts.cuts:
-        batches = count(seen.cuts.cuts, "batch", "batches")
-        reasons.append(f"{count(seen.cuts.files, 'file')} taken in for {batches} yet to be processed")
-    if seen.checkpoint.in_flight is not None:
-        reasons.append(f"batch {seen.checkpoint.in_flight} is in flight")
+    reasons = list(seen.reasons)
+    if state.live_checkpoint.in_flight is not None:
+        reasons.append(f"batch {state.live_checkpoint.in_flight} is in flight")
     lacking = _unrecorded(state, ledger)
     if lacking:
         reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")

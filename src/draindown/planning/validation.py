@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.gate import suite_validation
+from draindown.runs.request import Request
+from draindown.sources.registry import source_of
 from draindown.spec.models import FlowSpec, PipelineSpec
-
-_GLOB = re.compile(r"[*?\[{]")
 
 
 def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
@@ -33,13 +31,14 @@ def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
 
 
 def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
-    fixed = Path(_GLOB.split(str(root / flow.source.files))[0] + "x").parent
-    if not fixed.is_dir():
+    asked = Request(spec=spec, flow=name, step="plan", run_id="validate", root=str(root))
+    if lacking := source_of(asked).out_of_reach():
+        found, next_ = lacking
         yield TerminalError(
             "source-missing",
             tried=f"find the source of flow {name} of pipeline {spec.pipeline}",
-            found=f"{spec.place_of('flows', name, 'source', 'files') or name}: no directory {fixed} on this machine",
-            next=f"mkdir -p {shlex.quote(str(fixed))}",
+            found=f"{spec.place_of('flows', name, 'source', flow.source.kind) or name}: {found}",
+            next=next_,
         )
 
 

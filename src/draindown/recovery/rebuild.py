@@ -22,7 +22,6 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import checkpoint, discards, generations
-from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -31,12 +30,12 @@ from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Request
-from draindown.sources.files import intake
-from draindown.sources.files.catalog import Taken
+from draindown.sources import intake
+from draindown.sources.registry import source_of
+from draindown.sources.slices import Slice
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"expectations", "quarantine", "maintenance", "deadline", "max_batches"}
-_NO_SOURCE = {"files", "max_bytes_per_trigger", "max_files_per_trigger"}
 _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
@@ -58,10 +57,11 @@ class Rebuild:
 class RebuildPlan:
     """What a rebuild would read and change. Sizes are bytes; `table_bytes` is the size of the live table.
 
-    `state`: `new`; `begun` (the same command continues it; files and cuts are the remaining ones); or `swapped` (only
+    `state`: `new`; `begun` (the same command continues it; units and slices are the remaining ones); or `swapped` (only
     the steps after the swap remain).
-    `missing`: files that are gone or changed at the source.
-    `forgotten`: number of further files that were read once and are no longer in the intake.
+    `unit`: noun of the source's units.
+    `missing`: units that are gone or changed at the source.
+    `forgotten`: number of further units that were read once and are no longer in the intake.
     `changes`: differences from the live table, in words.
     """
 
@@ -71,8 +71,9 @@ class RebuildPlan:
     previous: int
     generation: int
     state: State
-    cuts: int
-    files: int
+    slices: int
+    unit: str
+    units: int
     bytes: int
     missing: tuple[str, ...]
     forgotten: int
@@ -149,8 +150,8 @@ def plan(request: Request) -> RebuildPlan:
     """
     layout = request.layout
     live, begun = generations.generation(layout), unfinished(layout)
-    taken, before = generations.taken_in(layout), ledger_table.files_read(layout)
-    if not taken and not before:
+    known, before = intake.count_units(layout, live), ledger_table.files_read(layout)
+    if not known and not before:
         raise TerminalError(
             "nothing-to-rebuild",
             tried=f"rebuild flow {layout.flow} of pipeline {layout.pipeline}",
@@ -161,11 +162,11 @@ def plan(request: Request) -> RebuildPlan:
     if begun is not None and state == "begun":
         _refuse_overtaken(layout, begun, live)
         _refuse_other_contract(request, begun)
+    source = source_of(request)
     if begun is None:
-        given_up = discards.given_up(layout)
-        left = [file for file in taken if file.path not in given_up]
+        left = _read_by(layout, live, 0, discards.given_up(source, layout))
     else:
-        left = _left(layout, begun, taken) if state == "begun" else []
+        left = _left(layout, begun) if state == "begun" else []
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -173,25 +174,26 @@ def plan(request: Request) -> RebuildPlan:
         previous=live if begun is None else begun.previous,
         generation=generations.next_number(layout, live) if begun is None else begun.generation,
         state=state,
-        cuts=len({file.cut for file in left}),
-        files=len(left),
-        bytes=sum(file.size for file in left),
-        missing=tuple(file.path for file in left if intake.pinned([file])),
-        forgotten=max(0, before - len(taken)) if state == "new" else 0,
+        slices=len(left),
+        unit=source.unit,
+        units=sum(len(one.units) for one in left),
+        bytes=sum(one.bytes for one in left),
+        missing=tuple(source.missing(unit for one in left for unit in one.units)),
+        forgotten=max(0, before - known) if state == "new" else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(_changes(request)) if state != "swapped" else (),
     )
 
 
-def _left(layout: FlowLayout, begun: Rebuild, taken: list[Taken]) -> list[Taken]:
-    """Return the files that the generation has not read and that nobody agreed to leave out."""
+def _left(layout: FlowLayout, begun: Rebuild) -> list[Slice]:
+    """Return what the generation has not read and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
-    newest = log_of(staged, staged.table).last(app_id(staged, number, "rows"))
-    # Batch N reads cut N + 1. The table's batches are consumed even if the checkpoint lacks their commit after a crash.
-    first = max(Checkpoint(staged.checkpoint(number)).consumed_before, 0 if newest is None else newest + 2)
-    left_out = generations.without(staged, number)
-    return [file for file in taken if file.cut >= first and file.path not in left_out]
+    return _read_by(layout, number, generations.first_unread(staged, number), generations.without(staged, number))
+
+
+def _read_by(layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]) -> list[Slice]:
+    return [some for one in intake.slices(layout, generation, first) if (some := one.but(left_out)).units]
 
 
 def _existing(path: str) -> Path:
@@ -228,7 +230,9 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
 def _contract(request: Request) -> str:
     """Return a hash of the spec's row-related settings and the code of all transforms, which may import each other."""
     said = request.flow_spec.model_dump(mode="json", exclude=_NO_CONTRACT)
-    said["source"] = {name: value for name, value in said["source"].items() if name not in _NO_SOURCE}
+    said["source"] = {
+        name: value for name, value in said["source"].items() if name not in request.flow_spec.source.beside_rows
+    }
     home = Path(request.root) / "jobs" / "transforms"
     code = sorted(home.rglob("*.py")) if request.flow_spec.transform else []
     said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
@@ -258,8 +262,8 @@ def input_gone(found: RebuildPlan) -> TerminalError:
     """Return the error `rebuild-input-gone` for a rebuild whose input is no longer complete."""
     return TerminalError(
         "rebuild-input-gone",
-        tried=f"read {count(found.files, 'file')} of flow {found.flow} into a fresh table",
-        found=generations.gone(found.missing, found.forgotten),
+        tried=f"read {count(found.units, found.unit)} of flow {found.flow} into a fresh table",
+        found=generations.gone(found.missing, found.forgotten, found.unit),
         next=[
             "put them back as they were (size and content), then try again",
             f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   "
@@ -284,7 +288,12 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
     own = card(staged, begun.generation) or Card(
-        begun.generation, begun.previous, at, by, without=tuple(discards.given_up(layout)), rebuilt=True
+        begun.generation,
+        begun.previous,
+        at,
+        by,
+        without=tuple(discards.given_up(source_of(request), layout)),
+        rebuilt=True,
     )
     own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
     generations.begin_staged(staged, own)

@@ -1,4 +1,4 @@
-"""Replays: which consumed files of the intake to read again, cut by cut. The list is pinned in a file before it begins.
+"""Replays: which slices of the intake that were read to read again. The list is pinned in a document before it begins.
 
 The id of a replay is derived from the request, so the same command continues it after a crash.
 """
@@ -9,9 +9,8 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,29 @@ from draindown.base.progress import Reached, untold
 from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
-from draindown.lake.documents import absolute, kept, write_json
+from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Again, Request
-from draindown.sources.files import catalog, intake
-from draindown.sources.files.catalog import Taken
+from draindown.sources import intake
+from draindown.sources.port import Source
+from draindown.sources.registry import source_of
+from draindown.sources.slices import Slice, slices_of
 
 
 @dataclass(frozen=True)
 class Part:
-    """One batch of a replay: files of one cut. `batch`: its ledger number, unique in the generation's replays."""
+    """One batch of a replay: units of one slice. `batch`: its ledger number, unique in the generation's replays."""
 
     batch: int
-    cut: int
-    first_seen: datetime
-    files: tuple[dict[str, Any], ...] = field(repr=False)
+    slice: Slice
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay: what it reads and how far it has come. `waiting`: number of requested files not drained yet."""
+    """A replay: what it reads and how far it has come. `waiting`: number of requested units not drained yet."""
 
     id: str
     pipeline: str
@@ -61,9 +60,9 @@ class Replay:
         return f"replay:{self.id}"
 
     @property
-    def files(self) -> int:
-        """Number of files that it reads."""
-        return sum(len(part.files) for part in self.parts)
+    def units(self) -> int:
+        """Number of units that it reads."""
+        return sum(len(part.slice.units) for part in self.parts)
 
     @property
     def left(self) -> tuple[Part, ...]:
@@ -76,8 +75,9 @@ class Replay:
         return f"replay {self.id} is done already" if self.begun else "no drained input was first seen then"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the replay as a flat, JSON-ready dict without its list of files."""
-        whole = {"batches": len(self.parts), "files": self.files, "bytes": _size(self.parts)}
+        """Return the replay as a flat, JSON-ready dict without its list of units."""
+        size = sum(part.slice.bytes for part in self.parts)
+        whole = {"batches": len(self.parts), "units": self.units, "bytes": size}
         names = ("id", "pipeline", "flow", "generation", "asked", "begun", "done", "waiting")
         return {name: getattr(self, name) for name in names} | whole
 
@@ -89,28 +89,37 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
 
     Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
     """
-    asked, layout = request.replay, layout or request.layout
+    asked, layout, source = request.replay, layout or request.layout, source_of(request)
     if asked is None:
         raise ValueError("the request asks for no replay")
     _refuse_append(request)
-    _refuse_bad_range(request, asked)
+    _refuse_bad_range(request, asked, source.unit)
     generation = generations.generation(layout)
-    files = sorted(absolute(Path(request.root) / name) for name in asked.files)
-    identity = _identity(layout, generation, asked, files)
+    names = sorted(source.names(asked.units))
+    identity = _identity(layout, generation, asked, names)
     pinned = _pinned(layout, identity)
     if pinned is not None:
         return _as_far(layout, pinned)
-    rows, waiting = _rows(layout, generation, asked, files)
-    parts = tuple(_parts(rows, _next_batch(layout, generation)))
+    slices, waiting = _slices(layout, generation, asked, names, source.unit)
+    first = _next_batch(layout, generation)
     return Replay(
-        identity, layout.pipeline, layout.flow, generation, wording(asked), parts, begun=False, done=0, waiting=waiting
+        identity,
+        layout.pipeline,
+        layout.flow,
+        generation,
+        wording(asked, source.unit),
+        tuple(Part(first + at, one) for at, one in enumerate(slices)),
+        begun=False,
+        done=0,
+        waiting=waiting,
     )
 
 
 def pin(layout: FlowLayout, replay: Replay) -> None:
     """Write down what the replay reads before it begins. Call it under the lease. An existing pin is kept."""
     if not replay.begun:
-        write_json(_path(layout, replay.id), asdict(replay))
+        parts = [{"batch": part.batch, "units": [unit.row for unit in part.slice.units]} for part in replay.parts]
+        write_json(_path(layout, replay.id), vars(replay) | {"parts": parts})
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
@@ -177,30 +186,26 @@ def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -
     return settled
 
 
-def refuse_gone(layout: FlowLayout, parts: Iterable[Part]) -> None:
-    """Refuse to begin if files are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
-    files = [
-        Taken(row["path"], row["size"], row["mtime_ns"], row["sha256"], part.cut)
-        for part in parts
-        for row in part.files
-    ]
-    wrong = [file.path for file in files if intake.pinned([file])]
+def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:
+    """Refuse to begin if input is gone or changed. Raises TerminalError `replay-input-gone`, which names it."""
+    units = [unit for part in parts for unit in part.slice.units]
+    wrong = source.missing(units)
     if wrong:
         raise TerminalError(
             "replay-input-gone",
-            tried=f"read {count(len(files), 'file')} of flow {layout.flow} again",
-            found=f"{count(len(wrong), 'file')} gone or changed at the source: {shown(wrong)}",
+            tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
+            found=f"{count(len(wrong), source.unit)} gone or changed at the source: {shown(wrong)}",
             next=[
                 "put them back as they were (size and content), then try again",
-                f"name the others: draindown replay {layout.pipeline} --flow {layout.flow} --file PATH",
+                f"name the others: draindown replay {layout.pipeline} --flow {layout.flow} --{source.unit} PATH",
             ],
         )
 
 
-def wording(asked: Again) -> str:
-    """Return the request as a person types it on the command line."""
-    if asked.files:
-        return " ".join(f"--file {shlex.quote(name)}" for name in asked.files)
+def wording(asked: Again, unit: str) -> str:
+    """Return the request as a person types it on the command line. `unit`: the source's noun, an option's name."""
+    if asked.units:
+        return " ".join(f"--{unit} {shlex.quote(name)}" for name in asked.units)
     return f"--from {_iso(asked.since)} --to {_iso(asked.until)}"
 
 
@@ -208,9 +213,9 @@ def _iso(at: datetime | None) -> str:
     return "?" if at is None else at.astimezone(UTC).isoformat()
 
 
-def _identity(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> str:
+def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str]) -> str:
     """Return the id of the request. With `again`, return the first of its ids whose replay is not finished."""
-    what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "files": files}
+    what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "units": names}
     base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     number, identity = 1, base
     while asked.again and (pinned := _pinned(layout, identity)) and not _as_far(layout, pinned).left:
@@ -229,10 +234,14 @@ def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
 
 
 def _replay(content: dict[str, Any]) -> Replay:
-    parts = tuple(
-        Part(p["batch"], p["cut"], datetime.fromisoformat(p["first_seen"]), tuple(p["files"])) for p in content["parts"]
-    )
+    parts = tuple(Part(part["batch"], _slice(part["units"])) for part in content["parts"])
     return Replay(**(content | {"parts": parts, "begun": True}))
+
+
+def _slice(rows: list[dict[str, Any]]) -> Slice:
+    times = ("first_seen", "arrived_at")
+    (found,) = slices_of(row | {name: datetime.fromisoformat(row[name]) for name in times} for row in rows)
+    return found
 
 
 def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
@@ -250,29 +259,19 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
     return max([*used, -1 if recorded is None else recorded]) + 1
 
 
-def _rows(layout: FlowLayout, generation: int, asked: Again, files: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the requested intake rows that are drained, and the number of requested files that are not drained yet."""
-    within = None if asked.since is None or asked.until is None else (asked.since, asked.until)
-    rows: list[dict[str, Any]] = []
-    if catalog.last_cut(layout):
-        rows = catalog.recorded(layout, files, within)
-        _refuse_unknown(layout, files, rows)
-    before = Checkpoint(layout.checkpoint(generation)).consumed_before
+def _slices(layout: FlowLayout, generation: int, asked: Again, names: list[str], unit: str) -> tuple[list[Slice], int]:
+    """Return the requested slices that were read, and the number of requested units that were not read yet."""
+    if names:
+        found = list(intake.of_units(layout, generation, names))
+        _refuse_unknown(layout, names, found, unit)
+    elif asked.since is not None and asked.until is not None:
+        found = list(intake.seen_within(layout, generation, asked.since, asked.until))
+    else:
+        found = []
+    first = Checkpoint(layout.checkpoint(generation)).first_unread
     left_out = without(layout, generation)
-    done = [row for row in rows if row["cut"] < before and row["path"] not in left_out]
-    return done, sum(row["cut"] >= before for row in rows)
-
-
-def _parts(rows: list[dict[str, Any]], first: int) -> Iterable[Part]:
-    for at, (cut, group) in enumerate(groupby(rows, key=lambda row: row["cut"])):
-        files = list(group)
-        seen = max(row["first_seen"] for row in files)
-        kept = tuple({name: row[name] for name in row if name not in ("first_seen", "cut")} for row in files)
-        yield Part(first + at, int(cut), seen, kept)
-
-
-def _size(parts: Iterable[Part]) -> int:
-    return sum(int(file["size"]) for part in parts for file in part.files)
+    done = [some for one in found if one.number < first and (some := one.but(left_out)).units]
+    return done, sum(len(one.units) for one in found if one.number >= first)
 
 
 def _refuse_append(request: Request) -> None:
@@ -285,24 +284,24 @@ def _refuse_append(request: Request) -> None:
         )
 
 
-def _refuse_bad_range(request: Request, asked: Again) -> None:
+def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
     ranged = asked.since is not None and asked.until is not None and asked.since < asked.until
-    if bool(asked.files) == ranged or (asked.files and (asked.since or asked.until)):
+    if bool(asked.units) == ranged or (asked.units and (asked.since or asked.until)):
         raise TerminalError(
             "bad-range",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
-            found=f"{wording(asked)}: neither files, nor a time and a later one",
+            found=f"{wording(asked, unit)}: neither {unit}s, nor a time and a later one",
             next=f"draindown replay {request.spec.pipeline} --flow {request.flow} "
             "--from 2026-01-01T00:00Z --to 2026-01-02T00:00Z",
         )
 
 
-def _refuse_unknown(layout: FlowLayout, files: list[str], rows: list[dict[str, Any]]) -> None:
-    unknown = sorted(set(files) - {row["path"] for row in rows})
+def _refuse_unknown(layout: FlowLayout, names: list[str], found: Iterable[Slice], unit: str) -> None:
+    unknown = sorted(set(names) - {one.name for some in found for one in some.units})
     if unknown:
         raise TerminalError(
             "not-taken-in",
-            tried=f"replay {count(len(files), 'file')} of flow {layout.flow}",
+            tried=f"replay {count(len(names), unit)} of flow {layout.flow}",
             found=f"never taken in: {shown(unknown)}",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # reads new files",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # reads new {unit}s",
         )

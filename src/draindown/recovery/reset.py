@@ -19,7 +19,8 @@ from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.runs.request import Request
-from draindown.sources.files import catalog, intake
+from draindown.sources import intake
+from draindown.sources.registry import source_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class ResetPlan:
     """What a reset would do. Sizes are bytes on disk.
 
     `previous`: the live generation; None if it is unknown.
-    `forgotten`: number of files that were read once and are no longer in the intake, if the table keeps no row of them.
+    `unit`: noun of the source's units.
+    `forgotten`: number of units that were read once and are no longer in the intake, if the table keeps no row of them.
     `target`: `absent`, `empty` or `filled`.
     `holds_previous`: whether the target holds batches of earlier generations.
     `damaged`: unreadable tables, which will be put aside.
@@ -39,8 +41,9 @@ class ResetPlan:
     keyed: bool
     previous: int | None
     generation: int
-    cuts: int
-    files: int
+    slices: int
+    unit: str
+    units: int
     bytes: int
     missing: tuple[str, ...]
     forgotten: int
@@ -63,7 +66,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     layout, kind = request.layout, request.flow_spec.target.kind
     live = generations.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
-    if rows is None and checkpoint.newest_directory(layout) == 0 and not catalog.last_cut(layout):
+    if rows is None and checkpoint.newest_directory(layout) == 0 and not intake.newest(layout, live or 1):
         raise TerminalError(
             "nothing-to-reset",
             tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
@@ -72,8 +75,9 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         )
     if rows and not kind.idempotent:
         raise _would_double(layout, rows)
-    known_files, given_up = generations.taken_in(layout), discards.given_up(layout)
-    taken = [file for file in known_files if file.path not in given_up]
+    source, reads = source_of(request), live or 1
+    given_up = discards.given_up(source, layout)
+    again = [some for one in intake.slices(layout, reads) if (some := one.but(given_up)).units]
     fresh = live is not None and _is_fresh(layout, live)
     return ResetPlan(
         pipeline=layout.pipeline,
@@ -81,13 +85,14 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         keyed=kind.addressable,
         previous=live,
         generation=live if fresh and live is not None else generations.next_number(layout, live),
-        cuts=len({file.cut for file in taken}),
-        files=len(taken),
-        bytes=sum(file.size for file in taken),
-        missing=tuple(file.path for file in taken if intake.pinned([file])),
+        slices=len(again),
+        unit=source.unit,
+        units=sum(len(one.units) for one in again),
+        bytes=sum(one.bytes for one in again),
+        missing=tuple(source.missing(unit for one in again for unit in one.units)),
         forgotten=0
         if rows or not log_of(layout, layout.ledger).is_whole
-        else max(0, ledger_table.files_read(layout) - len(known_files)),
+        else max(0, ledger_table.files_read(layout) - intake.count_units(layout, reads)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
         damaged=tuple(integrity.damaged(layout)),
@@ -115,7 +120,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous
-    without = tuple(sorted({*found.missing, *discards.given_up(layout)}))
+    without = tuple(sorted({*found.missing, *discards.given_up(source_of(request), layout)}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
     generations.make_live(layout, fresh)
 
@@ -124,8 +129,8 @@ def input_gone(found: ResetPlan) -> TerminalError:
     """Return the error `reset-input-gone` for a reset whose input is no longer complete."""
     return TerminalError(
         "reset-input-gone",
-        tried=f"read all {count(found.files, 'file')} of flow {found.flow} again",
-        found=generations.gone(found.missing, found.forgotten),
+        tried=f"read all {count(found.units, found.unit)} of flow {found.flow} again",
+        found=generations.gone(found.missing, found.forgotten, found.unit),
         next=[
             "put them back as they were (size and content), then try again",
             f"draindown reset {found.pipeline} --flow {found.flow}{' --table-aside' * found.table_aside} "

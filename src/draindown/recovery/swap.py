@@ -20,29 +20,31 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
 from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swapped, unfinished
 from draindown.runs.request import Request
-from draindown.sources.files import catalog
+from draindown.sources import intake
+from draindown.sources.slices import slice_of
 
 
 def swap(request: Request) -> Swap:
     """Verify the staged tables and add a missing tombstones table. Return what the swapping commit records.
 
     `request` is about the staged generation. All of its batches are done. Raises TerminalError `ledger-does-not-add-up`
-    if the table's rows do not match its batches, `rebuild-damaged` if a cut was not read.
+    if the table's rows do not match its batches, `rebuild-damaged` if a slice was not read.
     """
     staged, flow = request.layout, request.flow_spec
-    newest, cuts = (
+    newest, slices = (
         log_of(staged, staged.table).last(app_id(staged, staged.staged, "rows")),
-        catalog.last_cut(staged),
+        intake.newest(staged, staged.staged),
     )
-    if newest is None or newest + 1 != cuts:
+    if newest is None or slice_of(newest) != slices:
         raise damaged_staging(
-            staged, staged.staged, f"its newest batch is {newest}, the intake has {count(cuts, 'cut')}"
+            staged, staged.staged, f"its newest batch is {newest}, the intake has {count(slices, 'slice')}"
         )
     ledger_table.heal(staged)
     sums = ledger_table.sums(staged)
     batches, rows = sums.rows, sums.net
-    if batches != cuts:
-        raise damaged_staging(staged, staged.staged, f"its ledger has {count(batches, 'row')} for {count(cuts, 'cut')}")
+    if batches != slices:
+        short = f"its ledger has {count(batches, 'row')} for {count(slices, 'slice')}"
+        raise damaged_staging(staged, staged.staged, short)
     found = log_of(staged, staged.table).row_count
     if found != rows:
         wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
@@ -134,10 +136,10 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     rows = quarantine.places(layout)
     if not rows:
         return
-    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["kind"])}
+    before = {row["quarantine_id"]: (row["file"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
     left_out = generations.without(staged, begun.generation)
-    read = catalog.find(layout, set(before.values())).keys() - left_out
-    passed = [one for one, file in before.items() if file in read and one not in again]
+    read = intake.find(layout, begun.generation, before.values())
+    passed = [one for one, at in before.items() if at in read and at[0] not in left_out and one not in again]
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
     released = quarantine.released(layout).keys()

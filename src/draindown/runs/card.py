@@ -199,8 +199,8 @@ def _drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
-    if drain.parked_files:
-        batches += f"; {count(drain.parked_files, 'file')} parked"
+    if drain.kept_out:
+        batches += f"; {count(drain.kept_out, drain.before.unit)} parked"
     return [
         *labelled("rows", _fate_lines(drain)),
         *labelled("", [_sum_line(sums)]),
@@ -261,10 +261,10 @@ def _reasons(drain: DrainPart) -> str:
 
 def backlog_words(backlog: Backlog) -> str:
     """`104 files, 31.2 MB, oldest 3 h`, or `nothing`."""
-    if not backlog.files:
+    if not backlog.units:
         return "nothing"
     oldest = f", oldest {age(backlog.oldest_seconds)}" if backlog.oldest_seconds is not None else ""
-    return f"{count(backlog.files, 'file')}, {size(backlog.bytes)}{oldest}"
+    return f"{count(backlog.units, backlog.unit)}, {size(backlog.bytes)}{oldest}"
 
 
 def _backlog(before: Backlog, after: Backlog) -> str:

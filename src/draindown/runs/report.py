@@ -18,9 +18,10 @@ _LITTLE = 128 * 1024**2  # unpacked bytes; for more, the JVM's second compiler (
 
 
 class Backlog(Frozen):
-    """Input not yet processed: files, bytes on disk, and age of the oldest in seconds (None if empty)."""
+    """Input not yet processed: units and their noun, bytes, and age of the oldest in seconds (None if empty)."""
 
-    files: int = 0
+    units: int = 0
+    unit: str = "file"
     bytes: int = 0
     oldest_seconds: float | None = None
 
@@ -44,6 +45,7 @@ class DrainPart(Frozen):
 
     Attributes:
         before, after: the backlog. A replay does not read it.
+        taken, kept_out: units newly pinned, and units newly kept out because they can't be read whole.
         batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
             `totals` excludes them.
@@ -56,8 +58,8 @@ class DrainPart(Frozen):
     replay: str = ""
     before: Backlog = Backlog()
     after: Backlog = Backlog()
-    new_files: int = 0
-    parked_files: int = 0
+    taken: int = 0
+    kept_out: int = 0
     bound: str = ""
     batches: list[dict[str, Any]] = Field(default_factory=list)
     settled: list[dict[str, Any]] = Field(default_factory=list)

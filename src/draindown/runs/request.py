@@ -31,7 +31,7 @@ def new_start() -> str:
 
 
 class Again(BaseModel):
-    """Input to be read again: first seen in [since, until), or the named files.
+    """Input to be read again: first seen in [since, until), or the named units of the source.
 
     With `again`, also input that was replayed before.
     """
@@ -40,7 +40,7 @@ class Again(BaseModel):
 
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
-    files: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
     again: bool = False
 
 

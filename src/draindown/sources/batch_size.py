@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,16 +11,17 @@ from pydantic import TypeAdapter
 from draindown.base import formatting
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.spec.sources import FilesSource
+from draindown.spec.sources import SourceSpec
 from draindown.spec.units import show_size
 
-FILES_PER_CUT = 2000
-"""The most files of one batch. Each file costs Spark a task or a part of one, however small it is."""
 _SPARKS_HEAP = 1024**3
+_FEW_ROWS = 3  # batches of history that a fit needs: a line through two points predicts nothing
+_VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
+_FAR = 4.0  # times the largest measured batch: no estimate beyond it
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
 _HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their file
 _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
-_LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a cut is final, and later files may need more memory
+_LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
 _TELLING = 8 * 1024**2  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
 _LONGEST = 600.0  # seconds: batches do not grow beyond it, since a kill loses that much work and a stop waits that long
 _SPILLED_SHARE = 0.9  # of a batch's persisted bytes: up to this share, spilling cost no measurable time
@@ -30,10 +32,10 @@ _KEPT = 8
 
 @dataclass(frozen=True)
 class Bound:
-    """Upper bounds of one cut, in unpacked bytes and in files, and where they come from."""
+    """Upper bounds of one slice, in unpacked bytes and in units (None: any number), and where they come from."""
 
     bytes: int
-    files: int
+    units: int | None
     reason: str
 
 
@@ -42,7 +44,7 @@ class Load:
     """The measured load of one batch.
 
     Attributes:
-        raw_bytes: size of its files, unpacked.
+        raw_bytes: size of its input, unpacked.
         kept_bytes: size of its persisted rows while it ran.
         spilled_bytes: the part of `kept_bytes` on disk because memory was full.
         gc_seconds: time of the garbage collector, part of `seconds`.
@@ -70,30 +72,49 @@ class Load:
 _LOADS = TypeAdapter(list[Load])
 
 
-def is_adaptive(source: FilesSource) -> bool:
+def batch_seconds(history: Sequence[tuple[int, float]], size: float) -> float | None:
+    """Estimate the seconds of a batch of `size` bytes from (bytes, seconds) of earlier ones; None if these are too few.
+
+    A batch has a fixed cost, which dominates while it is small, and a rate. Both are fitted to batches of different
+    sizes. If all earlier batches had similar sizes, a larger one is assumed to take proportionally longer, a smaller
+    one as long.
+    """
+    if not history or size > _FAR * max(read for read, _ in history):
+        return None
+    sizes, seconds = [float(read) for read, _ in history], [took for _, took in history]
+    mean = statistics.fmean(seconds)
+    if len(history) < _FEW_ROWS or max(sizes) < _VARIED * min(sizes):
+        return mean * max(1.0, size / statistics.fmean(sizes))
+    rate, fixed = statistics.linear_regression(sizes, seconds)
+    if rate <= 0:
+        return mean
+    if fixed < 0:
+        rate, fixed = statistics.linear_regression(sizes, seconds, proportional=True)
+    return fixed + rate * size
+
+
+def is_adaptive(source: SourceSpec) -> bool:
     """Return whether the size of a batch is derived from memory, not set by the source."""
     return source.max_bytes_per_trigger is None
 
 
-def bound_for(source: FilesSource, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
-    """Return the bound of a cut for a heap of that size.
+def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
+    """Return the bound of a slice for a heap of that size.
 
     Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches, as `loads` returns
     them. By these, batches grow to at most twice the largest one, and shrink if rows are heavy or a batch did not fit.
     """
+    units, limit = source.most_units
     if source.max_bytes_per_trigger is not None:
         size = source.max_bytes_per_trigger
-        return Bound(size, FILES_PER_CUT, f"max_bytes_per_trigger: {show_size(size)}")
+        return Bound(size, units, f"max_bytes_per_trigger: {show_size(size)}")
     size, why = _by_memory(heap_bytes, [load for load in loads if load.raw_bytes >= _TELLING])
     memory = f"sized to memory: {formatting.size(size)} ({why})"
-    if source.max_files_per_trigger is not None:
-        files = min(source.max_files_per_trigger, FILES_PER_CUT)
-        return Bound(size, files, f"max_files_per_trigger: {files}, {memory}")
-    return Bound(size, FILES_PER_CUT, memory)
+    return Bound(size, units, f"{limit}, {memory}" if limit else memory)
 
 
-def bound_now(layout: FlowLayout, source: FilesSource, heap_bytes: int | None = None) -> Bound:
-    """Return the bound of the flow's next cut. The heap defaults to that of the newest batch, or to Spark's default."""
+def bound_now(layout: FlowLayout, source: SourceSpec, heap_bytes: int | None = None) -> Bound:
+    """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's."""
     newest = loads(layout)
     return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
 
@@ -134,7 +155,7 @@ def _within(size: int) -> int:
 def _weighed(heap: int, load: Load) -> tuple[int, str]:
     """Return the bytes whose rows fill their share of the heap, if all rows need as much memory as those of `load`."""
     factor = max(load.kept_bytes / load.raw_bytes, 0.1)
-    why = f"{factor:.1f} bytes in memory per byte of files, heap {formatting.size(heap)} / {_KEPT_SHARE}"
+    why = f"{factor:.1f} bytes in memory per byte of input, heap {formatting.size(heap)} / {_KEPT_SHARE}"
     return int(heap / _KEPT_SHARE / factor), why
 
 

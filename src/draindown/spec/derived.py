@@ -30,6 +30,10 @@ _MOST_WINDOWS = 10_000
 class TableSource(Model):
     """A table that another flow of the pipeline writes. Only published versions are read."""
 
+    kind: ClassVar[str] = "tables"
+    own_intakes: ClassVar[bool] = True
+    """Each generation begins with a fill, so it has slices of its own."""
+
     table: Identifier = Field(
         description="Table of another flow of this pipeline; the flow reads what that flow published.",
         examples=["flights"],

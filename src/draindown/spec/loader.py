@@ -180,7 +180,7 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
 def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
-        for place in (*flow.expressions, ("source", "files"), ("transform",)):
+        for place in (*flow.expressions, ("source", flow.source.kind), ("transform",)):
             whole = ("flows", name, *place)
             mark = document.key_mark(whole)
             yield whole, f"{path}:{mark.line}:{mark.column}"

@@ -36,7 +36,7 @@ from draindown.spec.names import (
     near,
 )
 from draindown.spec.schedule import check_schedule
-from draindown.spec.sources import FilesSource
+from draindown.spec.sources import AnySource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
 from draindown.spec.units import Duration, Share
 
@@ -86,7 +86,7 @@ class QuarantineBounds(Model):
 class FlowSpec(Model):
     """A landing flow: a source of records, a contract, a target table."""
 
-    source: FilesSource = Field(description="Where the input comes from.")
+    source: AnySource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
         min_length=1, description="The contract: name and type of each column. Other fields are kept in `_rescued`."
     )
@@ -157,7 +157,7 @@ class FlowSpec(Model):
         form = self.source.form
         if form.whole_line and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
             yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
-        if not form.named or (form.delimited and not self.source.header):
+        if not form.named or (form.delimited and not self.source.has_header):
             what = f"a {form.name} without a header has" if form.delimited else f"format {form.name} has"
             unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
             yield from (
@@ -343,4 +343,6 @@ class PipelineSpec(Model):
 
     def layout(self, flow_name: str) -> FlowLayout:
         """Return the paths of the flow's tables and files. Raises TerminalError `unknown-flow`."""
-        return FlowLayout(self.lake, self.pipeline, flow_name, self.declared(flow_name).table_name(flow_name))
+        flow = self.declared(flow_name)
+        table = flow.table_name(flow_name)
+        return FlowLayout(self.lake, self.pipeline, flow_name, table, own_intakes=flow.source.own_intakes)

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from draindown.spec.derived import KINDS, DerivedFlow
 from draindown.spec.models import DERIVED_FORM, LANDING_FORM, FlowSpec, PipelineSpec
 from draindown.spec.names import near
+from draindown.spec.sources import SOURCES, SourceSpec
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
@@ -67,6 +68,8 @@ def _keys_at(path: Iterable[str]) -> list[str]:
             kind = _given(kind.model_fields[part].annotation)
         else:  # a value of a dict
             kind = get_args(kind)[-1]
+    if kind is SourceSpec:  # of any kind
+        return list(dict.fromkeys(name for one in SOURCES.values() for name in one.model_fields))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 

@@ -1,19 +1,21 @@
-"""The `source` of a flow."""
+"""The `source` of a flow: one model per kind, told apart by the key that only this kind has."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from pydantic import (
     BeforeValidator,
     Field,
+    GetCoreSchemaHandler,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.formats import FORMATS, Format
@@ -30,8 +32,54 @@ def _known_format(name: object) -> str:
     return name
 
 
-class FilesSource(Model):
+MOST_FILES = 2000
+"""The most files of one batch. Each file costs Spark a task or a part of one, however small it is."""
+
+
+class SourceSpec(Model):
+    """What all kinds of sources of records have in common: how records are written, and how large a batch may be."""
+
+    kind: ClassVar[str]
+    """The key of the pipeline file that names a source of this kind, and its name in every registry."""
+    own_intakes: ClassVar[bool] = False
+    """Whether each generation has an intake of its own. Otherwise all generations share one."""
+
+    beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
+    """The fields that don't change what a record becomes."""
+
+    if TYPE_CHECKING:  # each kind declares these fields, in the order in which its reference lists them
+        format: str
+        max_bytes_per_trigger: int | None
+        max_record_bytes: int
+        delimiter: str
+        timezone: str
+
+    @property
+    def form(self) -> Format:
+        """The properties of the format."""
+        return FORMATS[self.format]
+
+    @property
+    def has_header(self) -> bool:
+        """Whether a line of each unit names the cells of its records."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """Where the input comes from, as the pipeline file has it."""
+        return str(getattr(self, self.kind))
+
+    @property
+    def most_units(self) -> tuple[int | None, str]:
+        """The most units of one batch (None: any number), and the setting that says so, in words, if one does."""
+        return None, ""
+
+
+class FilesSource(SourceSpec):
     """Files that land in a directory. Each file is read once."""
+
+    kind = "files"
+    beside_rows = frozenset({"files", "max_bytes_per_trigger", "max_files_per_trigger"})
 
     files: str = Field(
         min_length=1,
@@ -67,14 +115,17 @@ class FilesSource(Model):
     )
 
     @property
-    def form(self) -> Format:
-        """The properties of the format."""
-        return FORMATS[self.format]
-
-    @property
     def has_header(self) -> bool:
         """Whether the first line of each file names its cells."""
         return self.form.delimited and self.header
+
+    @property
+    def most_units(self) -> tuple[int | None, str]:
+        """The most files of one batch, and the setting that says so."""
+        if self.max_files_per_trigger is None:
+            return MOST_FILES, ""
+        most = min(self.max_files_per_trigger, MOST_FILES)
+        return most, f"max_files_per_trigger: {most}"
 
     @field_validator("files")
     @classmethod
@@ -111,3 +162,28 @@ class FilesSource(Model):
             problems += [((name,), reason) for name, is_set in changed.items() if is_set]
         refuse(problems)
         return self
+
+
+SOURCES: MutableMapping[str, type[SourceSpec]] = {FilesSource.kind: FilesSource}
+"""The model of each kind of source. What it does is in `sources.registry`, how Spark reads it in `spark.sources`."""
+
+
+class _OfAnyKind:
+    """Validates a source by the model of its kind. Text without a known kind is judged as a source of files."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(
+            _validated, handler.generate_schema(FilesSource), serialization=core_schema.simple_ser_schema("any")
+        )
+
+
+def _validated(value: Any, as_files: Callable[[Any], SourceSpec]) -> SourceSpec:
+    if isinstance(value, SourceSpec):
+        return value
+    kind = next((kind for kind in SOURCES if isinstance(value, dict) and kind in value), FilesSource.kind)
+    return as_files(value) if kind == FilesSource.kind else SOURCES[kind].model_validate(value)
+
+
+AnySource = Annotated[SourceSpec, _OfAnyKind]
+"""The source of a flow, of any registered kind."""

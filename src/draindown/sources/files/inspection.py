@@ -38,6 +38,11 @@ class Verified:
     bom: bool = False
     shape: str = ""
 
+    @property
+    def counted(self) -> int:
+        """Its lines, or its rows if the format has no lines."""
+        return (self.lines if self.lines is not None else self.records) or 0
+
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:

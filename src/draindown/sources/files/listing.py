@@ -47,24 +47,6 @@ class Listing:
     findings: list[Finding]
 
 
-class SourceListing:
-    """A source that is listed once, when someone first asks: what a plan saw is what the drain after it takes in."""
-
-    def __init__(self, source: FilesSource, root: Path, seen: Listing | None = None) -> None:
-        self._source, self._root, self._seen = source, root, seen
-
-    def at(self, now: datetime) -> Listing:
-        """What is at the source: listed now, unless it was before. Raises like `list_source`."""
-        if self._seen is None:
-            self._seen = list_source(self._source, self._root, now)
-        return self._seen
-
-    def hand_over(self, now: datetime) -> Listing:
-        """The same for the last who asks: it is kept no longer."""
-        seen, self._seen = self.at(now), None
-        return seen
-
-
 def _refuse_unreadable(source: FilesSource, base: Path) -> None:
     try:
         with os.scandir(base) as entries:

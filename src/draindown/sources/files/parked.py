@@ -7,7 +7,7 @@ is another file, which intake inspects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -18,6 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
+from draindown.sources.files.catalog import KnownFile
 
 State = Literal["parked", "retried", "discarded", "touched"]
 _SCHEMA = pa.schema(
@@ -36,6 +37,7 @@ _SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+_LEFT_OUT = "left-out"
 _BRIEF = 'path, size, mtime_ns, sha256, run_id, state, reason, detail, "by", note'
 
 
@@ -102,6 +104,36 @@ def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
 def _newest(layout: FlowLayout) -> datetime:
     found = log_of(layout, layout.parked).rows('select max("at") as newest from t')
     return next((row["newest"] for row in found), None) or datetime.fromtimestamp(0, UTC)
+
+
+def give_up(
+    layout: FlowLayout, paths: Sequence[str], unread: Mapping[str, KnownFile], *, by: str, note: str, at: datetime
+) -> None:
+    """Keep files out for good: parked ones, and those in `unread`, whose slices no batch has read. Idempotent.
+
+    Raises TerminalError `not-parked` before it changes anything.
+    """
+    discard(layout, [path for path in paths if path not in unread], by=by, note=note, now=at)
+    # A changed file is parked with its current size. That event must stay the newest one of the file.
+    shut = [event.path for event in open_files(layout) if event.path in unread]
+    discard(layout, shut, by=by, note=note, now=at)
+    done = {path for path, event in latest(layout).items() if event.state == "discarded"}
+    fresh = [file for path, file in unread.items() if path not in done]
+    record(layout, (_unread(file, by, note) for file in fresh), at)
+
+
+def _unread(file: KnownFile, by: str, note: str) -> Event:
+    detail = f"slice {file.slice} was pinned with it, and no batch reads it"
+    return Event(file.path, file.size, file.mtime_ns, "discarded", reason=_LEFT_OUT, detail=detail, by=by, note=note)
+
+
+def given_up(layout: FlowLayout, left_out: Collection[str]) -> frozenset[str]:
+    """Return the files that a person discarded before any batch read them. `left_out`: those a generation lacks."""
+    return frozenset(
+        path
+        for path, event in latest(layout).items()
+        if event.state == "discarded" and (event.reason == _LEFT_OUT or path in left_out)
+    )
 
 
 def retry(

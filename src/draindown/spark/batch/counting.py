@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Row
@@ -12,15 +11,14 @@ from pyspark.sql.types import NumericType, TimestampType
 from draindown.base.errors import TerminalError
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch.model import Batch, Counted
-from draindown.spark.contract import transforms, unreadable
+from draindown.spark.contract import transforms
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.readers import local_path
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import measures, pruning, text_safe
 
 
 def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
-    """Count the persisted rows by file, block and reason, and compute the file-skipping predicates, in one pass.
+    """Count the persisted rows by unit, block and reason, and compute the file-skipping predicates, in one pass.
 
     `parsed` is the frame before the transform; `frame` is the frame after it.
     """
@@ -38,7 +36,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
     extra.append(F.count_if("_header").alias("headers"))
     groups = (
-        frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
+        frame.groupBy("_unit", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
         .collect()
     )
@@ -59,9 +57,9 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
         kind=batch.kind,
         run_id=batch.run_id,
         start=batch.start,
-        cut=batch.cut,
-        files=len(batch.files),
-        bytes=sum(file.size for file in batch.files),
+        cut=batch.input.number,
+        files=len(batch.input.units),
+        bytes=sum(unit.bytes for unit in batch.input.units),
         lines=lines,
         blank=blank,
         records=lines - blank,
@@ -85,26 +83,19 @@ def _sequence(frame: DataFrame, name: str) -> Column:
     return F.struct(value.alias("value"), text.alias("text"))
 
 
-def refuse_other_lines(batch: Batch, counted: Counted) -> None:
-    """Check that Spark read as many lines of each file as the intake counted. Skips multi-line files.
+def refuse_other_counts(batch: Batch, counted: Counted) -> None:
+    """Check that Spark read as many records of each unit as were pinned, where the source knows how many.
 
     Raises TerminalError `lines-differ`.
     """
-    seen: Counter[str] = Counter()
-    for uri, _, lines, _ in counted.blocks:
-        seen[local_path(uri)] += lines
-    wrong = {
-        file.path: f"{file.path}: {file.counted} lines when it was taken in, {seen[file.path]} now"
-        for file in batch.files
-        if not file.multiline and file.counted != seen[file.path]
-    }
+    wrong = batch.input.miscounted(counted.blocks)
     if wrong:
         raise TerminalError(
             "lines-differ",
-            tried=f"read cut {batch.cut} of flow {batch.writer.layout.flow}",
+            tried=f"read slice {batch.input.number} of flow {batch.writer.layout.flow}",
             found="; ".join(list(wrong.values())[:5]),
             changed="nothing of this batch is in the table",
-            next=[f"draindown audit {batch.writer.layout.pipeline}", unreadable.discarding(batch.writer.layout, wrong)],
+            next=[f"draindown audit {batch.writer.layout.pipeline}", batch.input.leaving_out(wrong)],
         )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 
 from draindown.base.progress import Reached, untold
 from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
-from draindown.spark.sources.readers import InputFile
+from draindown.spark.sources.input import GivenRecords
+from draindown.spark.sources.place import Block
+from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import TUNING, Tuning
@@ -25,17 +27,15 @@ class Batch:
     Attributes:
         writer: identifies the batch's writes.
         run_id: the run that processes the batch.
-        first_seen: when the intake recorded its files.
+        first_seen: when its input was pinned.
         changed_at: value of `_changed_at` for every row that the batch changes.
         started_at: when the batch started.
         start: the start of the step within the run; empty if it has none.
-        cut: number of the intake's cut; 0 for a replay of quarantined rows.
-        files: input files; empty for a replay of quarantined rows.
-        lines: input lines, one frame per CSV header, if there are no files.
+        input: what it reads.
         transform: the flow's transform; None if it has none.
         reached: progress hook, called with each step's name when the step completes: begun, read, quarantined,
             remembered, merged, recorded. An exception it raises aborts the batch before the next step.
-        was_read: called when all input is read and nothing is written. Raises if a file changed since the intake.
+        was_read: called when all input is read and nothing is written. Raises if input changed since it was pinned.
         keep_open: called with the `_id` of every line that a replay refuses again, before the target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.
         compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
@@ -48,9 +48,7 @@ class Batch:
     changed_at: datetime
     started_at: datetime
     start: str = ""
-    cut: int = 0
-    files: Sequence[InputFile] = ()
-    lines: Sequence[tuple[DataFrame, str | None]] = ()
+    input: Input = field(default_factory=GivenRecords)
     transform: Transform | None = None
     reached: Reached = untold
     was_read: Callable[[], None] = lambda: None
@@ -61,8 +59,8 @@ class Batch:
 
     @property
     def counted(self) -> int:
-        """Lines and records that the intake counted in the files; 0 if the batch has `lines` instead."""
-        return sum(file.counted for file in self.files)
+        """Records that the intake counted, blank lines included; 0 if the input is no slice."""
+        return sum(unit.until - unit.start for unit in self.input.units)
 
     @property
     def kind(self) -> BatchKind:
@@ -75,7 +73,7 @@ class Batch:
 class Counted:
     """The counts of a parsed batch, from one aggregation.
 
-    `groups`: one row per file, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
+    `groups`: one row per unit, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
     number of CSV headers, of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
     for the target. `max_sequence`: the greatest sequence of the accepted rows, as text.
     """
@@ -107,12 +105,12 @@ class Counted:
         return dict(sorted(found.items()))
 
     @property
-    def blocks(self) -> list[tuple[str, int, int, int]]:
-        """(file, block, lines, smallest `_id`) of every block read."""
+    def blocks(self) -> list[Block]:
+        """Every block that was read."""
         lines: Counter[tuple[str, int]] = Counter()
         smallest: dict[tuple[str, int], int] = {}
         for group in self.groups:
-            block = (group["_file"], group["_block"])
+            block = (group["_unit"], group["_block"])
             lines[block] += group["n"]
             smallest[block] = min(smallest.get(block, group["smallest"]), group["smallest"])
         return [(*block, lines[block], smallest[block]) for block in lines]

@@ -1,4 +1,4 @@
-"""Process one batch, from files to ledger row. The order of the steps makes a crash between any two of them safe.
+"""Process one batch, from input to ledger row. The order of the steps makes a crash between any two of them safe.
 
 read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → quarantine → resolve with the
 target's strategy → side tables → the target's commit, with the ledger row as `userMetadata` → ledger table
@@ -22,12 +22,11 @@ from draindown.spark.batch.commit import close
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.refused_rows import keep_refused
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
-from draindown.spark.contract import records, transforms, unreadable
+from draindown.spark.contract import transforms, unreadable
 from draindown.spark.contract.parsing import KEPT, WHY, parse
-from draindown.spark.contract.record_frame import Records
+from draindown.spark.contract.records import records_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
-from draindown.spark.sources.readers import SETTINGS
 from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
@@ -51,12 +50,12 @@ def _process(spark: SparkSession, batch: Batch) -> BatchRow:
     strategy = strategy_of(batch.writer.flow)
     with configured(spark, _settings(batch)), ExitStack() as kept:
         with configured(spark, batch.tuning.evaluation(batch.counted)):
-            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
+            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
                 parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
             kept.enter_context(persisted(frame))
-            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.files):
+            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
                 counted = counting.count_batch(parsed, frame, batch)
-            counting.refuse_other_lines(batch, counted)
+            counting.refuse_other_counts(batch, counted)
             batch.was_read()
             batch.reached("read")
             found = schema_drift.look(batch, frame, counted)
@@ -122,23 +121,15 @@ def _done_before(batch: Batch) -> BatchRow:
 
 
 def _settings(batch: Batch) -> dict[str, str]:
-    return SETTINGS | {"spark.sql.session.timeZone": batch.writer.flow.source.timezone}
+    return {**batch.input.settings, "spark.sql.session.timeZone": batch.writer.flow.source.timezone}
 
 
 def _parsed(spark: SparkSession, batch: Batch, known: Known) -> tuple[DataFrame, DataFrame]:
     flow = batch.writer.flow
-    parts = (
-        records.read(spark, flow, batch.files, batch.writer.layout.spool, known)
-        if batch.files
-        else _given(batch, known)
-    )
-    parsed = parse(spark, flow, parts, batch.first_seen)
+    reads = batch.input.read(spark, flow, batch.writer.layout.spool)
+    parsed = parse(spark, flow, records_of(reads, flow, known), batch.first_seen)
     frame = parsed
     if batch.transform is not None:
         frame = transforms.apply(parsed, batch.transform, flow.transform or "")
     refuse_missing_columns(batch, frame)
     return parsed, refuse_missing_values(frame, batch)
-
-
-def _given(batch: Batch, known: Known) -> list[Records]:
-    return [records.from_lines(lines, batch.writer.flow, header, known) for lines, header in batch.lines]

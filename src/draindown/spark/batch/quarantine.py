@@ -10,35 +10,37 @@ from pyspark.sql import functions as F
 
 from draindown.lake import delta
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.readers import number
+from draindown.spark.sources.place import Block, number
+from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Writer, write_batch
 
 RAW_LIMIT = 64 * 1024
 """Bytes of a record that the quarantine stores; the rest is only in the input file."""
 
 
-def identified(refused: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
+def identified(refused: DataFrame, read: Input, blocks: Sequence[Block]) -> DataFrame:
     """Return the refused rows with `quarantine_id`, a hash of file and position. Arguments as in `quarantine`."""
     place = F.concat_ws("\u0001", "file", F.col("position").cast("string"))
-    return number(refused, places).withColumn("quarantine_id", F.sha2(place, 256))
+    return number(refused, read.offsets(blocks), read.name).withColumn("quarantine_id", F.sha2(place, 256))
 
 
 def quarantine(
     writer: Writer,
     refused: DataFrame,
-    places: Sequence[tuple[str, int, int]],
+    read: Input,
+    blocks: Sequence[Block],
     run_id: str,
     first_seen: datetime,
     besides: DataFrame | None = None,
 ) -> None:
     """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `refused` has `_raw`, WHY and PLACE. `places` is what `readers.offsets` returned. Rows whose `quarantine_id` is in
-    `besides` are excluded.
+    `refused` has `_raw`, WHY and PLACE. `blocks`: those that the batch read of `read`, its input. Rows whose
+    `quarantine_id` is in `besides` are excluded.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
-    found = identified(refused, places)
+    found = identified(refused, read, blocks)
     if besides is not None:
         found = found.join(besides, "quarantine_id", "left_anti")
     rows = found.withColumns(

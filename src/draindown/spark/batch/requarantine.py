@@ -18,6 +18,8 @@ from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
 from draindown.lake.table_log import log_of
 from draindown.spark.batch import quarantine as quarantine_writer
+from draindown.spark.sources.place import Block
+from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Writer
 
 
@@ -29,34 +31,34 @@ def concerns(writer: Writer) -> bool:
 def quarantine(
     writer: Writer,
     bad: DataFrame,
-    places: Sequence[tuple[str, int, int]],
-    files: Sequence[str],
+    read: Input,
+    blocks: Sequence[Block],
     run_id: str,
     first_seen: datetime,
 ) -> int | None:
     """Write the rows of `bad` that no other batch refused, as `quarantine.quarantine` does. Return their number.
 
-    None if nothing had to be written. Also records which quarantined rows of `files`, the batch's, are accepted now.
+    None if nothing had to be written. Also records which quarantined rows of `read`, the input, are accepted now.
     """
-    held = _held(writer, bad, files)
-    ids = quarantine_writer.identified(bad, places).select("quarantine_id")
+    held = _held(writer, bad, [unit.name for unit in read.units])
+    ids = quarantine_writer.identified(bad, read, blocks).select("quarantine_id")
     _note(writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None)
     fresh = ids.count() - (0 if held is None else ids.join(held, "quarantine_id", "left_semi").count())
     if not fresh and not writer.holds(writer.layout.quarantine, "quarantine"):
         return None
-    quarantine_writer.quarantine(writer, bad, places, run_id, first_seen, besides=held)
+    quarantine_writer.quarantine(writer, bad, read, blocks, run_id, first_seen, besides=held)
     return fresh
 
 
-def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | None:
-    """Return the quarantine ids of rows of `files` that other batches refused. None if there is no quarantine table."""
+def _held(writer: Writer, bad: DataFrame, units: Sequence[str]) -> DataFrame | None:
+    """Return the quarantine ids of rows of `units` that other batches refused. None if there is no quarantine table."""
     if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
-    return rows.where(F.col("file").isin(list(files)) & ~mine).select("quarantine_id").distinct()
+    return rows.where(F.col("file").isin(list(units)) & ~mine).select("quarantine_id").distinct()
 
 
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:

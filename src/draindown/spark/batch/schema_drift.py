@@ -18,7 +18,6 @@ from draindown.flow.schema_drift import MOST_ADDED, Kind, Sighting, likely
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.drift_marks import News, Seen
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.readers import local_path, offsets
 from draindown.spark.targets import delta_target
 
 if TYPE_CHECKING:
@@ -76,13 +75,13 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
 
 
 def _marked(batch: Batch, frame: DataFrame, counted: Counted) -> News:
-    by_age = sorted(batch.files, key=lambda file: (file.mtime_ns, file.path))
-    age = {file.path: at for at, file in enumerate(by_age)}
+    by_age = sorted(batch.input.units, key=lambda unit: (unit.arrived_at, unit.name))
+    age = {unit.name: at for at, unit in enumerate(by_age)}
     records: Sums[str] = Sums()
     for group in counted.groups:
         judged = not group["_blank"] and group["reason"] not in _NO_RECORDS
-        records[group["_file"]] += group["n"] if judged else 0
-    return drift_marks.marked(frame, sorted(records, key=lambda uri: age.get(local_path(uri), -1)), records)
+        records[group["_unit"]] += group["n"] if judged else 0
+    return drift_marks.marked(frame, sorted(records, key=lambda unit: age.get(batch.input.name(unit), -1)), records)
 
 
 def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
@@ -90,14 +89,14 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     marks = {one.name: one for one in news.new}
     gone: dict[str, list[str]] = {}
     for one in news.missing:
-        gone.setdefault(one.file, []).append(one.name)
-    places = {(file, block): offset for file, block, offset in offsets(counted.blocks)}
+        gone.setdefault(one.unit, []).append(one.name)
+    places = {(unit, block): offset for unit, block, offset in batch.input.offsets(counted.blocks)}
     form = batch.writer.flow.source.form
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
-        at = one.id + places[one.file, one.block] if record and batch.kind != "quarantine" else None
-        more = {"file": local_path(one.file), "position": at, "rows": one.rows, "type": likely(one.values, form)}
-        with_it = tuple(gone.get(one.file, ())) if kind.startswith("new") else ()
+        at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
+        more = {"file": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": likely(one.values, form)}
+        with_it = tuple(gone.get(one.unit, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
 
     return [
@@ -116,8 +115,11 @@ def _of(batch: Batch) -> tuple[int, str, int, str, str]:
 def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
     if not new and not missing:
         return
-    found = [f"field {_name(one)} is new: {count(one.rows, 'record')}, first in {_file(one)}" for one in new[:_SHOWN]]
-    found += [f"column {_name(one)} is in no record of {_file(one)}" for one in missing[:_SHOWN]]
+    found = [
+        f"field {_name(one)} is new: {count(one.rows, 'record')}, first in {batch.input.name(one.unit)}"
+        for one in new[:_SHOWN]
+    ]
+    found += [f"column {_name(one)} is in no record of {batch.input.name(one.unit)}" for one in missing[:_SHOWN]]
     rest = len(new) + len(missing) - len(found)
     next_ = [f"add {', '.join(_typed(one, batch) for one in new[:_SHOWN])} to columns"] if new else []
     policies = [key for key, seen in (("new: rescue", new), ("missing: accept", missing)) if seen]
@@ -130,7 +132,7 @@ def _refuse_too_many(batch: Batch, held: Sequence[str], new: Sequence[Seen]) -> 
     names = ", ".join(_name(one) for one in new[:_SHOWN])
     found = (
         f"fields of the input give the table {len(held)} columns already; {names} and others would make it more "
-        f"than {MOST_ADDED}, first in {_file(new[0])}"
+        f"than {MOST_ADDED}, first in {batch.input.name(new[0].unit)}"
     )
     raise _refused(batch, [found], [], ["new: rescue"], new)
 
@@ -143,14 +145,12 @@ def _refused(
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
     if batch.kind == "source":
-        files = dict.fromkeys(local_path(one.file) for one in seen)
-        paths = " ".join(f"--path {shlex.quote(file)}" for file in list(files)[:_SHOWN])
-        discard = f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {paths} --yes"
-        steps.append(f"{discard}   (never read; all its records)")
+        units = list(dict.fromkeys(batch.input.name(one.unit) for one in seen))
+        steps.append(f"{batch.input.leaving_out(units[:_SHOWN])}   (never read; all its records)")
     policy = batch.writer.flow.drift
     return TerminalError(
         "drift-refused",
-        tried=f"read {count(len(batch.files), 'file')} of {flow} under drift: {{new: {policy.new}, "
+        tried=f"read {count(len(batch.input.units), batch.input.noun)} of {flow} under drift: {{new: {policy.new}, "
         f"missing: {policy.missing}}}",
         found="; ".join(found),
         changed="nothing of this batch was written",
@@ -165,7 +165,3 @@ def _name(one: Seen) -> str:
 def _typed(one: Seen, batch: Batch) -> str:
     kind = likely(one.values, batch.writer.flow.source.form)
     return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # quoted, because the field name comes from the input
-
-
-def _file(one: Seen) -> str:
-    return local_path(one.file)

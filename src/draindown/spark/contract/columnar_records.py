@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
@@ -12,7 +10,8 @@ from draindown.spark.contract import drift_marks
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.contract.record_frame import NOTHING, Records
-from draindown.spark.sources.readers import PLACE, InputFile, columnar_groups
+from draindown.spark.sources.place import PLACE
+from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
 
@@ -20,29 +19,26 @@ _ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
 
 
 class ColumnarRecords:
-    """The reader of files with a schema of their own."""
+    """The reader of formats with types of their own."""
 
-    def read(
-        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
-    ) -> list[Records]:
-        """One plan per distinct schema."""
-        groups = columnar_groups(spark, files, flow.source.format, flow.columns, spool)
-        return [_records(frame, flow, known) for frame in groups]
+    def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
+        """Return rows by their columns; of the quarantine, rows as JSON, in which bytes are base64."""
+        return _records(read.frame, flow, known) if read.typed else _kept(read.frame, flow, known)
 
-    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:  # noqa: ARG002
-        """Rows that the quarantine kept as JSON, in which bytes are base64."""
-        held = json_records(lines, flow, known)
 
-        def cell(name: str) -> Column:
-            if flow.columns[name].type != "binary":
-                return held.cell(name)
-            return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
+def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
+    held = json_records(lines, flow, known)
 
-        return Records(held.frame, cell, held.raw, held.size)
+    def cell(name: str) -> Column:
+        if flow.columns[name].type != "binary":
+            return held.cell(name)
+        return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
+
+    return Records(held.frame, cell, held.raw, held.size)
 
 
 def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Records of a frame as `readers.columnar_groups` returns it."""
+    """Records of a typed frame, as `Read` describes it."""
     own = rows.select("_row.*").columns
     unknown = F.to_json("_more", _ROW_JSON | {"ignoreNullFields": "true"})
     unknown = unknown if "_more" in rows.columns else F.expr(NOTHING)

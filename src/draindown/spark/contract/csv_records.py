@@ -7,13 +7,13 @@ import io
 import secrets
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
-from draindown.spark.sources.readers import InputFile, by_header, read_multiline, read_text
+from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
 _EXTRA_CELLS = 64
@@ -22,31 +22,14 @@ _EXTRA_CELLS = 64
 class CsvRecords:
     """The reader of CSV."""
 
-    def read(
-        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
-    ) -> list[Records]:
-        """One plan per distinct header."""
-        groups = by_header(files)
-        return [_records(_lines(spark, group, flow, spool), flow, header, known) for header, group in groups]
-
-    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
-        """Records under the header of their file."""
-        return _records(lines, flow, header, known)
-
-
-def _lines(spark: SparkSession, files: Sequence[InputFile], flow: FlowSpec, spool: str) -> DataFrame:
-    """CSV records as `value` plus PLACE; files in which quotes hold line ends are split record by record."""
-    plain = [file for file in files if not file.multiline]
-    folded = [file for file in files if file.multiline]
-    frames = [read_text(spark, plain)] if plain else []
-    if folded:
-        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes, spool))
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
+        """Return the records under their header."""
+        return _records(read.frame, flow, read.header, known)
 
 
 def _header(flow: FlowSpec, header: str | None) -> tuple[list[str], str | None]:
     """The names that a header record gives to cells, and what is wrong with it."""
-    if not flow.source.header or header is None:
+    if not flow.source.has_header or header is None:
         return list(flow.columns), None
     try:
         # not splitlines: it also splits at what is no line end, such as U+2028
@@ -67,7 +50,7 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     options = {"sep": separator, "columnNameOfCorruptRecord": "_bad", "quote": '"', "escape": '"'}
     frame = of_lines(lines, flow)
     # a first line that names no column may be a record: it is refused like those after it
-    if flow.source.header and header is not None and set(names) & set(flow.columns):
+    if flow.source.has_header and header is not None and set(names) & set(flow.columns):
         same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
         frame = frame.withColumn("_header", same == F.lit(header))
         frame = frame.withColumn("_blank", F.col("_blank") | F.col("_header"))

@@ -71,13 +71,13 @@ def _array(texts: Iterable[str]) -> str:
 class Seen:
     """A new field or missing column in one batch.
 
-    `rows`: the number of records that have, or lack, it; `file` (URI), `block` and `id` (see PLACE): the first of them;
+    `rows`: the number of records that have, or lack, it; `unit`, `block` and `id` (see PLACE): the first of them;
     `values`: its least and greatest value, truncated.
     """
 
     name: str
     rows: int
-    file: str
+    unit: str
     block: int
     id: int
     values: tuple[str | None, str | None]
@@ -87,7 +87,7 @@ class Seen:
 class News:
     """The drift of one batch.
 
-    `new`: fields that the contract doesn't name; `missing`: columns that whole files lack; `columns`: fields that
+    `new`: fields that the contract doesn't name; `missing`: columns that whole units lack; `columns`: fields that
     become columns; `many`: records with more than MOST_ADDED fields, none of which becomes a column.
     """
 
@@ -97,26 +97,26 @@ class News:
     many: Seen | None = None
 
 
-def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -> News:
+def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -> News:
     """Aggregate the marks of a batch, for a bounded number of names.
 
-    `files`: URIs, whose order decides which record of a field is the first; `records`: number of records per file.
+    `units`: in the order that decides which record of a field is the first; `records`: number of records per unit.
     """
-    order = {file: at for at, file in enumerate(files)}
+    order = {unit: at for at, unit in enumerate(units)}
     about = relation(
         frame.sparkSession,
-        {"_file": TEXT, "_rank": NUMBER, "_records": NUMBER},
-        [(file, order.get(file, len(order)), number) for file, number in records.items()],
+        {"_unit": TEXT, "_rank": NUMBER, "_records": NUMBER},
+        [(unit, order.get(unit, len(order)), number) for unit, number in records.items()],
     )
     every = frame.where(F.col("_drift").isNotNull()).select(
-        "_file",
+        "_unit",
         "_block",
         "_id",
         "_delete",
         F.from_json("_rescued", _FIELDS).alias("_m"),
         F.explode("_drift").alias("_n"),
     )
-    by_file = every.groupBy("_n", "_file").agg(
+    by_unit = every.groupBy("_n", "_unit").agg(
         F.count("*").alias("n"),
         F.count_if(~F.col("_delete")).alias("upserts"),
         F.min(F.struct("_block", "_id")).alias("first"),
@@ -124,10 +124,10 @@ def marked(frame: DataFrame, files: Sequence[str], records: Mapping[str, int]) -
     )
     # a delete may have its keys only, so a column is not missing in a file with deletes only
     whole = (F.col("n") >= F.col("_records")) & (F.col("upserts") > 0)
-    told = by_file.join(F.broadcast(about), "_file").where(F.col("_n").startswith("+") | whole)
+    told = by_unit.join(F.broadcast(about), "_unit").where(F.col("_n").startswith("+") | whole)
     found = told.groupBy("_n").agg(
         F.sum("n").alias("n"),
-        F.min(F.struct("_rank", "_file", "first._block", "first._id")).alias("first"),
+        F.min(F.struct("_rank", "_unit", "first._block", "first._id")).alias("first"),
         F.min("low").alias("low"),
         F.max("high").alias("high"),
     )
@@ -143,13 +143,13 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
     fields = F.from_json("_rescued", _FIELDS)
     held = _array(sorted({name.lower() for name in taken}))
     free = f"map_filter(_m, (k, v) -> {_is_free(held)})"
-    entries = good.where(F.col("_rescued").isNotNull()).select("_file", "_block", "_id", fields.alias("_m"))
+    entries = good.where(F.col("_rescued").isNotNull()).select("_unit", "_block", "_id", fields.alias("_m"))
     chosen = F.expr(f"if(size(_m) > {MOST_ADDED}, map('{_MANY}', cast(null as string)), {free})")
-    every = entries.select("_file", "_block", "_id", F.explode(chosen).alias("_k", "_v"))
+    every = entries.select("_unit", "_block", "_id", F.explode(chosen).alias("_k", "_v"))
     found = every.groupBy(F.lower("_k").alias("folded")).agg(
         F.min("_k").alias("_n"),
         F.count("*").alias("n"),
-        F.min(F.struct(F.lit(0).alias("_rank"), "_file", "_block", "_id")).alias("first"),
+        F.min(F.struct(F.lit(0).alias("_rank"), "_unit", "_block", "_id")).alias("first"),
         *_values(F.col("_v")),
     )
     seen = [(row["folded"], _seen(row, 0)) for row in _first(found, MOST_ADDED + 2)]
@@ -206,4 +206,4 @@ def _first(found: DataFrame, most: int) -> list[Row]:
 
 def _seen(row: Row, sign: int = 1) -> Seen:
     first = row["first"]
-    return Seen(row["_n"][sign:], row["n"], first["_file"], first["_block"], first["_id"], (row["low"], row["high"]))
+    return Seen(row["_n"][sign:], row["n"], first["_unit"], first["_block"], first["_id"], (row["low"], row["high"]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
@@ -14,7 +13,7 @@ from draindown.spark.contract.casting import pair, widened
 from draindown.spark.contract.containers import in_field
 from draindown.spark.contract.json_text import JsonText
 from draindown.spark.contract.record_frame import Records, finish, of_lines
-from draindown.spark.sources.readers import InputFile, read_text
+from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted
 from draindown.spec.models import FlowSpec
 
@@ -25,20 +24,9 @@ _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() 
 class JsonRecords:
     """The reader of JSON lines."""
 
-    def read(
-        self,
-        spark: SparkSession,
-        flow: FlowSpec,
-        files: Sequence[InputFile],
-        spool: str,  # noqa: ARG002
-        known: Known,
-    ) -> list[Records]:
-        """All files by one plan."""
-        return [json_records(read_text(spark, files), flow, known)]
-
-    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:  # noqa: ARG002
-        """Objects as they came."""
-        return json_records(lines, flow, known)
+    def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
+        """Return the objects of the lines."""
+        return json_records(read.frame, flow, known)
 
 
 def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
 from draindown.spark.contract.record_frame import ARRIVED, Records
-from draindown.spark.sources.readers import PLACE, union
+from draindown.spark.sources.place import PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec
 
@@ -29,7 +29,7 @@ _DETAIL = 200
 def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
-    `arrived_at`: when the batch's files were first seen. Rules may use it instead of the clock, so that a replay gives
+    `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
     the same result. Records with an ARRIVED of their own use that.
     """
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)

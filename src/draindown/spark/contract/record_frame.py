@@ -8,15 +8,16 @@ string (why it is no record at all, or NULL), `_unknown` string (JSON of the fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.sources.readers import PLACE, InputFile
+from draindown.spark.sources.place import PLACE
+from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
 ARRIVED = "_arrived"
@@ -41,21 +42,12 @@ class Records:
 
 
 class RecordReader(Protocol):
-    """How the files of one format become records. Readers are listed in `records`; new ones are added there."""
+    """What the records of one format hold. Readers are listed in `records`; new ones are added there."""
 
-    def read(
-        self, spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str, known: Known
-    ) -> list[Records]:
-        """The records of a batch's files: one entry per distinct header or file schema.
+    def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
+        """Return the records of a frame, as a slice reader read it or as the quarantine kept them.
 
-        `spool`: directory for copies that are read in place of files until the batch is done. `known`: fields and
-        columns that are no news.
-        """
-
-    def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
-        """Records of raw texts that the quarantine kept: a frame with `value`, PLACE and maybe ARRIVED.
-
-        `header`: the header of the file that the texts come from, of a format that has one.
+        `known`: fields and columns that are no news.
         """
 
 

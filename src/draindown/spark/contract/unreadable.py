@@ -1,13 +1,12 @@
-"""Find the file of a batch that Spark can't read, although inspection at intake could read it.
+"""Find the unit of a batch that Spark can't read, although its source could when it was pinned.
 
-This is rare: damage that only one of two readers detects. Nothing of the batch is written yet, so the file can be left
+This is rare: damage that only one of two readers detects. Nothing of the batch is written yet, so the unit can be left
 out.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,48 +16,42 @@ from pyspark.sql import functions as F
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
-from draindown.spark.contract import records
-from draindown.spark.sources.readers import InputFile
+from draindown.spark.contract.records import records_of
+from draindown.spark.sources.port import Input
 from draindown.spec.models import FlowSpec
 
 
 @contextmanager
-def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> Iterator[None]:
-    """Replace an error of the block by TerminalError `file-unreadable` if some of `files` can't be read."""
+def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> Iterator[None]:
+    """Replace an error of the block by TerminalError `file-unreadable` if some units of the input can't be read."""
     try:
         yield
     except DraindownError:
         raise
     except Exception as error:
-        found = _among(spark, flow, layout, files)
-        if not found or (len(found) == len(files) > 1):
+        found = _among(spark, flow, layout, read)
+        if not found or (len(found) == len(read.units) > 1):
             raise
         raise TerminalError(
             "file-unreadable",
-            tried=f"read {count(len(files), 'file')} of flow {layout.flow}",
-            found="; ".join(f"{path}: {why}" for path, why in list(found.items())[:5]),
+            tried=f"read {count(len(read.units), read.noun)} of flow {layout.flow}",
+            found="; ".join(f"{name}: {why}" for name, why in list(found.items())[:5]),
             changed="nothing of this batch is in the table",
-            next=[discarding(layout, found), f"draindown run {layout.pipeline}"],
+            next=[read.leaving_out(found), f"draindown run {layout.pipeline}"],
             in_order=True,
         ) from error
 
 
-def discarding(layout: FlowLayout, paths: Iterable[str]) -> str:
-    """Return the command that leaves files out of the batch that failed on them."""
-    chosen = " ".join(f"--path {shlex.quote(path)}" for path in paths)
-    return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
-
-
-def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, files: Sequence[InputFile]) -> dict[str, str]:
-    """Return the files that fail when read alone, with Spark's error; none if Spark fails without any file too."""
+def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> dict[str, str]:
+    """Return the units that fail when read alone, with Spark's error; none if Spark fails without any unit too."""
     if _fails(lambda: spark.range(1).collect()):
         return {}
-    tried = {file.path: _fails(partial(_read, spark, flow, layout.spool, file)) for file in files}
-    return {path: why for path, why in tried.items() if why}
+    tried = {unit.name: _fails(partial(_read, spark, flow, layout.spool, read.alone(unit))) for unit in read.units}
+    return {name: why for name, why in tried.items() if why}
 
 
-def _read(spark: SparkSession, flow: FlowSpec, spool: str, file: InputFile) -> None:
-    for part in records.read(spark, flow, [file], spool):
+def _read(spark: SparkSession, flow: FlowSpec, spool: str, alone: Input) -> None:
+    for part in records_of(alone.read(spark, flow, spool), flow):
         part.frame.select(F.max(F.xxhash64(part.raw))).collect()
 
 

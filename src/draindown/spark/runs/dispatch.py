@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
-from draindown.sources.files.listing import SourceListing
+from draindown.sources.port import Source
 from draindown.spark.limits import Stop
 from draindown.spark.runs import replay_input, replay_rows
 from draindown.spark.runs.drain import drain
@@ -20,11 +20,11 @@ def run_drain(
     *,
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
-    source: SourceListing | None = None,
+    source: Source | None = None,
 ) -> StepReport:
     """Run the drain step of `request` in the mode that it asks for. Idempotent.
 
-    `source`: the listing of the source from the run's plan, if this process made it. Raises the errors of the mode's
+    `source`: the source as the run's plan saw it, if this process made the plan. Raises the errors of the mode's
     function.
     """
     if request.replay is not None:

@@ -1,4 +1,4 @@
-"""The drain: one AvailableNow query over the intake, one cut per batch, stopped only between batches."""
+"""The drain: one AvailableNow query over the intake, one slice per batch, stopped only between batches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size
-from draindown.sources.files import batching
-from draindown.sources.files.intake import Intake
-from draindown.sources.files.listing import SourceListing
+from draindown.sources.port import Pinning, Source
+from draindown.sources.registry import source_of
+from draindown.sources.slices import FIRST, Slice, slices_of
 from draindown.spark import session
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.commit import stamp_after
@@ -40,21 +40,19 @@ from draindown.spark.batch.process import process
 from draindown.spark.batch.pruning_advice import Skipping
 from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
-from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.limits import Bounds, Stop
-from draindown.spark.runs.changed_input import refuse_changed, refuse_other_bytes
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
-from draindown.spark.sources.readers import InputFile
+from draindown.spark.sources.registry import input_of
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
 from draindown.spark.usage import Gauge
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
-_FEW = 2  # full batches; a larger backlog is recorded in the intake in portions
+_FEW = 2  # full batches; a larger backlog is pinned in portions
 _TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
-_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 cuts: few queries, and few cuts with an outdated size
+_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 slices: few queries, and few slices with an outdated size
 
 
 class _Stopped(Exception):
@@ -66,6 +64,7 @@ class _Drain:
     """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
     request: Request
+    source: Source
     generation: int
     transform: Transform | None
     bounds: Bounds
@@ -92,40 +91,46 @@ class _Drain:
     def _run(self, references: DataFrame, number: int) -> None:
         self.reached("begun")
         gauge = Gauge(references.sparkSession)
-        taken = references.collect()
-        rows = [row for row in taken if row["path"] not in self.without]
-        files = [InputFile(**{name: row[name] for name in InputFile.__dataclass_fields__}) for row in rows]
+        pinned = _pinned(references)
+        left = pinned.but(self.without)
         writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
-        if not writer.is_done():  # the files of a committed batch may be gone
-            refuse_other_bytes(self.request, files)
+        if not writer.is_done():  # the units of a committed batch may be gone
+            self.source.refuse_changed(left.units)
         started = now()
         batch = Batch(
             writer=writer,
             run_id=self.request.run_id,
             start=self.request.start,
-            # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
-            first_seen=max(row["first_seen"].astimezone() for row in taken),
+            first_seen=pinned.first_seen,
             changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
             started_at=started,
-            cut=max(row["cut"] for row in taken),
-            files=files,
-            lines=() if files else _no_lines(references.sparkSession),
+            input=input_of(self.request.flow_spec, self.source, left),
             transform=self.transform,
             reached=gauge.beside(self.reached),
-            was_read=lambda: refuse_other_bytes(self.request, files),
+            was_read=lambda: self.source.refuse_changed(left.units),
             compared=lambda held, pruning: self.skipping.look(number, held, pruning),
             tuning=self.tuning,
         )
         row = process(references.sparkSession, batch)
-        raw_bytes, heap = sum(file["raw_bytes"] for file in rows), session.heap_bytes(references.sparkSession)
-        if load := gauge.load(raw_bytes, heap):
+        if load := gauge.load(left.unpacked, session.heap_bytes(references.sparkSession)):
             batch_size.remember(self.request.layout, load)
         if requarantine.concerns(writer):
             release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
         if self.skipping.batch == number:
             self.findings += self.skipping.findings(row)
-        self.progress(_line(row))
+        self.progress(_line(row, self.source.unit))
+
+
+def _pinned(references: DataFrame) -> Slice:
+    """Return the slice whose rows Spark hands to a batch."""
+    # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
+    rows = [
+        {name: value.astimezone() if isinstance(value, datetime) else value for name, value in row.asDict().items()}
+        for row in references.collect()
+    ]
+    (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
+    return found
 
 
 def drain(
@@ -136,17 +141,18 @@ def drain(
     stop: Stop | None = None,
     reached: Reached = untold,
     tuning: Tuning = TUNING,
-    source: SourceListing | None = None,
+    source: Source | None = None,
 ) -> StepReport:
     """Drain the flow's backlog and return the report. Idempotent: after a crash, the next call resumes.
 
-    `source`: the listing of the source from the run's plan, if this process made it. Batches that were committed before
+    `source`: the source as the run's plan saw it, if this process made the plan. Batches that were committed before
     an error are in the ledger.
 
     Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
     and the errors of a checkpoint, an input or a table that was changed from outside.
     """
     _refuse_other_modes(request)
+    source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         analysis.refuse_unresolved(request, spark)
         done = under_lease(
@@ -159,7 +165,7 @@ def drain(
             tuning=tuning,
             source=source,
         )
-    refuse_changed(request, done.findings)
+    source.refuse_findings(done.findings)
     return done
 
 
@@ -188,7 +194,7 @@ def under_lease(
     stop: Stop,
     reached: Reached,
     tuning: Tuning = TUNING,
-    source: SourceListing | None = None,
+    source: Source | None = None,
 ) -> StepReport:
     """Drain a flow that the caller has opened and whose generation can resume.
 
@@ -196,8 +202,10 @@ def under_lease(
     batch before the next step writes.
     """
     started, layout = now(), request.layout
+    source = source or source_of(request)
     state = _Drain(
         request,
+        source,
         generation,
         _transform(request),
         _bounds(request, stop),
@@ -207,18 +215,18 @@ def under_lease(
         tuning,
         without=generations.without(layout, generation),
     )
-    counting = _counting(progress, "files looked at")
-    with closing(Intake(request, now=started, source=source, progress=counting)) as inlet:
-        before, why, bounded = _drained(request, spark, state, inlet, started)
-    taken, after = inlet.taken, plan.backlog(request, now(), inlet.seen())
+    counting = _counting(progress, f"{source.unit}s looked at")
+    with closing(source.pin(generation, started, counting)) as pinning:
+        before, why, bounded = _drained(request, spark, state, pinning, started)
+    taken, after = pinning.taken, plan.backlog(request, now(), source)
     part, refused = drain_part.part(
         request,
         generation,
         state.rows,
         before=before,
         after=after,
-        new_files=taken.files,
-        parked_files=taken.parked,
+        taken=taken.units,
+        kept_out=taken.kept_out,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
     told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
@@ -227,33 +235,30 @@ def under_lease(
 
 
 def _drained(
-    request: Request, spark: SparkSession, state: _Drain, inlet: Intake, started: datetime
+    request: Request, spark: SparkSession, state: _Drain, pinning: Pinning, started: datetime
 ) -> tuple[Backlog, str, str | None]:
-    """Record files in the intake and drain them, in portions.
+    """Pin new input and drain it, in portions.
 
     If the backlog is large and the batch size adapts to memory, the first portions are small. The next batches are
-    sized by the memory that these used, and the first rows are in the table long before the last file was recorded.
+    sized by the memory that these used, and the first rows are in the table long before the last unit was pinned.
 
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
     source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
     bound = batch_size.bound_now(layout, source, heap)
-    much = (
-        batch_size.is_adaptive(source)
-        and batching.forecast(layout, source, inlet.new, bound).bytes > _FEW * bound.bytes
-    )
-    left = inlet.take(bound, 1 if much else None)
-    before = plan.backlog(request, started, inlet.seen())
-    state.progress(f"{formatting.count(before.files, 'file')} waiting, {bound.reason}")
+    much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
+    left = pinning.take(bound, 1 if much else None)
+    before = plan.backlog(request, started, state.source)
+    state.progress(f"{formatting.count(before.units, before.unit)} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
-    bounded = _stream(spark, layout, state) if before.files else None
+    bounded = _stream(spark, layout, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
         bound = batch_size.bound_now(layout, source, heap)
-        taken, portion = inlet.taken.cuts, min(portion * _GROWTH, _LARGEST)
-        left = inlet.take(bound, portion)
-        if count := inlet.taken.cuts - taken:
+        taken, portion = pinning.taken.slices, min(portion * _GROWTH, _LARGEST)
+        left = pinning.take(bound, portion)
+        if count := pinning.taken.slices - taken:
             state.progress(f"{formatting.count(count, 'batch', 'batches')} more, {bound.reason}")
             told.append(bound.reason)
             bounded = _stream(spark, layout, state)
@@ -268,12 +273,7 @@ def _bounds(request: Request, stop: Stop) -> Bounds:
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     if bounded is not None:
         return "bounded"
-    return "done" if before.files else "idle"
-
-
-def _no_lines(spark: SparkSession) -> list[tuple[DataFrame, str | None]]:
-    """Return the empty input of a batch whose files were all discarded. It is counted and committed like any batch."""
-    return [(relation(spark, {"value": TEXT, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}, ()), None)]
+    return "done" if before.units else "idle"
 
 
 def _transform(request: Request) -> Transform | None:
@@ -285,9 +285,9 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
     """Run the streaming query until it ends. Return the bound that stopped it early, or None."""
     query = (
         spark.readStream.format("delta")
-        .option("startingVersion", 1)
+        .option("startingVersion", FIRST)
         .option("maxFilesPerTrigger", 1)
-        .load(layout.intake)
+        .load(layout.intake_of(state.generation))
         .writeStream.queryName(f"{layout.pipeline}.{layout.flow}")
         .foreachBatch(state)
         .option("checkpointLocation", layout.checkpoint(state.generation))
@@ -323,12 +323,12 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
     return tell
 
 
-def _line(row: BatchRow) -> str:
+def _line(row: BatchRow, unit: str) -> str:
     rate = row.records / row.seconds if row.seconds else 0.0
     pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
     fates = ("superseded", "duplicate", "quarantined")
     return (
-        f"batch {row.batch}: {formatting.count(row.files, 'file')}, {formatting.count(row.records, 'row')} → "
+        f"batch {row.batch}: {formatting.count(row.files, unit)}, {formatting.count(row.records, 'row')} → "
         f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
         f"in {formatting.age(row.seconds)}{pace}"
     )

@@ -19,9 +19,9 @@ from draindown.recovery.rebuild import Rebuild
 from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
+from draindown.sources.registry import source_of
 from draindown.spark.contract import analysis
 from draindown.spark.limits import Stop
-from draindown.spark.runs.changed_input import refuse_changed
 from draindown.spark.runs.drain import Progress, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
@@ -60,7 +60,7 @@ def rebuild(
             progress(f"generation {begun.generation} has read everything; it takes the live table's place")
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
-    refuse_changed(request, drained.findings)
+    source_of(request).refuse_findings(drained.findings)
     # a rebuild that resumes right before the swap has nothing to read, but is not idle
     outcome = "bounded" if drained.outcome == "bounded" else "done"
     whole = {"started_at": started, "finished_at": now(), "outcome": outcome, "drain": _part(drained, begun)}

@@ -1,6 +1,6 @@
-"""Replay of input: read drained files or a time range again, beside the live checkpoint.
+"""Replay of input: read named units or a time range again, beside the live checkpoint.
 
-Each cut is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that the same command
+Each slice is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that the same command
 resumes after a crash. The sequence guard keeps newer rows unchanged.
 """
 
@@ -23,6 +23,8 @@ from draindown.recovery.replay import Part, Replay, release_applied
 from draindown.runs import report
 from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
+from draindown.sources.port import Source
+from draindown.sources.registry import source_of
 from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process
@@ -30,7 +32,7 @@ from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.sources.readers import InputFile
+from draindown.spark.sources.registry import input_of
 from draindown.spark.targets.delta_target import Writer
 
 
@@ -42,18 +44,18 @@ def replay(
     progress: Callable[[str], None] = print,
     reached: Reached = untold,
 ) -> StepReport:
-    """Replay the input that `request.replay` selects. Idempotent: cuts that were replayed before are skipped.
+    """Replay the input that `request.replay` selects. Idempotent: slices that were replayed before are skipped.
 
     Stops between batches at the bounds of the request. The flow's own bounds apply to drains only.
 
     Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone`, and the errors of
     `recovery.replay.find` and of a drain.
     """
-    started, layout = now(), request.layout
+    started, layout, source = now(), request.layout, source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         analysis.refuse_unresolved(request, spark)
         wanted = replay_plan.find(request)
-        replay_plan.refuse_gone(layout, wanted.left)
+        replay_plan.refuse_gone(source, layout, wanted.left)
         flow.check()
         replay_plan.pin(layout, wanted)
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
@@ -64,13 +66,14 @@ def replay(
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            rows.append(_run(request, spark, wanted, part, transform, progress, flow.guard(reached)))
+            rows.append(_run(request, spark, source, wanted, part, transform, progress, flow.guard(reached)))
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
 
 
 def _run(
     request: Request,
     spark: SparkSession,
+    source: Source,
     wanted: Replay,
     part: Part,
     transform: Transform | None,
@@ -78,24 +81,23 @@ def _run(
     reached: Reached,
 ) -> BatchRow:
     started, layout = now(), request.layout
-    files = [InputFile(**row) for row in part.files]
     reached("begun")
     batch = Batch(
         writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, kind=wanted.kind),
         run_id=request.run_id,
         start=request.start,
-        first_seen=part.first_seen,
+        first_seen=part.slice.first_seen,
         changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
         started_at=started,
-        cut=part.cut,
-        files=files,
+        input=input_of(request.flow_spec, source, part.slice),
         transform=transform,
         reached=reached,
-        was_read=lambda: replay_plan.refuse_gone(layout, [part]),
+        was_read=lambda: replay_plan.refuse_gone(source, layout, [part]),
     )
     row = process(spark, batch)
     release_applied(layout, by=request.owner, reached=reached)
-    progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
+    read = f"slice {part.slice.number}: {count(row.files, source.unit)}, {row.records:,} rows"
+    progress(f"{read} -> {row.applied:,} applied")
     return row
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
-from urllib.parse import quote
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +33,7 @@ from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
-from draindown.sources.files import catalog
+from draindown.sources.registry import source_of
 from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
@@ -42,6 +41,8 @@ from draindown.spark.contract import analysis, json_rows, transforms
 from draindown.spark.contract.record_frame import ARRIVED
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
+from draindown.spark.sources.input import GivenRecords
+from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.delta_target import Writer
 
@@ -66,7 +67,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         done, reached = [], flow.guard()
         if refused:
             batch = replace(_batch(request, generation, refused, started), reached=reached)
-            done = [process(spark, replace(batch, lines=_lines(spark, request, refused)))]
+            done = [process(spark, replace(batch, input=GivenRecords(_reads(spark, request, refused))))]
             release_applied(layout, by=request.owner, reached=reached)
         if restored is not None:
             batch = replace(_batch(request, generation, taken_out, started), reached=reached)
@@ -108,12 +109,12 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
     """
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {row["file"] for row in rows})
+    unread = discards.not_read(request.layout, generation, {(row["file"], row["position"]) for row in rows})
     if unread:
         raise TerminalError(
             "rows-not-read",
             tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
-            found=f"the batch that reads their files is not done: {generations.shown(sorted(unread))}; "
+            found=f"the batch that reads them is not done: {generations.shown(sorted({unit for unit, _ in unread}))}; "
             "it would append them a second time",
             next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",
         )
@@ -185,16 +186,14 @@ def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def _lines(
-    spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[DataFrame, str | None]]:
-    """Return the rows as input lines, one frame per CSV header. `_id` is the row's index in `rows`."""
-    headers = catalog.headers(request.layout) if request.flow_spec.source.form.delimited else {}
+def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
+    """Return the rows as records that were read, one frame per header. `_id` is the row's index in `rows`."""
+    headers = source_of(request).headers({row["file"] for row in rows})
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
-    frames = []
+    reads = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
-        data = [(row["value"], "file:" + quote(row["file"]), 0, at, _micros(row["first_seen"])) for at, row in group]
-        kinds = {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
+        data = [(row["value"], row["file"], 0, at, _micros(row["first_seen"])) for at, row in group]
+        kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
         frame = relation(spark, kinds, data)
-        frames.append((frame.withColumn("value", F.col("value").cast("string")), header))
-    return frames
+        reads.append(Read(frame.withColumn("value", F.col("value").cast("string")), header))
+    return reads

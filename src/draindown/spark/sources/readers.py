@@ -1,8 +1,6 @@
-"""Read exactly the files of one batch, with the place of each record.
+"""Read files with Spark: lines, delimited records that span lines, rows of columnar files. Each with its place.
 
-A record's place is its file and its record number in the file, from 1. Spark has no row numbers, but a partition reads
-its file splits one after the other. So `monotonically_increasing_id` is consecutive within each split (called block
-here). The record number is the position within the block plus the row counts of the file's earlier blocks.
+Blocks are splits of a file, which a partition reads one after the other.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import groupby, islice
 from urllib.parse import quote, unquote
 
@@ -24,12 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from draindown.sources.files.columnar import COLUMNAR
+from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import quoted
 
-PLACE = ("_file", "_block", "_id")
-"""Columns that every reader adds: file URI, start offset of the block in bytes, and an id that increases within it."""
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
 """Session settings of the readers.
@@ -47,23 +43,17 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file of a batch, as the intake recorded it."""
+    """One file of a batch, as the intake recorded it. `counted`: its lines, or its rows if it is columnar."""
 
     path: str
-    size: int
-    mtime_ns: int
-    sha256: str
-    lines: int | None
-    blank: int | None
-    records: int | None
+    counted: int
     header: str | None = None
     multiline: bool = False
-    bom: bool = False
 
-    @property
-    def counted(self) -> int:
-        """Lines that the intake counted, or rows if the file is columnar."""
-        return (self.lines if self.lines is not None else self.records) or 0
+    @classmethod
+    def of(cls, unit: Unit) -> InputFile:
+        """Return the file that a unit names."""
+        return cls(unit.name, unit.until, unit.row["header"], bool(unit.row["multiline"]))
 
 
 def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
@@ -89,7 +79,7 @@ def columnar_groups(
     return [_rows(spark, group, form, known, spool) for group in groups] or [relation(spark, _NO_ROWS, ())]
 
 
-_NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_file": TEXT, "_block": NUMBER, "_id": NUMBER}
+_NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}
 
 
 def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str) -> DataFrame:
@@ -125,7 +115,7 @@ def _respooled(
     """
     schema = COLUMNAR[form].schema(files[0].path)
     more = [field for field in schema if field.name not in known]
-    kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_file", pa.string())]
+    kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_unit", pa.string())]
     kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
     copy = new_file(spool)
     with pq.ParquetWriter(copy, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
@@ -178,7 +168,7 @@ def read_multiline(
     reader returns neither raw text nor places. The frame reads that file until its batch is done.
     """
     copy = new_file(spool)
-    schema = pa.schema([("value", pa.binary()), ("_file", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
+    schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
             records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
@@ -276,25 +266,20 @@ def _uri(file: InputFile) -> str:
     return "file:" + quote(file.path)
 
 
-def union(frames: Iterable[DataFrame]) -> DataFrame:
-    """Return all rows of all frames. Columns are matched by name."""
-    return reduce(lambda left, right: left.unionByName(right), frames)
-
-
 def escape(path: str) -> str:
     """Return a local path as a Hadoop path, with glob characters escaped."""
     return "file://" + _GLOB.sub(r"\\\1", path)
 
 
 def local_path(uri: str) -> str:
-    """Return the local path of a `_file` URI, as Spark's `_metadata.file_path` encodes it."""
+    """Return the local path of a file URI, as Spark's `_metadata.file_path` encodes it."""
     return unquote(re.sub(r"^file:(//)?", "", uri))
 
 
 def _place(frame: DataFrame) -> list[Column]:
     at = frame.metadataColumn("_metadata")  # not by name: a file may have a column of that name
     return [
-        at["file_path"].alias("_file"),
+        at["file_path"].alias("_unit"),
         at["file_block_start"].alias("_block"),
         F.monotonically_increasing_id().alias("_id"),
     ]
@@ -303,26 +288,3 @@ def _place(frame: DataFrame) -> list[Column]:
 def _by(files: Sequence[InputFile], key: Callable[[InputFile], str]) -> list[list[InputFile]]:
     ordered = sorted(files, key=lambda file: (key(file), file.path))
     return [list(group) for _, group in groupby(ordered, key)]
-
-
-def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int, int]]:
-    """Return (file, block, offset) per block: `_id` plus offset is the record number in the file.
-
-    `counts`: (file, block, rows, smallest `_id`) per block. File and block are as in PLACE.
-    """
-    result = []
-    for _, parts in groupby(sorted(counts), key=lambda row: row[0]):
-        before = 0
-        for file, block, rows, smallest in parts:
-            result.append((file, block, before - smallest + 1))
-            before += rows
-    return result
-
-
-def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame:
-    """Return a frame with PLACE plus `file` (local path) and `position` (record number). `found`: from `offsets`."""
-    spark = frame.sparkSession
-    rows = [(uri, block, offset, local_path(uri)) for uri, block, offset in found]
-    places = relation(spark, {"_file": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
-    joined = frame.join(F.broadcast(places), ["_file", "_block"])
-    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")

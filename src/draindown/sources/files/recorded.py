@@ -1,0 +1,79 @@
+"""Compare files with what the intake recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from draindown.base.findings import Finding
+from draindown.sources.files.inspection import sha256_of
+from draindown.sources.files.listing import shown
+from draindown.sources.slices import Unit
+
+REDELIVER = "deliver the new content under another name; it is read then"
+
+
+class Recorded(Protocol):
+    """A file as intake recorded it: a row of the intake table, or a `Verified`."""
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @property
+    def mtime_ns(self) -> int:
+        """Modification time in nanoseconds."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the bytes on disk."""
+
+
+@dataclass(frozen=True)
+class PinnedFile:
+    """A file that a slice pins."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+    @classmethod
+    def of(cls, unit: Unit) -> PinnedFile:
+        """Return the file that a unit names."""
+        return cls(unit.name, unit.bytes, unit.row["mtime_ns"], unit.row["sha256"])
+
+
+def differences(files: Iterable[Recorded]) -> dict[str, Finding]:
+    """Return the files that differ from what intake recorded, by path, with findings `changed` or `vanished`.
+
+    Compares size and mtime, and hashes a file only if its mtime alone differs.
+    """
+    return {file.path: found for file in files if (found := difference(file))}
+
+
+def difference(file: Recorded) -> Finding | None:
+    """Return the finding about one file, as `differences` does; None if it does not differ."""
+    try:
+        found = Path(file.path).stat()
+        if found.st_size != file.size:
+            detail = f"was taken in with {file.size} bytes, now has {found.st_size}"
+            return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
+        if found.st_mtime_ns != file.mtime_ns and sha256_of(file.path) != file.sha256:
+            detail = "was taken in with other bytes of the same size"
+            return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
+    except OSError as error:
+        detail = f"was taken in, now can't be read: {error.strerror}"
+        return finding("vanished", file.path, detail, "put it back where it was")
+    return None
+
+
+def finding(kind: str, path: str, detail: str, next: str) -> Finding:
+    """Return a finding about a file."""
+    return Finding(kind=kind, subject=shown(path), detail=detail, next=next)  # type: ignore[arg-type]

@@ -1,0 +1,169 @@
+"""Files that land in a directory, as a source: a unit is a file, read whole or parked whole."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
+from draindown.base.formatting import count
+from draindown.lake.documents import absolute
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import Snapshot
+from draindown.sources import intake
+from draindown.sources.batch_size import Bound
+from draindown.sources.files import catalog, listing, parked
+from draindown.sources.files.batching import forecast
+from draindown.sources.files.listing import Listing, directory_of
+from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, sort_out
+from draindown.sources.files.recorded import PinnedFile, differences
+from draindown.sources.intake import Waiting
+from draindown.sources.port import Forecast, Look, Progress
+from draindown.sources.slices import Unit
+from draindown.spec.sources import FilesSource
+
+_SHOWN = 5
+
+
+class Files:
+    """The `Source` of files. Lists the source once: what a plan saw is what the drain after it takes in."""
+
+    unit = "file"
+
+    def __init__(self, source: FilesSource, layout: FlowLayout, root: Path, run_id: str) -> None:
+        self._flow = FilesOf(source, layout, root, run_id)
+        self._seen: Listing | None = None
+
+    def _listing(self, now: datetime) -> Listing:
+        if self._seen is None:
+            self._seen = listing.list_source(self._flow.source, self._flow.root, now)
+        return self._seen
+
+    def out_of_reach(self) -> tuple[str, str] | None:
+        """Return the directory that holds the files, if it is not there."""
+        home = directory_of(self._flow.source, self._flow.root)
+        return None if home.is_dir() else (f"no directory {home} on this machine", f"mkdir -p {shlex.quote(str(home))}")
+
+    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+        """Compare the listing with the intake. Raises TerminalError `source-missing`, `source-unreadable`."""
+        listed = self._listing(now)
+        waiting = intake.waiting(state, generation, first)
+        found = sort_out(state, listed)
+        oldest = [] if waiting.first_seen is None else [waiting.first_seen]
+
+        def expected(bound: Bound) -> Forecast:
+            return forecast(state, self._flow.source, found.new, bound)
+
+        return Look(
+            unit=self.unit,
+            units=len(found.new) + waiting.units,
+            bytes=sum(file.size for file in found.new) + waiting.bytes,
+            oldest=min(oldest + [file.mtime_ns / 1e9 for file in found.new], default=None),
+            findings=[*listed.findings, *_differing(found)],
+            pinned=Forecast(waiting.slices, waiting.unpacked),
+            reasons=_reasons(found, waiting),
+            forecast=expected,
+        )
+
+    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> FilesPinning:  # noqa: ARG002
+        """Begin to take in what is new. Parks files that changed since they were taken in. Raises like `look`."""
+        catalog.create(self._flow.layout)
+        listed, seen = self._listing(now), Snapshot.of(self._flow.layout)
+        found = sort_out(seen, listed)
+        self._seen = Listing(list(found.new), [])  # files that earlier pinnings were done with are done with
+        return FilesPinning(self._flow, found, listed.findings, now, catalog.last_slice(seen), progress)
+
+    def refuse_lost(self, generation: int, first: int) -> None:
+        """Files lie where they are, in no order: what was not seen yet can't have been lost."""
+
+    def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
+        """Return the files that are gone, or whose bytes are other ones."""
+        return differences(map(PinnedFile.of, units))
+
+    def open_findings(self) -> list[Finding]:
+        """Return the finding `parked` if files are parked."""
+        number = len(parked.open_files(self._flow.layout))
+        next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"
+        detail = "can't be read or changed"
+        return [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)] if number else []
+
+    def refuse_changed(self, units: Sequence[Unit]) -> None:
+        """Check that the files are as the intake recorded them. Raises TerminalError `input-changed`."""
+        found = self.missing(units)
+        if found:
+            raise TerminalError(
+                "input-changed",
+                tried=f"read {count(len(units), 'file')} of flow {self._flow.layout.flow} as they were taken in",
+                found=_told([*found.values()]),
+                changed="nothing of this batch is in the table",
+                next=self._without([*found]),
+            )
+
+    def _without(self, changed: Sequence[str]) -> list[str]:
+        layout = self._flow.layout
+        back = "put the file back as it was (size and content), then: draindown"
+        if layout.staged:
+            rebuild = f"rebuild {layout.pipeline} --flow {layout.flow}"
+            return [
+                f"{back} {rebuild} --yes",
+                f"draindown {rebuild} --accept-missing --yes   # its rows will be missing",
+            ]
+        discard = self.leaving_out(changed[:_SHOWN])
+        return [f"{back} run {layout.pipeline}", f"{discard}   # it is never read"]
+
+    def refuse_findings(self, findings: Sequence[Finding]) -> None:
+        """Fail if a file's content changed after it was read. Raises TerminalError `input-changed`."""
+        changed = [finding for finding in findings if finding.kind == "changed"]
+        if changed:
+            raise TerminalError(
+                "input-changed",
+                tried=f"drain flow {self._flow.layout.flow}",
+                found=_told(changed),
+                changed="everything else was drained; the new bytes of these files were not read",
+                next=[finding.next for finding in changed[:1] if finding.next]
+                + [f"draindown quarantine list {self._flow.layout.pipeline} --files"],
+            )
+
+    def names(self, asked: Iterable[str]) -> list[str]:
+        """Return absolute paths. A relative one begins at the project root."""
+        return [absolute(self._flow.root / name) for name in asked]
+
+    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+        """Discard parked files, and files of slices that no batch has read."""
+        parked.give_up(self._flow.layout, units, catalog.find(self._flow.layout, unread), by=by, note=note, at=at)
+
+    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
+        """Return the files that a person discarded before any batch read them."""
+        return parked.given_up(self._flow.layout, left_out)
+
+    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - one query gives all
+        """Return the CSV header of every file, by path."""
+        return catalog.headers(self._flow.layout) if self._flow.source.has_header else {}
+
+    def leaving_out(self, units: Iterable[str]) -> str:
+        """Return the command that discards files unread."""
+        layout, chosen = self._flow.layout, " ".join(f"--path {shlex.quote(path)}" for path in units)
+        return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
+
+
+def _told(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{finding.subject}: {finding.detail}" for finding in findings[:_SHOWN])
+
+
+def _differing(found: Sorted) -> list[Finding]:
+    detail = "its size or mtime is not what was taken in; the drain compares the bytes"
+    return [Finding(kind="changed", subject=file.path, detail=detail) for file, _ in found.differing[:10]]
+
+
+def _reasons(found: Sorted, waiting: Waiting) -> list[str]:
+    reasons = [count(len(found.new), "new file")] if found.new else []
+    if differing := len(found.differing):
+        verb = "differs" if differing == 1 else "differ"
+        reasons.append(f"{count(differing, 'file')} {verb} from what was taken in")
+    if waiting.slices:
+        batches = count(waiting.slices, "batch", "batches")
+        reasons.append(f"{count(waiting.units, 'file')} taken in for {batches} yet to be processed")
+    return reasons

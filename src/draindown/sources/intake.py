@@ -1,0 +1,170 @@
+"""The intake of a flow: the Delta table in which its source pins slices. Its columns are the same for all sources.
+
+Commit N of the table is slice N; version 0 creates the table. The holder of the flow's lease is the only writer. A
+source adds columns of its own, of types that JSON has, too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from draindown.base.errors import TransientError
+from draindown.base.formatting import count
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, literal, log_of, moment, rows
+from draindown.sources.slices import Slice, slices_of
+
+COLUMNS = pa.schema(
+    [
+        ("slice", pa.int64()),
+        ("first_seen", pa.timestamp("us", "UTC")),
+        ("unit", pa.string()),
+        ("start", pa.int64()),
+        ("until", pa.int64()),
+        ("bytes", pa.int64()),
+        ("unpacked", pa.int64()),
+        ("records", pa.int64()),
+        ("arrived_at", pa.timestamp("us", "UTC")),
+    ]
+)
+"""The columns of every intake: those of `Slice` and `Unit`."""
+_STATISTICS = ("unit", "slice", "first_seen")
+_APP = "intake"
+
+Origin = tuple[str, int]
+"""Where a record comes from: the name of its unit, and its position in the source's own count."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Slices that no batch has read. `first_seen` is that of the oldest, in seconds since 1970; None without any."""
+
+    slices: int = 0
+    units: int = 0
+    bytes: int = 0
+    unpacked: int = 0
+    first_seen: float | None = None
+
+
+def create(layout: FlowLayout, generation: int, own: pa.Schema) -> None:
+    """Create the empty intake if it does not exist, so that a stream can start on it. `own`: columns of the source."""
+    path = layout.intake_of(generation)
+    delta.create(path, pa.schema([*COLUMNS, *own]), statistics=_STATISTICS, private=True)
+
+
+def append(
+    layout: FlowLayout, generation: int, own: pa.Schema, units: Sequence[Mapping[str, Any]], now: datetime, number: int
+) -> None:
+    """Pin slice `number` in one commit: one row per unit, without `slice` and `first_seen`. `now`: its `first_seen`.
+
+    Raises TransientError `lease-lost` if the slice exists already: another driver pins at the same time, and its slices
+    may hold these units.
+    """
+    create(layout, generation, own)
+    found = [{**unit, "first_seen": now, "slice": number} for unit in units]
+    table = pa.Table.from_pylist(found, schema=pa.schema([*COLUMNS, *own]))
+    if not delta.append(layout.intake_of(generation), table, app=(_APP, number)):
+        raise TransientError(
+            "lease-lost",
+            tried=f"take in input of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"another driver pinned slice {number} ({count(len(units), 'unit')} here) in the meantime",
+            changed="whole slices only, each unit in one",
+            next=f"draindown run {layout.pipeline}",
+        )
+
+
+def newest(layout: FlowLayout, generation: int) -> int:
+    """Return the number of the newest slice; 0 before the first."""
+    log = _log(layout, generation)
+    return log.version if log.exists else 0
+
+
+def waiting(layout: FlowLayout, generation: int, first: int) -> Waiting:
+    """Return what the slices from `first` on hold."""
+    if newest(layout, generation) < first:
+        return Waiting()
+    sql = (
+        "select count(distinct slice) as slices, count(*) as units, coalesce(sum(bytes), 0) as bytes, "
+        "coalesce(sum(unpacked), 0) as unpacked, cast(min(to_unixtime(first_seen)) as double) as first_seen "
+        f"from t where slice >= {int(first)}"
+    )
+    return Waiting(**_log(layout, generation).rows(sql)[0])
+
+
+def slices(layout: FlowLayout, generation: int, first: int = 0) -> Iterator[Slice]:
+    """Yield the slices from `first` on, in order; none if the intake is absent or damaged."""
+    return _slices(layout, generation, f"slice >= {int(first)}")
+
+
+def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Iterator[Slice]:
+    """Yield the slices that hold units of these names, in order, with these units only."""
+    return _slices(layout, generation, f"unit in ({', '.join(map(literal, names))})") if names else iter(())
+
+
+def seen_within(layout: FlowLayout, generation: int, since: datetime, until: datetime) -> Iterator[Slice]:
+    """Yield the slices first seen at `since` or later and before `until`, in order."""
+    return _slices(layout, generation, f"first_seen >= {moment(since)} and first_seen < {moment(until)}")
+
+
+def find(layout: FlowLayout, generation: int, origins: Iterable[Origin]) -> dict[Origin, int]:
+    """Return the number of the slice that each record is in; records that no slice holds are absent.
+
+    A position counts from 1 within a file, and from 0 elsewhere. So the end of a range belongs to it, unless the next
+    range of the unit begins there.
+    """
+    wanted: dict[str, list[int]] = {}
+    for unit, position in origins:
+        wanted.setdefault(unit, []).append(position)
+    log = _log(layout, generation)
+    if not wanted or not log.is_whole:
+        return {}
+    held = log.query("select unit, start, until, slice from t")
+    held = held.filter(pc.is_in(held["unit"], value_set=strings(wanted)))
+    found: dict[Origin, int] = {}
+    for row in held.to_pylist():
+        for position in wanted[row["unit"]]:
+            if row["start"] <= position <= row["until"]:
+                origin = (row["unit"], position)
+                found[origin] = max(row["slice"], found.get(origin, 0))
+    return found
+
+
+def count_units(layout: FlowLayout, generation: int) -> int:
+    """Return the number of units in all slices; 0 if the intake is absent or damaged."""
+    log = _log(layout, generation)
+    return int(log.rows("select count(*) as n from t")[0]["n"]) if log.is_whole else 0
+
+
+def strings(texts: Collection[str]) -> pa.Array:
+    """Return an array of strings without `pa.array`, which imports pandas."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    offsets = array("q", [0, *accumulate(map(len, encoded))])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())
+
+
+def _slices(layout: FlowLayout, generation: int, where: str) -> Iterator[Slice]:
+    log = _log(layout, generation)
+    if not log.is_whole:
+        return
+    held = log.query(f"select * from t where {where} order by slice, unit")
+    yield from slices_of(_one_by_one(held))
+
+
+def _one_by_one(held: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield rows a few thousand at a time: Arrow holds many rows in less memory than Python."""
+    for batch in held.combine_chunks().to_batches(max_chunksize=4096):
+        yield from rows(pa.Table.from_batches([batch]))
+
+
+def _log(layout: FlowLayout, generation: int) -> TableLog:
+    return log_of(layout, layout.intake_of(generation))

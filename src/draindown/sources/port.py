@@ -1,0 +1,148 @@
+"""The port of input sources: what the rest of draindown asks of a source, whatever kind it is. No Spark.
+
+A source looks at what is new and pins it in slices of the flow's intake. Everything else about a slice is the same for
+all sources, and stands in `slices` and `intake`. Sources are listed in `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from draindown.base.findings import Finding
+from draindown.lake.layout import FlowLayout
+from draindown.sources.batch_size import Bound
+from draindown.sources.slices import Unit
+
+Progress = Callable[[int, int], None]
+"""Called with (units looked at, units to look at)."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The expected number of slices, and the unpacked bytes of their units."""
+
+    slices: int = 0
+    unpacked: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What waits at a source: new input, and input in slices that no batch has read.
+
+    Attributes:
+        unit: the noun of what is counted, such as `file`.
+        units, bytes: the number of units that wait, and their size as the source stores it.
+        oldest: when the oldest of it arrived, in seconds since 1970; None if nothing waits.
+        findings: what a person should know about the input that does not wait.
+        pinned: the slices that no batch has read.
+        reasons: why a drain has work, in words; empty if it has none.
+        forecast: returns the slices that the new input will make under a bound.
+    """
+
+    unit: str
+    units: int
+    bytes: int
+    oldest: float | None
+    findings: Sequence[Finding] = ()
+    pinned: Forecast = Forecast()
+    reasons: Sequence[str] = ()
+    forecast: Callable[[Bound], Forecast] = lambda _: Forecast()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The progress of a pinning: slices written, their units, and units newly kept out because nobody can read them."""
+
+    slices: int = 0
+    units: int = 0
+    kept_out: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+class Pinning(Protocol):
+    """Pins the new input of one drain, portion by portion. Used under the flow's lease. Close it."""
+
+    def forecast(self, bound: Bound) -> Forecast:
+        """Return the slices that all of the new input will make, without reading it."""
+
+    def take(self, bound: Bound, most: int | None = None) -> bool:
+        """Write at most `most` slices, each within the bound. Return whether input is left.
+
+        A slice is committed to the intake before anything reads its units. After a crash, the next pinning goes on:
+        what is in no slice is new to it.
+
+        Raises TransientError `lease-lost` if another driver pins at the same time.
+        """
+
+    @property
+    def taken(self) -> Taken:
+        """The progress so far."""
+
+    def close(self) -> None:
+        """Stop looking at units that are in no slice yet."""
+
+
+class Source(Protocol):
+    """The input of one flow. Made by `registry.source_of`; looks at the source at most once."""
+
+    @property
+    def unit(self) -> str:
+        """The noun of a unit, in the singular: `file`."""
+
+    def out_of_reach(self) -> tuple[str, str] | None:
+        """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
+
+    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+        """Return what waits: new input, and the slices from `first` on.
+
+        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later calls compare what it
+        saw then with the intake as it is now. Raises TerminalError if the source can't be seen.
+        """
+
+    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
+        """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
+
+    def refuse_lost(self, generation: int, first: int) -> None:
+        """Refuse to continue if the source no longer holds what follows the slices before `first`.
+
+        Raises a TerminalError that names what is lost.
+        """
+
+    def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
+        """Return the units that can't be read again as they were pinned, by name, each with what is wrong with it."""
+
+    def open_findings(self) -> list[Finding]:
+        """Return what is kept out until a person acts: one finding of each kind, with the number as subject."""
+
+    def refuse_changed(self, units: Sequence[Unit]) -> None:
+        """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
+
+    def refuse_findings(self, findings: Sequence[Finding]) -> None:
+        """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
+
+        Raises TerminalError `input-changed`.
+        """
+
+    def names(self, asked: Iterable[str]) -> list[str]:
+        """Return the names of units as the intake has them, from what a person typed."""
+
+    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+        """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
+
+        Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
+        """
+
+    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
+        """Return the units that a person gave up before any batch read them. Every later generation leaves them out.
+
+        `left_out`: the units that some generation left out.
+        """
+
+    def headers(self, units: Collection[str]) -> Mapping[str, str]:
+        """Return, by unit, the line that names the cells of its records, where it has one."""
+
+    def leaving_out(self, units: Iterable[str]) -> str:
+        """Return the command that leaves units out of the batch that can't read them."""

@@ -1,0 +1,99 @@
+"""Slices: what each batch reads, written down before it is read.
+
+A slice is one commit of the flow's intake, a Delta table: commit N holds the rows of slice N, and version 0 only
+creates the table. A batch reads exactly the units of its slice, at every attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+FIRST = 1
+"""The number of the first slice."""
+
+
+def slice_of(batch: int) -> int:
+    """Return the number of the slice that a source batch reads. Batches count from 0, slices from 1."""
+    return batch + FIRST
+
+
+def unread_after(batch: int | None) -> int:
+    """Return the first slice that no batch up to `batch` has read; None stands for no batch at all."""
+    return FIRST if batch is None else slice_of(batch) + 1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A range of input that a slice pins: a whole file, a range of offsets, versions of a table.
+
+    Attributes:
+        name: identifies it in messages and origins: absolute path, `topic/partition`, path of a table.
+        start, until: its range, in the positions of its source. A whole file is 0 and the number of its lines or rows.
+        bytes, unpacked: size as its source stores it, and uncompressed.
+        records: number of its records; None if only reading tells.
+        arrived_at: when it arrived, which is never later than `first_seen` of its slice.
+        row: its row of the intake. Only the source that wrote it and the reader of that source look into it.
+    """
+
+    name: str
+    start: int
+    until: int
+    bytes: int
+    unpacked: int
+    records: int | None
+    arrived_at: datetime
+    row: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Unit:
+        """Return the unit that a row of an intake pins."""
+        return cls(
+            name=row["unit"],
+            start=row["start"],
+            until=row["until"],
+            bytes=row["bytes"],
+            unpacked=row["unpacked"],
+            records=row["records"],
+            arrived_at=row["arrived_at"],
+            row=dict(row),
+        )
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The input of one batch: the units of one commit of the intake. `first_seen`: when they were pinned."""
+
+    number: int
+    first_seen: datetime
+    units: tuple[Unit, ...]
+
+    def only(self, wanted: Iterable[str]) -> Slice:
+        """Return the slice with the units of these names."""
+        names = frozenset(wanted)
+        return Slice(self.number, self.first_seen, tuple(unit for unit in self.units if unit.name in names))
+
+    def but(self, left_out: Iterable[str]) -> Slice:
+        """Return the slice without the units of these names."""
+        names = frozenset(left_out)
+        return Slice(self.number, self.first_seen, tuple(unit for unit in self.units if unit.name not in names))
+
+    @property
+    def bytes(self) -> int:
+        """Size of its units."""
+        return sum(unit.bytes for unit in self.units)
+
+    @property
+    def unpacked(self) -> int:
+        """Size of its units, uncompressed."""
+        return sum(unit.unpacked for unit in self.units)
+
+
+def slices_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
+    """Yield the slices that rows of an intake make up. The rows are ordered by slice."""
+    for number, group in groupby(rows, key=lambda row: row["slice"]):
+        some: Sequence[Mapping[str, Any]] = list(group)
+        yield Slice(int(number), max(row["first_seen"] for row in some), tuple(map(Unit.of, some)))

@@ -1,0 +1,103 @@
+"""The input of a batch: a slice, or records that someone kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from pyspark.sql import SparkSession
+
+from draindown.sources.port import Source
+from draindown.sources.slices import Slice, Unit
+from draindown.spark.sources.place import Block, Offset
+from draindown.spark.sources.port import Read, SliceReader
+from draindown.spec.models import FlowSpec
+
+
+@dataclass(frozen=True)
+class SliceInput:
+    """A slice of a source, as an `Input`."""
+
+    source: Source
+    slice: Slice
+    reader: SliceReader
+
+    @property
+    def number(self) -> int:
+        """Number of the slice."""
+        return self.slice.number
+
+    @property
+    def noun(self) -> str:
+        """What the source calls a unit."""
+        return self.source.unit
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        """The units of the slice."""
+        return self.slice.units
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings of the reader."""
+        return self.reader.settings
+
+    def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:
+        """Return the records of the slice."""
+        return self.reader.read(spark, flow, self.units, spool)
+
+    def alone(self, unit: Unit) -> SliceInput:
+        """Return the input of one unit."""
+        return replace(self, slice=self.slice.only([unit.name]))
+
+    def name(self, unit: str) -> str:
+        """As `SliceReader.name`."""
+        return self.reader.name(unit)
+
+    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
+        """As `SliceReader.offsets`."""
+        return self.reader.offsets(blocks)
+
+    def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:
+        """As `SliceReader.miscounted`."""
+        return self.reader.miscounted(self.units, blocks)
+
+    def leaving_out(self, units: Iterable[str]) -> str:
+        """Return the command that leaves units out of the batch."""
+        return self.source.leaving_out(units)
+
+
+@dataclass(frozen=True)
+class GivenRecords:
+    """Records that were read before, as an `Input`: PLACE has the names of their units."""
+
+    reads: Sequence[Read] = ()
+    number: int = 0
+    noun: str = "unit"
+    units: Sequence[Unit] = ()
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:  # noqa: ARG002
+        """Return the records."""
+        return list(self.reads)
+
+    def alone(self, unit: Unit) -> GivenRecords:
+        """Not possible: there are no units."""
+        raise LookupError(unit.name)
+
+    def name(self, unit: str) -> str:
+        """Return the name, which PLACE has as it is."""
+        return unit
+
+    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
+        """Return 0 for every block: nobody asks for the positions."""
+        return [(unit, block, 0) for unit, block, _, _ in blocks]
+
+    def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:  # noqa: ARG002
+        """Return nothing: no unit was counted."""
+        return {}
+
+    def leaving_out(self, units: Iterable[str]) -> str:
+        """Not possible: there are no units."""
+        raise LookupError(", ".join(units))

@@ -1,0 +1,37 @@
+"""The place of a record within a batch: which block of which unit, and where in the block.
+
+Spark has no row numbers, but a partition reads its blocks one after the other. So `monotonically_increasing_id` is
+consecutive within each block, and a record's position is its id plus an offset that is the same for the whole block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.spark.frames import NUMBER, TEXT, relation
+
+PLACE = ("_unit", "_block", "_id")
+"""Columns that every reader adds: the unit as the reader spells it, the block's start, an id that rises within it."""
+
+Block = tuple[str, int, int, int]
+"""(unit as in PLACE, block, records, smallest id) of one block that was read."""
+Offset = tuple[str, int, int]
+"""(unit as in PLACE, block, offset): id plus offset is the position of a record in its unit."""
+
+
+def number(frame: DataFrame, found: Sequence[Offset], name: Callable[[str], str]) -> DataFrame:
+    """Return a frame with PLACE plus `file` (name of the unit) and `position`. `name`: as in `SliceReader`."""
+    spark = frame.sparkSession
+    rows = [(unit, block, offset, name(unit)) for unit, block, offset in found]
+    places = relation(spark, {"_unit": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
+    joined = frame.join(F.broadcast(places), ["_unit", "_block"])
+    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")
+
+
+def union(frames: Iterable[DataFrame]) -> DataFrame:
+    """Return all rows of all frames. Columns are matched by name."""
+    return reduce(lambda left, right: left.unionByName(right), frames)

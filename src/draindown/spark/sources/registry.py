@@ -1,0 +1,20 @@
+"""The reader of each kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from draindown.sources.port import Source
+from draindown.sources.slices import Slice
+from draindown.spark.sources.files import FilesReader
+from draindown.spark.sources.input import SliceInput
+from draindown.spark.sources.port import SliceReader
+from draindown.spec.models import FlowSpec
+from draindown.spec.sources import FilesSource
+
+READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader()}
+
+
+def input_of(flow: FlowSpec, source: Source, pinned: Slice) -> SliceInput:
+    """Return a slice of the flow's source as the input of a batch."""
+    return SliceInput(source, pinned, READERS[flow.source.kind])
