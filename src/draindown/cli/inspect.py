@@ -10,7 +10,7 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, landing_flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     found = []
-    for name in flows(spec, flow):
+    for name in landing_flows(spec, flow):
         found.append(audit_flow(spec, name, root=here.root, progress=_every_tenth(out)))
         out.progress_done()
     clean = all(one.clean for one in found)

@@ -119,6 +119,11 @@ def bound_now(layout: FlowLayout, source: SourceSpec, heap_bytes: int | None = N
     return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
 
 
+def bound_of_tables() -> Bound:
+    """Return the bound of slices of tables, which are bounded by rows: see `sources.tables`."""
+    return Bound(_CEILING, None, "bucketed by key")
+
+
 def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
     usual = heap // _HEAP_SHARE
     if not loads:

@@ -6,6 +6,8 @@ in `spark/derived/`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar
 
@@ -38,6 +40,18 @@ class TableSource(Model):
         description="Table of another flow of this pipeline; the flow reads what that flow published.",
         examples=["flights"],
     )
+    _written_by: str = PrivateAttr(default="")
+    _derivation: str = PrivateAttr(default="")
+
+    @property
+    def written_by(self) -> str:
+        """The flow that writes the table."""
+        return self._written_by
+
+    @property
+    def derivation(self) -> str:
+        """A digest of what the reading flow derives from the table: another one needs another fill."""
+        return self._derivation
 
 
 class Window(Model):
@@ -189,6 +203,11 @@ class DerivedFlow(Model):
         return found
 
     @property
+    def known_columns(self) -> dict[str, str] | None:
+        """The table's columns and their types: None, since Spark infers them."""
+        return None
+
+    @property
     def stored_columns(self) -> list[str] | None:
         """The columns of the table; None if only the query shows them."""
         found = self.derivation
@@ -212,10 +231,15 @@ class DerivedFlow(Model):
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
         self.target._keys = list(self.derivation.keys)
+        said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
+        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
         refuse([*self._key_problems(), *self._partition_problems()])
         return self
 
     def _key_problems(self) -> Iterable[Problem]:
+        for name, kind in self.columns.items():
+            if not kind.nullable:
+                yield ("columns", name), "is `not null`, which no row of a result is refused for; use an expectation"
         for name in self.derivation.keys:
             column = self.columns.get(name)
             if column is not None and (column.type in FLOATS or column.is_nested or column.type == "json"):

@@ -26,6 +26,7 @@ from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
 from draindown.spec.derived import KINDS, DerivedFlow, TableSource
 from draindown.spec.flow_graph import FlowGraph
+from draindown.spec.lease import LeaseSpec
 from draindown.spec.names import (
     RESERVED_COLUMNS,
     ColumnName,
@@ -38,10 +39,7 @@ from draindown.spec.names import (
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import AnySource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
-from draindown.spec.units import Duration, Share
-
-LONGEST = 86_400
-"""The longest time for which the holder of a shared lease may ask others to wait, in seconds."""
+from draindown.spec.units import Share
 
 
 class Drift(Model):
@@ -116,6 +114,12 @@ class FlowSpec(Model):
     def table_name(self, flow_name: str) -> str:
         """Return the name of the target table."""
         return self.target.table or flow_name
+
+    @property
+    def known_columns(self) -> dict[str, str] | None:
+        """The table's columns and their types; None if only a run shows them: the transform or the input makes some."""
+        known = self.transform is None and self.drift.new != "add"
+        return {name: column.stored for name, column in self.columns.items()} if known else None
 
     @model_validator(mode="after")
     def _combination(self) -> FlowSpec:
@@ -217,27 +221,6 @@ AnyFlow = Annotated[
 ]
 
 
-class LeaseSpec(Model):
-    """How drivers exclude each other."""
-
-    form: Literal["local", "shared"] = Field(
-        default="local",
-        description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
-        examples=["shared"],
-    )
-    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
-        default=60,
-        description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
-        examples=["60 seconds"],
-    )
-
-    @model_validator(mode="after")
-    def _combination(self) -> LeaseSpec:
-        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
-            refuse([(("expires",), "counts for form shared only: a local lease ends with its process")])
-        return self
-
-
 class PipelineSpec(Model):
     """One pipeline file: one Airflow DAG."""
 
@@ -290,6 +273,9 @@ class PipelineSpec(Model):
     def _combination(self) -> PipelineSpec:
         refuse(list(self._writer_problems()))  # the graph needs one writer per table
         refuse([*self.graph.problems(), *self._source_problems()])
+        for name, flow in self.flows.items():
+            if isinstance(flow, DerivedFlow):
+                flow.source._written_by = self.graph.upstream(name)[0]
         return self
 
     def _writer_problems(self) -> Iterable[Problem]:
@@ -306,7 +292,7 @@ class PipelineSpec(Model):
         for name, flow in self.flows.items():
             if isinstance(flow, DerivedFlow):
                 for upstream in self.graph.upstream(name):
-                    for place, message in result_columns.problems(flow, result_columns.types(self.flows[upstream])):
+                    for place, message in result_columns.problems(flow, self.flows[upstream].known_columns):
                         yield ("flows", name, *place), message
 
     @property

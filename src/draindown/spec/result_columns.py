@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
 from draindown.spec.names import near
 
-if TYPE_CHECKING:
-    from draindown.spec.models import FlowSpec
-
 _TIMES = ("timestamp", "timestamp_ntz")
 Types = Mapping[str, str]
 """Column types by name, as stored."""
-
-
-def types(source: FlowSpec | DerivedFlow) -> Types | None:
-    """Return the columns of a flow's table; None if only a run shows them.
-
-    The columns are not known of a flow with a transform, of one that adds unknown fields as columns, and of a derived
-    flow whose result columns are inferred.
-    """
-    if isinstance(source, DerivedFlow):
-        return None
-    known = source.transform is None and source.drift.new != "add"
-    return {name: column.stored for name, column in source.columns.items()} if known else None
 
 
 def problems(flow: DerivedFlow, source: Types | None) -> Iterator[Problem]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Name = Literal["append", "upsert", "derived"]
+Name = Literal["append", "upsert"]
+"""The kinds that records are written to, each by a strategy. A derived table is written by `spark/derived/`."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class TargetKind:
     withdraw it, restore it and keep it out. `remembers_deletes`: the table has tombstones beside it.
     """
 
-    name: Name
+    name: str
     idempotent: bool
     addressable: bool
     remembers_deletes: bool

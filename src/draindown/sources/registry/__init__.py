@@ -9,20 +9,22 @@ from typing import Any, Protocol
 from draindown.lake.layout import FlowLayout
 from draindown.sources.files.source import Files
 from draindown.sources.port import Source
+from draindown.sources.tables.source import Tables
+from draindown.spec.derived import DerivedFlow, TableSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
 
 Make = Callable[[Any, FlowLayout, Path, str], Source]
 """Makes the source of a flow from the model of its kind, its layout, the project root and the id of the run."""
 
-MAKERS: MutableMapping[str, Make] = {FilesSource.kind: Files}
+MAKERS: MutableMapping[str, Make] = {FilesSource.kind: Files, TableSource.kind: Tables}
 
 
 class Asked(Protocol):
     """What a source is made from: a request."""
 
     @property
-    def flow_spec(self) -> FlowSpec:
+    def declared(self) -> FlowSpec | DerivedFlow:
         """The flow as its pipeline file describes it."""
 
     @property
@@ -40,5 +42,5 @@ class Asked(Protocol):
 
 def source_of(asked: Asked) -> Source:
     """Return the flow's source, without looking at it."""
-    source = asked.flow_spec.source
+    source = asked.declared.source
     return MAKERS[source.kind](source, asked.layout, Path(asked.root), asked.run_id)

@@ -217,7 +217,7 @@ def failed(request: Request, error: DraindownError, started: datetime) -> StepRe
 
 def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
     try:
-        told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
+        told = schema_drift.findings(request.layout, request.declared, request.run_id)
         rows = [row for row in ledger_table.of_run(request.layout, request.run_id) if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception:  # the error must be reported even if its context can't be read

@@ -31,7 +31,7 @@ from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
-from draindown.sources.slices import FIRST, Slice, slices_of
+from draindown.sources.slices import FIRST, Slice
 from draindown.spark import session
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.commit import stamp_after
@@ -41,17 +41,22 @@ from draindown.spark.batch.pruning_advice import Skipping
 from draindown.spark.contract import analysis, transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs import batch_lines
+from draindown.spark.runs.derive_slice import derive_slice
+from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
+from draindown.spark.sources.pinned import pinned_in
 from draindown.spark.sources.registry import input_of
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
 from draindown.spark.usage import Gauge
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
 _FEW = 2  # full batches; a larger backlog is pinned in portions
-_TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
 _GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 slices: few queries, and few slices with an outdated size
 
 
@@ -70,7 +75,7 @@ class _Drain:
     bounds: Bounds
     progress: Progress
     reached: Reached
-    skipping: Skipping
+    skipping: Skipping | None
     tuning: Tuning
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
@@ -90,10 +95,25 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         self.reached("begun")
-        gauge = Gauge(references.sparkSession)
-        pinned = _pinned(references)
+        pinned = pinned_in(references)
+        flow = self.request.declared
+        if isinstance(flow, DerivedFlow):
+            self._derive(flow, references.sparkSession, pinned, number)
+        else:
+            self._land(flow, references.sparkSession, pinned, number)
+
+    def _derive(self, flow: DerivedFlow, spark: SparkSession, pinned: Slice, number: int) -> None:
+        self.source.refuse_changed(pinned.units)
+        row = derive_slice(
+            self.request, flow, spark, self.generation, number, pinned, reached=self.reached, tuning=self.tuning
+        )
+        self.rows.append(row)
+        self.progress(batch_lines.derived(row))
+
+    def _land(self, flow: FlowSpec, spark: SparkSession, pinned: Slice, number: int) -> None:
+        gauge, skipping = Gauge(spark), self.skipping
         left = pinned.but(self.without)
-        writer = Writer(self.request.layout, self.request.flow_spec, self.generation, number)
+        writer = Writer(self.request.layout, flow, self.generation, number)
         if not writer.is_done():  # the units of a committed batch may be gone
             self.source.refuse_changed(left.units)
         started = now()
@@ -104,33 +124,22 @@ class _Drain:
             first_seen=pinned.first_seen,
             changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
             started_at=started,
-            input=input_of(self.request.flow_spec, self.source, left),
+            input=input_of(flow, self.source, left),
             transform=self.transform,
             reached=gauge.beside(self.reached),
             was_read=lambda: self.source.refuse_changed(left.units),
-            compared=lambda held, pruning: self.skipping.look(number, held, pruning),
+            compared=lambda held, pruning: skipping.look(number, held, pruning) if skipping else None,
             tuning=self.tuning,
         )
-        row = process(references.sparkSession, batch)
-        if load := gauge.load(left.unpacked, session.heap_bytes(references.sparkSession)):
+        row = process(spark, batch)
+        if load := gauge.load(left.unpacked, session.heap_bytes(spark)):
             batch_size.remember(self.request.layout, load)
         if requarantine.concerns(writer):
             release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
         self.rows.append(row)
-        if self.skipping.batch == number:
-            self.findings += self.skipping.findings(row)
-        self.progress(_line(row, self.source.unit))
-
-
-def _pinned(references: DataFrame) -> Slice:
-    """Return the slice whose rows Spark hands to a batch."""
-    # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
-    rows = [
-        {name: value.astimezone() if isinstance(value, datetime) else value for name, value in row.asDict().items()}
-        for row in references.collect()
-    ]
-    (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
-    return found
+        if skipping is not None and skipping.batch == number:
+            self.findings += skipping.findings(row)
+        self.progress(batch_lines.landed(row, self.source.unit))
 
 
 def drain(
@@ -154,7 +163,8 @@ def drain(
     _refuse_other_modes(request)
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        analysis.refuse_unresolved(request, spark)
+        if isinstance(request.declared, FlowSpec):  # a derivation is resolved against its source, by each batch
+            analysis.refuse_unresolved(request, spark)
         done = under_lease(
             request,
             spark,
@@ -203,21 +213,23 @@ def under_lease(
     """
     started, layout = now(), request.layout
     source = source or source_of(request)
+    flow = request.declared
     state = _Drain(
         request,
         source,
         generation,
-        _transform(request),
+        _transform(request, flow.transform) if isinstance(flow, FlowSpec) else None,
         _bounds(request, stop),
         progress,
         reached,
-        Skipping(layout, request.flow_spec, tuning),
+        Skipping(layout, flow, tuning) if isinstance(flow, FlowSpec) else None,
         tuning,
         without=generations.without(layout, generation),
     )
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
+    switch_on(request, spark, layout)
     taken, after = pinning.taken, plan.backlog(request, now(), source)
     part, refused = drain_part.part(
         request,
@@ -229,7 +241,7 @@ def under_lease(
         kept_out=taken.kept_out,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
-    told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
+    told = schema_drift.findings(layout, flow, request.run_id, {row.place for row in state.rows})
     findings = [*refused, *taken.findings, *told, *state.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
@@ -245,9 +257,9 @@ def _drained(
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
-    source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
-    bound = batch_size.bound_now(layout, source, heap)
-    much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
+    layout = request.layout
+    bound = _bound(request, spark)
+    much = _is_adaptive(request) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
     left = pinning.take(bound, 1 if much else None)
     before = plan.backlog(request, started, state.source)
     state.progress(f"{formatting.count(before.units, before.unit)} waiting, {bound.reason}")
@@ -255,7 +267,7 @@ def _drained(
     bounded = _stream(spark, layout, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
-        bound = batch_size.bound_now(layout, source, heap)
+        bound = _bound(request, spark)
         taken, portion = pinning.taken.slices, min(portion * _GROWTH, _LARGEST)
         left = pinning.take(bound, portion)
         if count := pinning.taken.slices - taken:
@@ -266,7 +278,7 @@ def _drained(
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:
-    flow = request.flow_spec
+    flow = request.declared
     return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
 
 
@@ -276,8 +288,19 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     return "done" if before.units else "idle"
 
 
-def _transform(request: Request) -> Transform | None:
-    dotted = request.flow_spec.transform
+def _bound(request: Request, spark: SparkSession) -> batch_size.Bound:
+    flow = request.declared
+    if isinstance(flow, DerivedFlow):
+        return batch_size.bound_of_tables()
+    return batch_size.bound_now(request.layout, flow.source, session.heap_bytes(spark))
+
+
+def _is_adaptive(request: Request) -> bool:
+    flow = request.declared
+    return isinstance(flow, FlowSpec) and batch_size.is_adaptive(flow.source)
+
+
+def _transform(request: Request, dotted: str | None) -> Transform | None:
     return transforms.load(request.root, dotted) if dotted else None
 
 
@@ -321,17 +344,6 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
             progress(f"{done:,} of {total:,} {what}")
 
     return tell
-
-
-def _line(row: BatchRow, unit: str) -> str:
-    rate = row.records / row.seconds if row.seconds else 0.0
-    pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
-    fates = ("superseded", "duplicate", "quarantined")
-    return (
-        f"batch {row.batch}: {formatting.count(row.files, unit)}, {formatting.count(row.records, 'row')} → "
-        f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
-        f"in {formatting.age(row.seconds)}{pace}"
-    )
 
 
 def _least(*values: float | int | None) -> float | None:
