@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from draindown.base.formatting import count, printable
+from draindown.lake.table_log import TableLog
+
 TOLERANCE = 1e-9
 """Doubles within this relative distance are equal, as when the table is kept."""
+SHOWN = 20
+"""Most falsehoods that a certificate lists."""
 What = Literal["missing", "unexpected", "wrong", "doubled"]
 
 
@@ -24,6 +29,14 @@ class Falsehood:
     key: Mapping[str, Any]
     columns: Mapping[str, tuple[Any, Any]]
 
+    def __str__(self) -> str:
+        key = ", ".join(f"{name} {printable(str(value), 60)}" for name, value in self.key.items())
+        told = [
+            f"{name} is {printable(str(found), 60)}, expected {printable(str(expected), 60)}"
+            for name, (expected, found) in self.columns.items()
+        ]
+        return "; ".join([f"{self.what}: {key}", *told])
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -32,6 +45,11 @@ class Snapshot:
     path: str
     id: str
     version: int
+
+
+def snapshot(log: TableLog) -> Snapshot:
+    """Return the version at which a table was opened."""
+    return Snapshot(log.path, log.id, log.version)
 
 
 @dataclass(frozen=True)
@@ -69,6 +87,20 @@ class Certificate:
     def holds(self) -> bool:
         """Whether the table equals the query."""
         return self.differing == 0
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else f"does not hold: {count(self.differing, 'key')} differ"
+        part = "" if self.share == 1 else f", {self.share:.2%} of the keys"
+        lines = [
+            f"{self.pipeline}/{self.flow}  {verdict}",
+            f"  {self.kind} over {self.source.path} at version {self.source.version}, by {self.engine}{part}",
+            f"  {count(self.expected, 'row')} expected, {self.found:,} in version {self.table.version} of the table, "
+            f"digest {self.digest}",
+            f"  doubles compared within {self.tolerance:g}, in {self.seconds:g} s",
+        ]
+        lines += [f"  {one}" for one in self.falsehoods]
+        rest = self.differing - len(self.falsehoods)
+        return "\n".join([*lines, *([f"  and {rest:,} more"] if rest > 0 else [])])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the certificate as a JSON-ready dict."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -14,11 +15,9 @@ from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.proof import windows
-from draindown.proof.certificate import TOLERANCE, Certificate, Falsehood, Snapshot, What
-from draindown.spec.derived import DerivedFlow
+from draindown.proof.certificate import SHOWN, TOLERANCE, Certificate, Falsehood, What, snapshot
+from draindown.spec.derived import DerivedFlow, Window
 
-SHOWN = 20
-"""Most falsehoods that a certificate lists."""
 _PARTS = 1_000_000
 
 
@@ -49,8 +48,8 @@ def prove(layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableL
             flow=layout.flow,
             kind=flow.kind,
             engine=f"duckdb {duckdb.__version__}",
-            source=_snapshot(source),
-            table=_snapshot(table),
+            source=snapshot(source),
+            table=snapshot(table),
             share=share,
             expected=expected,
             found=found,
@@ -60,10 +59,6 @@ def prove(layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableL
             at=now(),
             seconds=round(time.monotonic() - begun, 3),
         )
-
-
-def _snapshot(log: TableLog) -> Snapshot:
-    return Snapshot(log.path, log.id, log.version)
 
 
 def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
@@ -84,7 +79,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequ
 
 def _times_as_numbers(db: duckdb.DuckDBPyConnection, table: TableLog) -> None:
     """Turn the starts and ends of windows into microseconds since 1970, as in the query."""
-    for name in ("window_start", "window_end"):
+    for name in (Window.START, Window.END):
         if name in table.column_types:
             db.execute(f"alter table held alter {name} set data type bigint using epoch_us({name})")
 
@@ -138,8 +133,13 @@ def _differs(name: str, is_float: bool) -> str:
 
 def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -> Falsehood:
     what: What = row[0]
-    key = dict(zip(keys, row[1:], strict=False))
+    key = {name: _shown(name, value) for name, value in zip(keys, row[1:], strict=False)}
     return Falsehood(what, key, dict(_wrong(row[1 + len(keys) :], others)) if what == "wrong" else {})
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return the start of a window as a time."""
+    return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if name == Window.START and value else value
 
 
 def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:

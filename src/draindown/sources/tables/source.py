@@ -89,8 +89,9 @@ class Tables:
     def _told(self, new: Piece) -> str:
         name = self._source.table
         if new.start is None:
-            return f"all {count(new.rows)} of table {name} to compare, at version {new.until}"
-        return f"{count(new.commits, 'commit')} of table {name} since version {new.start}, {count(new.rows)} changed"
+            return f"all {count(new.rows, 'row')} of table {name} to compare, at version {new.until}"
+        commits, rows = count(new.commits, "commit"), count(new.rows, "row")
+        return f"{commits} of table {name} since version {new.start}, {rows} changed"
 
     def _findings(self, state: FlowLayout, generation: int) -> list[Finding]:
         if _newest(state, generation) is not None or self._upstream.has_feed:
@@ -103,12 +104,13 @@ class Tables:
     def _new(self, state: FlowLayout, generation: int, now: datetime) -> Piece | None:
         """Return the versions that no slice has; None if no row changed since the newest slice."""
         found, newest = self._upstream, _newest(state, generation)
+        if newest is not None:
+            self._refuse_other(newest)
         if found.pointer is None:
             return None
         until = found.pointer.version
         if newest is None:
             return self._fill(until, now) if found.has_feed else None
-        self._refuse_other(newest)
         if until <= newest.until:
             return None
         changes = found.between(newest.until, until)

@@ -54,12 +54,16 @@ class Changes:
 _INSERTS = ("WRITE", "MERGE")
 
 
+_TOLD = ("numOutputRows", "numDeletedRows", "numUpdatedRows", "num_added_rows", "num_deleted_rows", "num_updated_rows")
+"""Metrics of other operations than MERGE, of Spark and of deltalake. Either writes all of those that it counts."""
+
+
 def rows_changed(commit: Commit) -> int:
     """Return the rows that a commit changed. One whose metrics do not tell counts as 1."""
-    if commit.operation in _INSERTS and commit.metrics:
+    if commit.operation == "MERGE":
         return sum(commit.rows_changed)
-    told = [commit.metric(name) for name in ("numDeletedRows", "numUpdatedRows", "numOutputRows")]
-    return max(1, *told)
+    told = [commit.metric(name) for name in _TOLD if name in commit.metrics]
+    return sum(told) if told else 1
 
 
 class Upstream:
