@@ -90,6 +90,14 @@ def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
     return [name for name in spec.graph.order if not spec.graph.reads[name]]
 
 
+def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+    """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage error."""
+    found = [name for name in flows(spec, flow) if spec.graph.reads[name]]
+    if flow is not None and not found:
+        raise typer.BadParameter(f"flow {flow} is not derived: draindown audit {spec.pipeline} recounts it")
+    return found
+
+
 def one_flow(spec: PipelineSpec, flow: str | None) -> str:
     """Return the named flow, or the only one; otherwise raise a usage error."""
     found = flows(spec, flow)

@@ -15,6 +15,7 @@ from draindown.base.errors import next_steps
 from draindown.base.findings import Finding
 from draindown.base.formatting import age, columns, count, percent, printable, size
 from draindown.runs.card_lines import LABEL, ROOM, WIDTH, labelled, pieces
+from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
 from draindown.runs.request import STEPS, Step
 from draindown.runs.unfinished import Unfinished
@@ -181,6 +182,8 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
 
 
 def _moved(sums: Mapping[str, Any]) -> str:
+    if sums.get("touched"):
+        return f"{count(sums['records'], 'image')}, {count(sums['touched'], 'key')} -> {count(sums['applied'])} changed"
     return f"{count(sums['files'], 'file')}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
 
 
@@ -195,15 +198,15 @@ def _drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
         return backlog + (
             labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
         )
-    sums = drain.totals
+    sums, derived = drain.totals, is_derived(drain)
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
     if drain.kept_out:
         batches += f"; {count(drain.kept_out, drain.before.unit)} parked"
     return [
-        *labelled("rows", _fate_lines(drain)),
-        *labelled("", [_sum_line(sums)]),
+        *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
+        *labelled("", [sum_line(sums) if derived else _sum_line(sums)]),
         *labelled("batches", [batches]),
         *backlog,
     ]
