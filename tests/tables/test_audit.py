@@ -524,7 +524,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, 
     table = pa.table({"id": ["a", None, "b", "a"], "n": pa.array([1, 2, 3, 4], pa.int64()), "other": [1, 2, 3, 4]})
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
-    facts = {"path": str(path), "size": path.stat().st_size, "lines": None, "blank": None, "records": 4}
+    facts = {"unit": str(path), "bytes": path.stat().st_size, "lines": None, "blank": None, "records": 4}
     world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
     row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=path.stat().st_size, lines=4, records=4, quarantined=1)
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}

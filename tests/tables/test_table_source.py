@@ -19,13 +19,14 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import Swap
 from draindown.sources import intake
-from draindown.sources.batch_size import bound_of_tables
+from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
 from draindown.spec.models import PipelineSpec
 
+BOUND = Bound(2**30, None, "bucketed by key")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 LANDING = {
     "source": {"files": "landing/*", "format": "json"},
@@ -77,7 +78,7 @@ class Project:
         """Pin what is new; the rows of the slices that this makes."""
         before = intake.newest(self.layout, 1)
         pinning = self.source.pin(1, NOW)
-        assert pinning.take(bound_of_tables()) is False
+        assert pinning.take(BOUND) is False
         return [dict(one.units[0].row) for one in intake.slices(self.layout, 1, before + 1)]
 
 
@@ -148,7 +149,7 @@ def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tables, "ROWS", 2)
     project.write([1, 2, 3, 4, 5])
     project.publish()
-    assert project.look().forecast(bound_of_tables()).slices == 3
+    assert project.look().forecast(BOUND).slices == 3
     rows = project.pin()
     assert [(row["bucket"], row["buckets"]) for row in rows] == [(0, 3), (1, 3), (2, 3)]
     assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [(1, 3), (2, 3), None, None]
@@ -160,7 +161,7 @@ def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: 
     version = project.publish()
     pinning = project.source.pin(1, NOW)
     pinning._left = pinning._left[:1]  # as a kill after the first commit
-    pinning.take(bound_of_tables())
+    pinning.take(BOUND)
     project.write([6])
     newest = project.publish()
     assert project.look().units == 3, "two buckets, and the new commit"

@@ -317,7 +317,7 @@ def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.Captur
     code, out, _ = typed(capsys, "plan", "orders")
     assert code == 0 and "waiting  1 file" in out and "drain    yes" in out
     code, out, _ = typed(capsys, "plan", "orders", "--json")
-    assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["files"] == 1
+    assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["units"] == 1
     assert json.loads(out)["flows"]["orders"]["holder"] is None
     shared = LeaseSpec(form="shared")
     with lease_of(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
@@ -334,7 +334,7 @@ def test_the_root_is_the_nearest_above_that_has_pipelines(project: Path, monkeyp
 def test_lag_lists_every_flow_and_exits_zero(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = typed(capsys, "lag")
     assert code == 0 and out.splitlines()[1].split()[:2] == ["orders/orders", "1"]
-    assert json.loads(typed(capsys, "lag", "orders", "--json")[1])[0]["files"] == 1
+    assert json.loads(typed(capsys, "lag", "orders", "--json")[1])[0]["units"] == 1
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ def test_lag_of_other_flows_is_told_beside_one_that_is_broken(second: str, capsy
     assert code == 0 and (rows[0][:2], rows[1]) == (["orders/orders", "1"], [f"orders/{second}", "?", "?", "?"])
     assert err == f"orders/{second}  source-missing, see: draindown plan orders --flow {second}\n"
     well, broken = json.loads(typed(capsys, "lag", "--json")[1])
-    assert (well["flow"], well["files"], broken["flow"], broken["files"]) == ("orders", 1, second, None)
+    assert (well["flow"], well["units"], broken["flow"], broken["units"]) == ("orders", 1, second, None)
     assert broken["error"]["code"] == "source-missing"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from draindown.sources.files.batching import batch_seconds
+from draindown.sources.batch_size import batch_seconds
 
 MB = 1024**2
 

@@ -59,7 +59,7 @@ def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: in
 def test_rows_that_grow_in_memory_make_batches_smaller() -> None:
     assert (bound(load()).bytes, bound(load(kept_bytes=1600 * MB)).bytes) == (256 * MB, 64 * MB)
     assert bound(load(kept_bytes=1600 * MB)).reason == (
-        "sized to memory: 64.0 MB (8.0 bytes in memory per byte of files, heap 2.0 GB / 4)"
+        "sized to memory: 64.0 MB (8.0 bytes in memory per byte of input, heap 2.0 GB / 4)"
     )
 
 
@@ -110,7 +110,7 @@ def test_small_batches_say_nothing() -> None:
 
 def test_what_the_source_says_stands() -> None:
     assert bound(load(kept_bytes=1600 * MB), max_bytes_per_trigger="500mb").bytes == 500 * MB
-    assert bound(load(kept_bytes=1600 * MB), max_files_per_trigger=3).files == 3
+    assert bound(load(kept_bytes=1600 * MB), max_files_per_trigger=3).units == 3
 
 
 def test_the_newest_eight_are_remembered(tmp_path: Path) -> None:

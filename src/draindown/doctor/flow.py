@@ -75,7 +75,7 @@ def look_at_checkpoint(desk: Desk) -> None:
 def look_at_intake(desk: Desk) -> None:
     """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
     said = [count(intake.newest(desk.layout, desk.generation), "slice")]
-    for finding in desk.source.open_findings():
+    for finding in desk.source.open_findings(desk.layout):
         said.append(f"{finding.kind}: {finding.subject}")
         desk.note(f"{finding.kind}-{desk.source.unit}s", "intake", f"{finding.subject} {finding.detail}", finding.next)
     desk.say("intake", ", ".join(said))

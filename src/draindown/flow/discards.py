@@ -26,7 +26,8 @@ def discard_input(
     """
     wanted, number = list(dict.fromkeys(units)), generations.generation(layout)
     first = generations.first_unread(layout, number)
-    unread = {unit.name for one in intake.of_units(layout, number, wanted) if one.number >= first for unit in one.units}
+    waiting = [one for one in intake.of_units(layout, number, wanted) if one.number >= first]
+    unread = {name for name in wanted if any(one.only([name]).units for one in waiting)}
     source.give_up(wanted, unread, by=by, note=note, at=at)
     if unread:
         generations.leave_out(layout, unread, by=by, at=at)

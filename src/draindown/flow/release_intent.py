@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from draindown.base.progress import Reached, untold
+from draindown.flow import quarantine
 from draindown.lake import documents
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import WriterId
+from draindown.ledger import table as ledger_table
 
 
 @dataclass(frozen=True)
@@ -52,3 +55,20 @@ def forget(layout: FlowLayout, settled: Pending) -> None:
 
 def _read(content: Mapping[str, Any]) -> Pending:
     return Pending(**{**content, "ids": tuple(content["ids"])})
+
+
+def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+    """Record as released the rows that the newest batch with a release note has applied. Return how many.
+
+    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
+    """
+    waiting = pending(layout)
+    if waiting is None or not waiting.is_applied(layout):
+        return 0
+    ledger_table.heal(layout)
+    release = quarantine.read_again if waiting.read_again else quarantine.release
+    settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
+    reached("released")
+    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
+    forget(layout, waiting)
+    return settled

@@ -23,11 +23,10 @@ from draindown.recovery import replay
 from draindown.runs import report, store
 from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
 from draindown.runs.request import Request, Step
-from draindown.sources.batch_size import Bound, batch_seconds, bound_now, bound_of_tables
+from draindown.sources.batch_size import batch_seconds, bound_now
 from draindown.sources.port import Look, Source
 from draindown.sources.registry import source_of
 from draindown.sources.tables import readers
-from draindown.spec.derived import DerivedFlow
 
 _START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
 _HISTORY = 20
@@ -118,7 +117,7 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
-    waiting, expected = waits(seen, now), seen.forecast(_bound(request, state))
+    waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.declared.source))
     batches = seen.pinned.slices + expected.slices
     part = _part(
         request,
@@ -131,11 +130,6 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
         idle="nothing new at the source, nothing in flight",
     )
     return part, list(seen.findings)
-
-
-def _bound(request: Request, state: FlowState) -> Bound:
-    flow = request.declared
-    return bound_of_tables() if isinstance(flow, DerivedFlow) else bound_now(state, flow.source)
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
-from draindown.flow import generations, integrity, orphan_tombstones, quarantine, release_intent, withdrawals
+from draindown.flow import generations, integrity, orphan_tombstones, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
 from draindown.lake.documents import kept, write_json
@@ -29,7 +29,7 @@ from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
-from draindown.sources.slices import Slice, slices_of
+from draindown.sources.slices import Slice, Unit, slices_of
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
     Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases
-    the rows that `release_applied` releases.
+    the rows that `release_intent.release_applied` releases.
 
     Call it under the lease, before a run and before any decision about rows. Calls `reached` with looked, cleaned and
     released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
@@ -166,29 +166,16 @@ def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
     withdrawals.clean(seen, reached=reached)
     orphan_tombstones.forget(seen, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
-    return release_applied(layout, by=by, reached=reached)
-
-
-def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
-    """Record as released the rows that the newest batch with a release note has applied. Return how many.
-
-    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
-    """
-    waiting = release_intent.pending(layout)
-    if waiting is None or not waiting.is_applied(layout):
-        return 0
-    ledger_table.heal(layout)
-    release = quarantine.read_again if waiting.read_again else quarantine.release
-    settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
-    reached("released")
-    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
-    release_intent.forget(layout, waiting)
-    return settled
+    return release_intent.release_applied(layout, by=by, reached=reached)
 
 
 def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:
-    """Refuse to begin if input is gone or changed. Raises TerminalError `replay-input-gone`, which names it."""
-    units = [unit for part in parts for unit in part.slice.units]
+    """Refuse to begin if input is gone or changed. Raises as `refuse_missing`."""
+    refuse_missing(source, layout, [unit for part in parts for unit in part.slice.units])
+
+
+def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
+    """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
     wrong = source.missing(units)
     if wrong:
         raise TerminalError(
@@ -296,8 +283,8 @@ def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
         )
 
 
-def _refuse_unknown(layout: FlowLayout, names: list[str], found: Iterable[Slice], unit: str) -> None:
-    unknown = sorted(set(names) - {one.name for some in found for one in some.units})
+def _refuse_unknown(layout: FlowLayout, names: list[str], found: Sequence[Slice], unit: str) -> None:
+    unknown = sorted(name for name in names if not any(one.only([name]).units for one in found))
     if unknown:
         raise TerminalError(
             "not-taken-in",

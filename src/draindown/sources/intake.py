@@ -6,6 +6,7 @@ source adds columns of its own, of types that JSON has, too.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ COLUMNS = pa.schema(
 """The columns of every intake: those of `Slice` and `Unit`."""
 _STATISTICS = ("unit", "slice", "first_seen")
 _APP = "intake"
+_RANGE = re.compile(r":\d+-\d+$")
 
 Origin = tuple[str, int]
 """Where a record comes from: the name of its unit, and its position in the source's own count."""
@@ -106,8 +108,12 @@ def slices(layout: FlowLayout, generation: int, first: int = 0) -> Iterator[Slic
 
 
 def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Iterator[Slice]:
-    """Yield the slices that hold units of these names, in order, with these units only."""
-    return _slices(layout, generation, f"unit in ({', '.join(map(literal, names))})") if names else iter(())
+    """Yield the slices that hold units that these names mean, in order, with these units only."""
+    found = {name: _RANGE.sub("", name) for name in names}
+    units = ", ".join(map(literal, {*found, *found.values()}))
+    for one in _slices(layout, generation, f"unit in ({units})") if names else ():
+        if (some := one.only(names)).units:
+            yield some
 
 
 def seen_within(layout: FlowLayout, generation: int, since: datetime, until: datetime) -> Iterator[Slice]:
@@ -115,8 +121,12 @@ def seen_within(layout: FlowLayout, generation: int, since: datetime, until: dat
     return _slices(layout, generation, f"first_seen >= {moment(since)} and first_seen < {moment(until)}")
 
 
-def find(layout: FlowLayout, generation: int, origins: Iterable[Origin]) -> dict[Origin, int]:
+def find(
+    layout: FlowLayout, generation: int, origins: Iterable[Origin], left_out: Collection[str] = ()
+) -> dict[Origin, int]:
     """Return the number of the slice that each record is in; records that no slice holds are absent.
+
+    `left_out`: names of units, or of ranges, that count as held by no slice.
 
     A position counts from 1 within a file, and from 0 elsewhere. So the end of a range belongs to it, unless the next
     range of the unit begins there.
@@ -131,6 +141,8 @@ def find(layout: FlowLayout, generation: int, origins: Iterable[Origin]) -> dict
     held = held.filter(pc.is_in(held["unit"], value_set=strings(wanted)))
     found: dict[Origin, int] = {}
     for row in held.to_pylist():
+        if row["unit"] in left_out or f"{row['unit']}:{row['start']}-{row['until']}" in left_out:
+            continue
         for position in wanted[row["unit"]]:
             if row["start"] <= position <= row["until"]:
                 origin = (row["unit"], position)

@@ -112,10 +112,13 @@ class Source(Protocol):
         """
 
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
-        """Return the units that can't be read again as they were pinned, by name, each with what is wrong with it."""
+        """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
 
-    def open_findings(self) -> list[Finding]:
-        """Return what is kept out until a person acts: one finding of each kind, with the number as subject."""
+    def open_findings(self, state: FlowLayout) -> list[Finding]:
+        """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
+
+        `state`: as for `look`.
+        """
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""

@@ -6,8 +6,8 @@ creates the table. A batch reads exactly the units of its slice, at every attemp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -62,6 +62,15 @@ class Unit:
             row=dict(row),
         )
 
+    @property
+    def range(self) -> str:
+        """The name of this range of the unit, of which other slices may hold other ranges."""
+        return f"{self.name}:{self.start}-{self.until}"
+
+    def is_among(self, names: Collection[str]) -> bool:
+        """Return whether one of `names` means this: the name of the unit, or of the range."""
+        return self.name in names or (bool(names) and self.range in names)
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -71,15 +80,13 @@ class Slice:
     first_seen: datetime
     units: tuple[Unit, ...]
 
-    def only(self, wanted: Iterable[str]) -> Slice:
-        """Return the slice with the units of these names."""
-        names = frozenset(wanted)
-        return Slice(self.number, self.first_seen, tuple(unit for unit in self.units if unit.name in names))
+    def only(self, wanted: Collection[str]) -> Slice:
+        """Return the slice with the units that one of these names means."""
+        return replace(self, units=tuple(unit for unit in self.units if unit.is_among(wanted)))
 
-    def but(self, left_out: Iterable[str]) -> Slice:
-        """Return the slice without the units of these names."""
-        names = frozenset(left_out)
-        return Slice(self.number, self.first_seen, tuple(unit for unit in self.units if unit.name not in names))
+    def but(self, left_out: Collection[str]) -> Slice:
+        """Return the slice without the units that one of these names means."""
+        return replace(self, units=tuple(unit for unit in self.units if not unit.is_among(left_out)))
 
     @property
     def bytes(self) -> int:

@@ -44,6 +44,8 @@ class SourceSpec(Model):
     own_intakes: ClassVar[bool] = False
     """Whether each generation has an intake of its own. Otherwise all generations share one."""
 
+    counts_from: ClassVar[int] = 0
+    """The position of the first record of a unit that starts at 0: 1 for files, whose records people count."""
     beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
     """The fields that don't change what a record becomes."""
 
@@ -79,6 +81,7 @@ class FilesSource(SourceSpec):
     """Files that land in a directory. Each file is read once."""
 
     kind = "files"
+    counts_from = 1
     beside_rows = frozenset({"files", "max_bytes_per_trigger", "max_files_per_trigger"})
 
     files: str = Field(

@@ -83,9 +83,9 @@ class Files:
         """Return the files that are gone, or whose bytes are other ones."""
         return differences(map(PinnedFile.of, units))
 
-    def open_findings(self) -> list[Finding]:
+    def open_findings(self, state: FlowLayout) -> list[Finding]:
         """Return the finding `parked` if files are parked."""
-        number = len(parked.open_files(self._flow.layout))
+        number = len(parked.open_files(state))
         next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"
         detail = "can't be read or changed"
         return [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)] if number else []

@@ -17,7 +17,9 @@ from pyspark.sql import functions as F
 from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
 from draindown.lake.table_log import log_of
+from draindown.sources.slices import Unit
 from draindown.spark.batch import quarantine as quarantine_writer
+from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.place import Block
 from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Writer
@@ -40,7 +42,7 @@ def quarantine(
 
     None if nothing had to be written. Also records which quarantined rows of `read`, the input, are accepted now.
     """
-    held = _held(writer, bad, [unit.name for unit in read.units])
+    held = _held(writer, bad, read.units)
     ids = quarantine_writer.identified(bad, read, blocks).select("quarantine_id")
     _note(writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None)
     fresh = ids.count() - (0 if held is None else ids.join(held, "quarantine_id", "left_semi").count())
@@ -50,15 +52,21 @@ def quarantine(
     return fresh
 
 
-def _held(writer: Writer, bad: DataFrame, units: Sequence[str]) -> DataFrame | None:
+def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | None:
     """Return the quarantine ids of rows of `units` that other batches refused. None if there is no quarantine table."""
     if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
+    first = writer.flow.source.counts_from
+    ranges = [(unit.name, unit.start + first, unit.until + first) for unit in units]
+    read = relation(bad.sparkSession, {"_name": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges)
+    among = (
+        (F.col("file") == F.col("_name")) & (F.col("position") >= F.col("_first")) & (F.col("position") < F.col("_end"))
+    )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
-    return rows.where(F.col("file").isin(list(units)) & ~mine).select("quarantine_id").distinct()
+    return rows.where(~mine).join(F.broadcast(read), among, "left_semi").select("quarantine_id").distinct()
 
 
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:

@@ -16,43 +16,28 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
-from draindown.base.findings import Finding
 from draindown.base.progress import Reached, untold
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
 from draindown.recovery.opening import Needs
-from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
-from draindown.sources.slices import FIRST, Slice
+from draindown.sources.slices import FIRST, Slice, slices_of
 from draindown.spark import session
-from draindown.spark.batch import requarantine
-from draindown.spark.batch.commit import stamp_after
-from draindown.spark.batch.model import Batch
-from draindown.spark.batch.process import process
-from draindown.spark.batch.pruning_advice import Skipping
-from draindown.spark.contract import analysis, transforms
-from draindown.spark.contract.transforms import Transform
+from draindown.spark.batch.port import Batches
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs import batch_lines
-from draindown.spark.runs.derive_slice import derive_slice
+from draindown.spark.runs.batches import batches_of, refuse_unresolved
 from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
-from draindown.spark.sources.pinned import pinned_in
-from draindown.spark.sources.registry import input_of
-from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spark.usage import Gauge
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
@@ -68,18 +53,14 @@ class _Stopped(Exception):
 class _Drain:
     """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
-    request: Request
     source: Source
+    batches: Batches
     generation: int
-    transform: Transform | None
     bounds: Bounds
     progress: Progress
     reached: Reached
-    skipping: Skipping | None
-    tuning: Tuning
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
     failure: BaseException | None = None
 
     def __call__(self, references: DataFrame, batch: int) -> None:
@@ -94,52 +75,21 @@ class _Drain:
             raise
 
     def _run(self, references: DataFrame, number: int) -> None:
-        self.reached("begun")
-        pinned = pinned_in(references)
-        flow = self.request.declared
-        if isinstance(flow, DerivedFlow):
-            self._derive(flow, references.sparkSession, pinned, number)
-        else:
-            self._land(flow, references.sparkSession, pinned, number)
-
-    def _derive(self, flow: DerivedFlow, spark: SparkSession, pinned: Slice, number: int) -> None:
-        self.source.refuse_changed(pinned.units)
-        row = derive_slice(
-            self.request, flow, spark, self.generation, number, pinned, reached=self.reached, tuning=self.tuning
-        )
+        read = _pinned(references).but(self.without)
+        row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
-        self.progress(batch_lines.derived(row))
+        self.progress(batch_lines.told(row, self.source.unit))
 
-    def _land(self, flow: FlowSpec, spark: SparkSession, pinned: Slice, number: int) -> None:
-        gauge, skipping = Gauge(spark), self.skipping
-        left = pinned.but(self.without)
-        writer = Writer(self.request.layout, flow, self.generation, number)
-        if not writer.is_done():  # the units of a committed batch may be gone
-            self.source.refuse_changed(left.units)
-        started = now()
-        batch = Batch(
-            writer=writer,
-            run_id=self.request.run_id,
-            start=self.request.start,
-            first_seen=pinned.first_seen,
-            changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
-            started_at=started,
-            input=input_of(flow, self.source, left),
-            transform=self.transform,
-            reached=gauge.beside(self.reached),
-            was_read=lambda: self.source.refuse_changed(left.units),
-            compared=lambda held, pruning: skipping.look(number, held, pruning) if skipping else None,
-            tuning=self.tuning,
-        )
-        row = process(spark, batch)
-        if load := gauge.load(left.unpacked, session.heap_bytes(spark)):
-            batch_size.remember(self.request.layout, load)
-        if requarantine.concerns(writer):
-            release_applied(self.request.layout, by=self.request.owner, reached=self.reached)
-        self.rows.append(row)
-        if skipping is not None and skipping.batch == number:
-            self.findings += skipping.findings(row)
-        self.progress(batch_lines.landed(row, self.source.unit))
+
+def _pinned(references: DataFrame) -> Slice:
+    """Return the slice whose rows Spark hands to a batch."""
+    # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
+    rows = [
+        {name: value.astimezone() if isinstance(value, datetime) else value for name, value in row.asDict().items()}
+        for row in references.collect()
+    ]
+    (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
+    return found
 
 
 def drain(
@@ -163,8 +113,7 @@ def drain(
     _refuse_other_modes(request)
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        if isinstance(request.declared, FlowSpec):  # a derivation is resolved against its source, by each batch
-            analysis.refuse_unresolved(request, spark)
+        refuse_unresolved(request, spark)
         done = under_lease(
             request,
             spark,
@@ -213,19 +162,9 @@ def under_lease(
     """
     started, layout = now(), request.layout
     source = source or source_of(request)
-    flow = request.declared
-    state = _Drain(
-        request,
-        source,
-        generation,
-        _transform(request, flow.transform) if isinstance(flow, FlowSpec) else None,
-        _bounds(request, stop),
-        progress,
-        reached,
-        Skipping(layout, flow, tuning) if isinstance(flow, FlowSpec) else None,
-        tuning,
-        without=generations.without(layout, generation),
-    )
+    batches = batches_of(request, source, generation, tuning=tuning)
+    without = generations.without(layout, generation)
+    state = _Drain(source, batches, generation, _bounds(request, stop), progress, reached, without)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
@@ -241,8 +180,8 @@ def under_lease(
         kept_out=taken.kept_out,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
-    told = schema_drift.findings(layout, flow, request.run_id, {row.place for row in state.rows})
-    findings = [*refused, *taken.findings, *told, *state.findings]
+    told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in state.rows})
+    findings = [*refused, *taken.findings, *told, *batches.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 
@@ -257,9 +196,9 @@ def _drained(
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
-    layout = request.layout
-    bound = _bound(request, spark)
-    much = _is_adaptive(request) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
+    source, heap, layout = request.declared.source, session.heap_bytes(spark), request.layout
+    bound = batch_size.bound_now(layout, source, heap)
+    much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
     left = pinning.take(bound, 1 if much else None)
     before = plan.backlog(request, started, state.source)
     state.progress(f"{formatting.count(before.units, before.unit)} waiting, {bound.reason}")
@@ -267,7 +206,7 @@ def _drained(
     bounded = _stream(spark, layout, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
-        bound = _bound(request, spark)
+        bound = batch_size.bound_now(layout, source, heap)
         taken, portion = pinning.taken.slices, min(portion * _GROWTH, _LARGEST)
         left = pinning.take(bound, portion)
         if count := pinning.taken.slices - taken:
@@ -286,22 +225,6 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     if bounded is not None:
         return "bounded"
     return "done" if before.units else "idle"
-
-
-def _bound(request: Request, spark: SparkSession) -> batch_size.Bound:
-    flow = request.declared
-    if isinstance(flow, DerivedFlow):
-        return batch_size.bound_of_tables()
-    return batch_size.bound_now(request.layout, flow.source, session.heap_bytes(spark))
-
-
-def _is_adaptive(request: Request) -> bool:
-    flow = request.declared
-    return isinstance(flow, FlowSpec) and batch_size.is_adaptive(flow.source)
-
-
-def _transform(request: Request, dotted: str | None) -> Transform | None:
-    return transforms.load(request.root, dotted) if dotted else None
 
 
 def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:

@@ -20,8 +20,8 @@ from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spark.contract import analysis
 from draindown.spark.limits import Stop
+from draindown.spark.runs.batches import refuse_unresolved
 from draindown.spark.runs.drain import Progress, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
@@ -48,7 +48,7 @@ def rebuild(
     """
     started = now()
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
-        analysis.refuse_unresolved(request, spark)
+        refuse_unresolved(request, spark)
         if flow.finished:
             return _finished(request, flow.finished)
         live, reached = flow.layout, flow.guard(reached)

@@ -15,25 +15,17 @@ from draindown.base.clock import now
 from draindown.base.formatting import count
 from draindown.base.progress import Reached, untold
 from draindown.flow import drain_part, schema_drift
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import replay as replay_plan
 from draindown.recovery.opening import Needs
-from draindown.recovery.replay import Part, Replay, release_applied
+from draindown.recovery.replay import Part, Replay
 from draindown.runs import report
 from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
-from draindown.sources.port import Source
 from draindown.sources.registry import source_of
-from draindown.spark.batch.commit import stamp_after
-from draindown.spark.batch.model import Batch
-from draindown.spark.batch.process import process
-from draindown.spark.contract import analysis, transforms
-from draindown.spark.contract.transforms import Transform
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.batches import batches_of, refuse_unresolved
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.sources.registry import input_of
-from draindown.spark.targets.delta_target import Writer
 
 
 def replay(
@@ -53,52 +45,33 @@ def replay(
     """
     started, layout, source = now(), request.layout, source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
-        analysis.refuse_unresolved(request, spark)
+        refuse_unresolved(request, spark)
         wanted = replay_plan.find(request)
         replay_plan.refuse_gone(source, layout, wanted.left)
         flow.check()
         replay_plan.pin(layout, wanted)
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
-        dotted = request.flow_spec.transform
-        transform = transforms.load(request.root, dotted) if dotted else None
+        batches = batches_of(
+            request,
+            source,
+            wanted.generation,
+            kind=wanted.kind,
+            verify=lambda units: replay_plan.refuse_missing(source, layout, units),
+        )
         bounds = Bounds(stop or Stop(), request.max_batches, request.deadline)
         rows: list[BatchRow] = []
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            rows.append(_run(request, spark, source, wanted, part, transform, progress, flow.guard(reached)))
+            row = batches.run(spark, part.batch, part.slice, flow.guard(reached))
+            progress(_line(part, row, source.unit))
+            rows.append(row)
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
 
 
-def _run(
-    request: Request,
-    spark: SparkSession,
-    source: Source,
-    wanted: Replay,
-    part: Part,
-    transform: Transform | None,
-    progress: Callable[[str], None],
-    reached: Reached,
-) -> BatchRow:
-    started, layout = now(), request.layout
-    reached("begun")
-    batch = Batch(
-        writer=Writer(layout, request.flow_spec, wanted.generation, part.batch, kind=wanted.kind),
-        run_id=request.run_id,
-        start=request.start,
-        first_seen=part.slice.first_seen,
-        changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
-        started_at=started,
-        input=input_of(request.flow_spec, source, part.slice),
-        transform=transform,
-        reached=reached,
-        was_read=lambda: replay_plan.refuse_gone(source, layout, [part]),
-    )
-    row = process(spark, batch)
-    release_applied(layout, by=request.owner, reached=reached)
-    read = f"slice {part.slice.number}: {count(row.files, source.unit)}, {row.records:,} rows"
-    progress(f"{read} -> {row.applied:,} applied")
-    return row
+def _line(part: Part, row: BatchRow, unit: str) -> str:
+    read = f"slice {part.slice.number}: {count(len(part.slice.units), unit)}, {row.records:,} rows"
+    return f"{read} -> {row.applied:,} applied"
 
 
 def _report(

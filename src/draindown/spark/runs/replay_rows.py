@@ -24,12 +24,11 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
-from draindown.flow.release_intent import Pending, note
+from draindown.flow.release_intent import Pending, note, release_applied
 from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.recovery.opening import Needs
-from draindown.recovery.replay import release_applied
 from draindown.runs import report
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request

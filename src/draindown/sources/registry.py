@@ -1,15 +1,17 @@
-"""The sources by kind: the one place that knows which package reads a kind of source. See `sources.port`."""
+"""The sources by kind: the one place that knows which package reads a kind of source. See `sources.port`.
+
+A package is imported when a flow of its kind asks for its source. So a kind's client library costs other flows nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from draindown.lake.layout import FlowLayout
-from draindown.sources.files.source import Files
 from draindown.sources.port import Source
-from draindown.sources.tables.source import Tables
 from draindown.spec.derived import DerivedFlow, TableSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
@@ -17,7 +19,19 @@ from draindown.spec.sources import FilesSource
 Make = Callable[[Any, FlowLayout, Path, str], Source]
 """Makes the source of a flow from the model of its kind, its layout, the project root and the id of the run."""
 
-MAKERS: MutableMapping[str, Make] = {FilesSource.kind: Files, TableSource.kind: Tables}
+
+def _in(module: str, name: str) -> Make:
+    def make(*given: Any) -> Source:
+        found: Source = getattr(import_module(module), name)(*given)
+        return found
+
+    return make
+
+
+MAKERS: MutableMapping[str, Make] = {
+    FilesSource.kind: _in("draindown.sources.files.source", "Files"),
+    TableSource.kind: _in("draindown.sources.tables.source", "Tables"),
+}
 
 
 class Asked(Protocol):

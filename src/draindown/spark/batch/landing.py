@@ -1,0 +1,92 @@
+"""The batches of a landing flow: records of a slice, through the contract, into the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.base.findings import Finding
+from draindown.base.progress import Reached
+from draindown.flow.release_intent import release_applied
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.runs.request import Request
+from draindown.sources import batch_size
+from draindown.sources.port import Source
+from draindown.sources.slices import Slice, Unit
+from draindown.spark import session
+from draindown.spark.batch import requarantine
+from draindown.spark.batch.commit import stamp_after
+from draindown.spark.batch.model import Batch
+from draindown.spark.batch.process import process
+from draindown.spark.batch.pruning_advice import Skipping
+from draindown.spark.contract import transforms
+from draindown.spark.contract.transforms import Transform
+from draindown.spark.sources.registry import input_of
+from draindown.spark.targets.delta_target import Writer
+from draindown.spark.tuning import Tuning
+from draindown.spark.usage import Gauge
+
+
+@dataclass
+class Landing:
+    """The `Batches` of a landing flow.
+
+    `kind`: the writer's kind. `verify`: raises if units are not as they were pinned; called before a batch reads, and
+    again when it has read everything and written nothing.
+    """
+
+    request: Request
+    source: Source
+    generation: int
+    tuning: Tuning
+    kind: str
+    verify: Callable[[Sequence[Unit]], None]
+    findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Load the transform, which may be refused, before the first batch."""
+        self._skipping = Skipping(self.request.layout, self.request.flow_spec, self.tuning)
+        _ = self._transform
+
+    @cached_property
+    def _transform(self) -> Transform | None:
+        dotted = self.request.flow_spec.transform
+        return transforms.load(self.request.root, dotted) if dotted else None
+
+    def run(self, spark: SparkSession, number: int, read: Slice, reached: Reached) -> BatchRow:
+        """Apply a slice. Remembers what the batch weighed, and releases refused rows that it accepts."""
+        reached("begun")
+        gauge, layout = Gauge(spark), self.request.layout
+        writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
+        if not writer.is_done():  # the units of a committed batch may be gone
+            self.verify(read.units)
+        row = process(spark, self._batch(writer, read, gauge.beside(reached)))
+        if load := gauge.load(read.unpacked, session.heap_bytes(spark)):
+            batch_size.remember(layout, load)
+        if requarantine.concerns(writer):
+            release_applied(layout, by=self.request.owner, reached=reached)
+        if self._skipping.batch == number:
+            self.findings += self._skipping.findings(row)
+        return row
+
+    def _batch(self, writer: Writer, read: Slice, reached: Reached) -> Batch:
+        started = now()
+        return Batch(
+            writer=writer,
+            run_id=self.request.run_id,
+            start=self.request.start,
+            first_seen=read.first_seen,
+            changed_at=stamp_after(ledger_table.newest_stamp(self.request.layout), started),
+            started_at=started,
+            input=input_of(self.request.flow_spec, self.source, read),
+            transform=self._transform,
+            reached=reached,
+            was_read=lambda: self.verify(read.units),
+            compared=lambda held, pruning: self._skipping.look(writer.batch, held, pruning),
+            tuning=self.tuning,
+        )

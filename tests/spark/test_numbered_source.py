@@ -1,0 +1,167 @@
+"""A source that only tests know goes through everything that a source of files does, with no line for it under src."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.progress import Reached, untold
+from draindown.flow import generations
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.planning.plan import plan
+from draindown.recovery import reset as reset_plan
+from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.report import StepReport
+from draindown.runs.request import Again, Request
+from draindown.sources import intake
+from draindown.spark.runs import replay_input, replay_rows
+from draindown.spark.runs.drain import drain
+from draindown.spark.runs.rebuild import rebuild
+from tests import numbered_source
+from tests.flowfiles import about
+from tests.landing import Injected
+
+STEPS = ("begun", "read", "quarantined", "remembered", "merged", "recorded")
+
+
+class Lists:
+    """A flow of lists, what it should hold, and its drains."""
+
+    def __init__(self, root: Path, spark: SparkSession, kind: str) -> None:
+        self.root, self.spark, self.runs = root, spark, 0
+        self.asked = about(root, numbered_source.flow(kind))
+        self.wanted: dict[str, int] = {}
+        self.refused: set[tuple[str, int]] = set()
+
+    def deliver(self, name: str, *records: tuple[str, int] | str) -> None:
+        """Append records to a list; a text is no record."""
+        held = self.lists()
+        texts = held.setdefault(name, [])
+        for record in records:
+            if isinstance(record, str):
+                self.refused.add((name, len(texts)))
+                texts.append(record)
+            else:
+                self.wanted[record[0]] = max(record[1], self.wanted.get(record[0], record[1]))
+                texts.append(json.dumps(dict(zip(("id", "n"), record, strict=True))))
+        self.write(held)
+
+    def lists(self) -> dict[str, list[str]]:
+        return numbered_source.lists(str(self.root / "lists.json"))
+
+    def write(self, held: dict[str, list[str]]) -> None:
+        (self.root / "lists.json").write_text(json.dumps(held))
+
+    def request(self, **more: Any) -> Request:
+        self.runs += 1
+        return self.asked.model_copy(update={"run_id": f"r{self.runs}", "start": f"s{self.runs}", **more})
+
+    def drain(self, reached: Reached = untold, **more: Any) -> StepReport:
+        return drain(self.request(**more), self.spark, progress=lambda _: None, reached=reached)
+
+    def rows(self, path: str, columns: str) -> list[dict[str, Any]]:
+        return TableLog(path).rows(f"select {columns} from t")
+
+    def agrees(self) -> None:
+        """The table holds the newest row of each key, quarantine each refused record once, the ledger each batch."""
+        layout = self.asked.layout
+        assert {row["id"]: row["n"] for row in self.rows(layout.table, "id, n")} == self.wanted
+        assert len(self.rows(layout.table, "id")) == len(self.wanted)
+        kept = sorted((row["file"], row["position"]) for row in self.rows(layout.quarantine, "file, position"))
+        assert kept == sorted(self.refused)
+        live = generations.generation(layout)
+        batches = [row for row in ledger_table.source_after(layout, -1) if row.generation == live]
+        assert [row.batch for row in batches] == list(range(intake.newest(layout, live)))
+        assert sum(row.records for row in batches) == sum(map(len, self.lists().values()))
+        part, _ = plan(self.request(), now())
+        assert (part.backlog.units, part.backlog.unit, part.drain) == (0, "list", False)
+
+
+@pytest.fixture(params=["numbers", "own_numbers"])
+def flow(
+    request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lists]:
+    numbered_source.register(monkeypatch)
+    yield Lists(tmp_path, spark, request.param)
+
+
+def dying_at(step: str) -> Reached:
+    def reached(found: str) -> None:
+        if found == step:
+            raise Injected(step)
+
+    return reached
+
+
+def test_a_kill_in_any_gap_is_resumed(flow: Lists) -> None:
+    for number, step in enumerate(STEPS):
+        flow.deliver("a", ("x", number), (f"a{number}", 1), "no record")
+        flow.deliver("b", (f"b{number}", number), ("x", -1))
+        with pytest.raises(Injected):
+            flow.drain(dying_at(step))
+        flow.drain()
+        flow.agrees()
+    assert flow.drain().outcome == "idle"
+
+
+def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
+    flow.deliver("a", ("x", 1), ("y", 1), "no record")
+    flow.deliver("b", ("z", 1))
+    flow.drain()
+    report = replay_input.replay(flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None)
+    assert report.drain is not None
+    assert (report.outcome, report.drain.totals["records"], report.drain.totals["applied"]) == ("done", 3, 0)
+    once_more = replay_input.replay(flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None)
+    assert once_more.outcome == "idle"
+    (row,) = flow.rows(flow.asked.layout.quarantine, "quarantine_id, file, position")
+    assert (row["file"], row["position"]) == ("a", 2)
+    again = replay_rows.replay(flow.request(quarantine_ids=(row["quarantine_id"],)), flow.spark)
+    assert again.drain is not None and again.drain.totals["quarantined"] == 1
+    flow.agrees()
+
+
+def test_a_reset_reads_everything_again_and_a_lost_range_is_left_out(flow: Lists) -> None:
+    flow.deliver("a", ("x", 1), "no record", ("y", 1))
+    flow.drain()
+    _reset(flow)
+    flow.drain()
+    assert generations.generation(flow.asked.layout) == 2
+    flow.agrees()
+    held = flow.lists()
+    flow.write({"a": ["spoilt", *held["a"][1:]]})
+    found = reset_plan.plan(flow.request())
+    assert found.missing == ("a:0-2",)
+    with pytest.raises(TerminalError) as caught:
+        reset_plan.begin(flow.request(), found, by="me", accept_missing=False)
+    assert caught.value.code == "reset-input-gone"
+
+
+def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists) -> None:
+    flow.deliver("a", ("x", 2), "no record", ("y", 1))
+    flow.drain()
+    flow.deliver("a", ("x", 1), ("z", 1))
+    flow.drain()
+    for step in ("merged", "staged", "swapped", "decided"):
+        with pytest.raises(Injected):
+            rebuild(flow.request(), flow.spark, progress=lambda _: None, reached=dying_at(step))
+    report = rebuild(flow.request(), flow.spark, progress=lambda _: None)
+    assert report.outcome == "done"
+    assert generations.generation(flow.asked.layout) == 2
+    flow.agrees()
+    flow.deliver("b", ("w", 1))
+    flow.drain()
+    flow.agrees()
+
+
+def _reset(flow: Lists) -> None:
+    asked = flow.request()
+    with open_flow(asked.spec, asked.flow, Needs.FINISHED, owner="me", run_id=asked.run_id):
+        reset_plan.begin(asked, reset_plan.plan(asked), by="me", accept_missing=False)
