@@ -14,9 +14,9 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources.slices import Slice, Unit
-from draindown.spark.batch.commit import stamp_after
 from draindown.spark.derived.derive import DeriveBatch, TableSlice, derive
 from draindown.spark.derived.scope import Bucket
+from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.tuning import Tuning
 from draindown.spec.derived import DerivedFlow

@@ -20,7 +20,6 @@ from draindown.base.progress import Reached, untold
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.batch.commit import close
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.images import IMAGES, NET
@@ -31,6 +30,7 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
+from draindown.spark.targets.commit import close
 from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import PARTITIONS, TUNING, Size, Tuning

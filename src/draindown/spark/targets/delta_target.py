@@ -268,10 +268,7 @@ def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pru
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
-    """Delete the target's rows that equal `rows` in keys and sequence. `rows` has one row per key.
-
-    `metadata`, the ledger row, becomes the commit's `userMetadata`.
-    """
+    """Delete the target's rows that equal `rows`, one per key, in keys and sequence. `metadata`: the ledger row."""
     # null-safe: a column that was added to `sequence_by` later is NULL in older rows
     on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
     merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
