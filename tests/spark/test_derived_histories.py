@@ -169,7 +169,9 @@ def test_touched_keys_recomputed_equal_the_whole_query(
     before = {key: values for cell in cells for key, values in model(cell.before).items()}
     after = {key: values for cell in cells for key, values in model(cell.after).items()}
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
-        fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, Bucket(at, buckets))]
+        # without netting noise away, many touched keys are unchanged
+        used = [*_USED, "noise"] if buckets == 1 else _USED
+        fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))]
     table, width = dict(before), len(kind.keys)
     for row in fated:
         key, fate = _values(row[:width]), row[difference.FATE]
@@ -183,7 +185,7 @@ def test_touched_keys_recomputed_equal_the_whole_query(
     wrong = [key for key in table.keys() | after.keys() if not _same(table.get(key, ()), after.get(key, ()))]
     assert not wrong, (len(wrong), wrong[0], table.get(wrong[0]), after.get(wrong[0]))
     met = Counter(row[difference.FATE] for row in fated)
-    assert min(met[fate] for fate in (*difference.ACTS, difference.UNCHANGED)) >= 100, met
+    assert min(met[fate] for fate in difference.ACTS) >= 40 and (buckets > 1 or met[difference.UNCHANGED] > 100), met
     assert len(fated) < 0.9 * len(before.keys() | after.keys()), "untouched keys are not recomputed"
 
 
@@ -192,12 +194,14 @@ def _values(row: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(one.astimezone(UTC) if isinstance(one, datetime) else one for one in row)
 
 
-def _fated(spark: SparkSession, kind: Kind, cells: Sequence[Cell], before: Result, bucket: Bucket) -> list[Row]:
+def _fated(
+    spark: SparkSession, kind: Kind, cells: Sequence[Cell], before: Result, used: Sequence[str], bucket: Bucket
+) -> list[Row]:
     changed = spark.createDataFrame(
         [(*row, sign) for cell in cells for row, sign in cell.images], f"{_SOURCE}, {images.SIGN} int"
     )
     source = spark.createDataFrame([row for cell in cells for row in cell.after], _SOURCE)
-    netted = images.net(changed, _USED, changes=True)
+    netted = images.net(changed, used, changes=True)
     keys = recompute.touched(kind, netted, bucket).persist()
     schema = kind.result(kind.keyed(source)).schema
     held = spark.createDataFrame(_held(kind, before), schema)

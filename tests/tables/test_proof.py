@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -196,6 +197,16 @@ def test_the_tolerance_is_that_of_the_order_of_a_sum(tmp_path: Path) -> None:
     for row in results:
         row["x"] = row["x"] and row["x"] * (1 + 1e-12)
     assert Tables(tmp_path, rows, results).prove(_flow()).holds
+
+
+@pytest.mark.parametrize("odd", [inf, -inf, nan])
+def test_no_number_is_near_infinity_or_nan(tmp_path: Path, odd: float) -> None:
+    rows = _rows(Random(5))
+    results = _query(rows)
+    row = next(row for row in results if row["x"] is not None)
+    expected, row["x"] = row["x"], odd
+    (found,) = Tables(tmp_path, rows, results).prove(_flow()).falsehoods
+    assert set(found.columns) == {"x"} and found.columns["x"][0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,9 @@ def _differs(name: str, is_float: bool) -> str:
     exact = f"{one} is distinct from {other}"
     if not is_float:
         return f"({exact})"
-    near = f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}))"
+    # NaN equals itself and is greater than any number, so it and infinity are within any share of themselves
+    near = f"isfinite({one}) and isfinite({other}) and "
+    near += f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}))"
     return f"({exact} and not coalesce({near}, false))"
 
 

@@ -58,6 +58,7 @@ def _differs(name: str, kind: DataType) -> Column:
     old, new = _field(_OLD, name), _field("_new", name)
     if not isinstance(kind, DoubleType | FloatType):
         return ~old.eqNullSafe(new)
-    # NaN equals NaN in Spark, and infinities are equal or far apart
-    near = F.abs(old - new) <= TOLERANCE * F.greatest(F.abs(old), F.abs(new))
+    # NaN is greater than any number and equals itself, so the distance to NaN or infinity is within any share of it
+    finite = (F.abs(old) < F.lit(float("inf"))) & (F.abs(new) < F.lit(float("inf")))
+    near = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(F.abs(old), F.abs(new)))
     return ~(old.eqNullSafe(new) | F.coalesce(near, F.lit(False)))
