@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
@@ -89,7 +89,7 @@ class Derivation:
         stamped = [(*row, datetime.now(UTC)) for row in rows]
         return self.spark.createDataFrame(stamped, f"{_TYPES}, _changed_at timestamp")
 
-    def derive(self, *, buckets: int = 1, fill: bool = False, reached: Reached = untold) -> list[BatchRow]:
+    def derive(self, *, buckets: int = 1, fill: bool = False, reached: StepHook = ignore_step) -> list[BatchRow]:
         """Derive what changed since the last call, in so many batches. The first call fills."""
         until, start = self.version, None if fill else self.consumed
         rows = [
@@ -99,12 +99,12 @@ class Derivation:
         self.consumed = until
         return rows
 
-    def _batch(self, piece: TableSlice, reached: Reached) -> BatchRow:
+    def _batch(self, piece: TableSlice, reached: StepHook) -> BatchRow:
         row = self.attempt(piece, self.batch, reached)
         self.batch += 1
         return row
 
-    def attempt(self, piece: TableSlice, batch: int, reached: Reached = untold) -> BatchRow:
+    def attempt(self, piece: TableSlice, batch: int, reached: StepHook = ignore_step) -> BatchRow:
         """Derive one slice as batch `batch`."""
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch)
         writer = TableWriter(self.layout, self.flow, 1, batch)

@@ -28,7 +28,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.checks import judge as checks_judge
 from draindown.spark.checks.check import check
-from draindown.spark.job.fault_driver import Strike, new_file
+from draindown.spark.job.fault_driver import PlannedFault, new_file
 from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from draindown.spark.runs.compaction import compact
@@ -39,8 +39,8 @@ from tests.faults.rebuilding import rebuilt
 from tests.landing import Landing
 
 
-class Fault(Strike):
-    """A strike at steps of a check or a compaction as well."""
+class Fault(PlannedFault):
+    """A fault at steps of a check or a compaction as well."""
 
     def __init__(self, notes: Path, landing: Landing, spark: SparkSession, entry: dict[str, Any]) -> None:
         super().__init__(spark, landing.request(), notes, entry)
@@ -48,7 +48,7 @@ class Fault(Strike):
 
     def reached(self, step: str) -> None:
         if step == self._step and step in ("start", "judging"):
-            self.strike()
+            self.fault()
         else:
             super().reached(step)
 

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from draindown.base.exits import Exit
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
-from draindown.spark.job.fault_driver import Strike
+from draindown.spark.job.fault_driver import PlannedFault
 from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from draindown.spark.runs.rebuild import rebuild
 
 
-class Death(Strike):
+class Death(PlannedFault):
     """Strikes at the n-th time of its step, whatever batch that is."""
 
     _seen = 0
@@ -27,7 +27,7 @@ class Death(Strike):
         if step == self._step:
             self._seen += 1
             if self._seen == self._batch:
-                self.strike()
+                self.fault()
 
 
 def rebuilt(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:

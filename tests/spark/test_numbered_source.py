@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
@@ -64,7 +64,7 @@ class Lists:
         self.runs += 1
         return self.asked.model_copy(update={"run_id": f"r{self.runs}", "start": f"s{self.runs}", **more})
 
-    def drain(self, reached: Reached = untold, **more: Any) -> StepReport:
+    def drain(self, reached: StepHook = ignore_step, **more: Any) -> StepReport:
         return drain(self.request(**more), self.spark, progress=lambda _: None, reached=reached)
 
     def rows(self, path: str, columns: str) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def flow(
     yield Lists(tmp_path, spark, request.param)
 
 
-def dying_at(step: str) -> Reached:
+def dying_at(step: str) -> StepHook:
     def reached(found: str) -> None:
         if found == step:
             raise Injected(step)

@@ -15,7 +15,7 @@ from draindown.lake.table_log import TableLog
 from draindown.sources import batch_size
 from draindown.sources.files import listing
 from draindown.spark.runs.drain import drain
-from draindown.spark.usage import Gauge
+from draindown.spark.usage import ResourceUsage
 from draindown.spec.sources import FilesSource
 from tests.landing import Landing
 
@@ -59,27 +59,27 @@ def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark
     assert spark.read.format("delta").load(path).where("id > 3").count() == 6
     names = [str(one.name()) for one in spark.sparkContext._jsc.sc().getRDDStorageInfo()]
     assert any(name.startswith("Delta Table State") for name in names), names
-    gauge = Gauge(spark)
-    gauge.beside(lambda step: None)("read")
-    assert gauge.load(1, 2) is None
+    usage = ResourceUsage(spark)
+    usage.beside(lambda step: None)("read")
+    assert usage.load(1, 2) is None
 
     rows = spark.range(1000).persist()
     assert rows.count() == 1000
-    gauge.beside(lambda step: None)("read")
+    usage.beside(lambda step: None)("read")
     rows.unpersist()
-    load = gauge.load(1, 2)
+    load = usage.load(1, 2)
     assert load is not None
     assert (load.raw_bytes, load.heap_bytes, load.spilled_bytes) == (1, 2, 0)
     assert 1000 < load.kept_bytes < 100_000
 
 
 def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
-    gauge = Gauge(spark)
+    usage = ResourceUsage(spark)
     rows = spark.range(1000).persist(StorageLevel.DISK_ONLY)
     assert rows.count() == 1000
-    gauge.beside(lambda step: None)("read")
+    usage.beside(lambda step: None)("read")
     rows.unpersist()
-    load = gauge.load(1, 2)
+    load = usage.load(1, 2)
     assert load is not None
     assert load.spilled_bytes == load.kept_bytes > 1000
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown import pages
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.cli import main
 from draindown.flow import generations, quarantine
 from draindown.lake import delta
@@ -188,7 +188,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
     before = [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept]
 
-    def finish(layout: FlowLayout, *, by: str, reached: Reached) -> None:
+    def finish(layout: FlowLayout, *, by: str, reached: StepHook) -> None:
         del by
         Path(layout.lease, "driver.lock").unlink()
         if told:

@@ -19,7 +19,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass
-class Desk:
+class AuditContext:
     """The rows loaded from the flow's tables, and the residues found so far.
 
     `batches`: ledger rows, without those in `lost`; `lost`: batches of older generations whose rows the table no longer
@@ -55,9 +55,9 @@ class Desk:
             self.residues.append(Residue(kind, where, str(expected), str(found), detail))
 
 
-def of_source(desk: Desk) -> list[BatchRow]:
+def of_source(context: AuditContext) -> list[BatchRow]:
     """Batches that read the source through a checkpoint: no replays."""
-    return [batch for batch in desk.batches if batch.kind == "source"]
+    return [batch for batch in context.batches if batch.kind == "source"]
 
 
 def where_of(batch: BatchRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draindown.audit.context import Desk, is_commit_of, kind_of, of_source
+from draindown.audit.context import AuditContext, is_commit_of, kind_of, of_source
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
@@ -14,41 +14,41 @@ from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
 
 
-def generations_of(desk: Desk) -> None:
+def generations_of(context: AuditContext) -> None:
     """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
-    live = generations.generation(desk.layout)
-    desk.without = generations.left_out(desk.layout)
-    if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
+    live = generations.generation(context.layout)
+    context.without = generations.left_out(context.layout)
+    if live == 1 and not any(batch.kind == "replay" for batch in context.batches):
         return
-    gone = _lost(desk, live)
-    desk.lost = [batch for batch in desk.batches if batch.place in gone]
-    desk.batches = [batch for batch in desk.batches if batch.place not in gone]
-    if desk.lost:
-        what = count(len(desk.lost), "batch", "batches")
-        desk.unlooked.append(
+    gone = _lost(context, live)
+    context.lost = [batch for batch in context.batches if batch.place in gone]
+    context.batches = [batch for batch in context.batches if batch.place not in gone]
+    if context.lost:
+        what = count(len(context.lost), "batch", "batches")
+        context.unlooked.append(
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
         )
-    desk.refused_since = integrity.put_aside_last(desk.layout, desk.layout.quarantine)
-    older = sum(batch.generation < desk.refused_since and batch.quarantined > 0 for batch in of_source(desk))
+    context.refused_since = integrity.put_aside_last(context.layout, context.layout.quarantine)
+    older = sum(batch.generation < context.refused_since and batch.quarantined > 0 for batch in of_source(context))
     if older:
-        desk.unlooked.append(
-            f"what {count(older, 'batch', 'batches')} before generation {desk.refused_since} refused: "
+        context.unlooked.append(
+            f"what {count(older, 'batch', 'batches')} before generation {context.refused_since} refused: "
             "the quarantine was damaged, and put aside"
         )
-    _let_through_before(desk)
+    _let_through_before(context)
 
 
-def _lost(desk: Desk, live: int) -> set[Place]:
+def _lost(context: AuditContext, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
-    commits = {commit.version: commit for commit in TableLog(desk.layout.table).commits()}
+    commits = {commit.version: commit for commit in TableLog(context.layout.table).commits()}
     restored = _restores(commits)
-    brought = {at: swap.generation for at, swap in swaps(desk, commits).items()}
+    brought = {at: swap.generation for at, swap in swaps(context, commits).items()}
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
     newest = max((number for at, number in brought.items() if at not in taken_back), default=0)
     return {
         batch.place
-        for batch in desk.batches
+        for batch in context.batches
         if batch.generation < live
         and (
             batch.generation < newest
@@ -62,10 +62,10 @@ def _lost(desk: Desk, live: int) -> set[Place]:
     }
 
 
-def made_up_for(desk: Desk) -> set[int]:
+def made_up_for(context: AuditContext) -> set[int]:
     """Return the versions of RESTOREs that precede a commit of a later generation, which read all input again."""
-    begun = [batch.table_version for batch in of_source(desk) if batch.generation > 1]
-    history = TableLog(desk.layout.table).commits() if begun else []
+    begun = [batch.table_version for batch in of_source(context) if batch.generation > 1]
+    history = TableLog(context.layout.table).commits() if begun else []
     restored = _restores({commit.version: commit for commit in history})
     return {at for at in restored if any(at < version for version in begun)}
 
@@ -75,29 +75,31 @@ def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
     return {at: commit.restored for at, commit in commits.items() if commit.restored is not None}
 
 
-def _let_through_before(desk: Desk) -> None:
+def _let_through_before(context: AuditContext) -> None:
     """Mark rows that were refused only when their file was read again: the first read put them into the table."""
-    cut_of = {row["unit"]: row["slice"] for row in _intake(desk)}
+    cut_of = {row["unit"]: row["slice"] for row in _intake(context)}
     earliest: dict[int, int] = {}
-    refused_again = {batch.cut: batch.reasons for batch in of_source(desk) if batch.generation == desk.refused_since}
-    for batch in of_source(desk):
-        if batch.generation < desk.refused_since and refused_again.get(batch.cut) == batch.reasons:
+    refused_again = {
+        batch.cut: batch.reasons for batch in of_source(context) if batch.generation == context.refused_since
+    }
+    for batch in of_source(context):
+        if batch.generation < context.refused_since and refused_again.get(batch.cut) == batch.reasons:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
-    for row in desk.refused:
+    for row in context.refused:
         first = earliest.get(cut_of.get(row["file"], -1))
         later = kind_of(row) == "replay" or (
             kind_of(row) == "source" and first is not None and row["generation"] > first
         )
         if later:
-            desk.accepted_before.add(row["quarantine_id"])
+            context.accepted_before.add(row["quarantine_id"])
 
 
-def _intake(desk: Desk) -> list[dict[str, Any]]:
-    return TableLog(desk.layout.intake_of(1)).rows("select unit, slice from t")
+def _intake(context: AuditContext) -> list[dict[str, Any]]:
+    return TableLog(context.layout.intake_of(1)).rows("select unit, slice from t")
 
 
-def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
+def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     """Return how many of `missing` refused rows of a batch were already in the quarantine when the batch ran.
 
     `missing`: rows that the ledger counts as quarantined by the batch, less those that the quarantine has of it. Only a
@@ -106,13 +108,14 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
-    files = {row["unit"] for row in _intake(desk) if row["slice"] == batch.cut}
+    files = {row["unit"] for row in _intake(context) if row["slice"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
+        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
+        for row in context.refused
     )
     return min(missing, others)
 
 
-def left_out(desk: Desk, path: str) -> bool:
+def left_out(context: AuditContext, path: str) -> bool:
     """Return whether a generation started without this file because the file was missing or changed."""
-    return any(path in paths for paths in desk.without.values())
+    return any(path in paths for paths in context.without.values())

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from draindown.audit.context import Desk
+from draindown.audit.context import AuditContext
 from draindown.audit.files import FileFacts
 from draindown.audit.keys import KeyRecount, unusable
 from draindown.audit.withdrawals import withheld_keys
@@ -23,13 +23,13 @@ class Invariant(Protocol):
     def keys(self) -> KeyRecount | None:
         """Collects the keys of raw records while their files are read; None if the invariant needs none."""
 
-    def settle(self, desk: Desk, facts: Sequence[FileFacts], *, all_files: bool) -> None:
+    def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
         """Add a residue for everything that does not hold. `facts`: one per raw file that was read."""
 
 
-def invariant_of(desk: Desk, temporary: Path) -> Invariant:
+def invariant_of(context: AuditContext, temporary: Path) -> Invariant:
     """The invariant of the flow's target; it may use the directory `temporary`."""
-    return _INVARIANTS[desk.flow.target.kind.name](desk, temporary)
+    return _INVARIANTS[context.flow.target.kind.name](context, temporary)
 
 
 class Appended:
@@ -37,67 +37,67 @@ class Appended:
 
     keys = None
 
-    def __init__(self, desk: Desk, temporary: Path) -> None:
+    def __init__(self, context: AuditContext, temporary: Path) -> None:
         """Needs nothing beforehand."""
 
-    def settle(self, desk: Desk, facts: Sequence[FileFacts], *, all_files: bool) -> None:
+    def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
         """Compare the number of rows with the ledger and, if no raw file is gone, with the raw records."""
-        rows, inserted = _rows_of(desk), sum(batch.inserted for batch in desk.batches)
-        desk.expect("row-count", desk.layout.table, inserted, rows, "inserted against rows")
+        rows, inserted = _rows_of(context), sum(batch.inserted for batch in context.batches)
+        context.expect("row-count", context.layout.table, inserted, rows, "inserted against rows")
         if all_files:
-            again = sum(b.inserted for b in desk.batches if b.kind == "quarantine")
-            read_again = sum(1 for run_id in desk.released.values() if not run_id)
+            again = sum(b.inserted for b in context.batches if b.kind == "quarantine")
+            read_again = sum(1 for run_id in context.released.values() if not run_id)
             wanted = sum(fact.accepted for fact in facts) + again + read_again
             what = "raw records that weren't refused against rows"
-            desk.expect("appended-rows", desk.layout.table, wanted, rows, what)
+            context.expect("appended-rows", context.layout.table, wanted, rows, what)
 
 
 class Upserted:
     """The table holds the newest raw record of every key, unless it is deleted or withheld."""
 
-    def __init__(self, desk: Desk, temporary: Path) -> None:
-        self._why_not = unusable(desk.flow, desk.root)
-        self.keys = None if self._why_not else KeyRecount(desk.flow, temporary)
+    def __init__(self, context: AuditContext, temporary: Path) -> None:
+        self._why_not = unusable(context.flow, context.root)
+        self.keys = None if self._why_not else KeyRecount(context.flow, temporary)
 
-    def settle(self, desk: Desk, facts: Sequence[FileFacts], *, all_files: bool) -> None:  # noqa: ARG002
+    def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:  # noqa: ARG002
         """Compare the number of rows with the ledger, and every key with the raw records."""
-        live = sum(batch.inserted - batch.deleted for batch in desk.batches)
+        live = sum(batch.inserted - batch.deleted for batch in context.batches)
         what = "inserted - deleted against rows in the table"
-        desk.expect("row-count", desk.layout.table, live, _rows_of(desk), what)
+        context.expect("row-count", context.layout.table, live, _rows_of(context), what)
         if self._why_not:
-            desk.unlooked.append(self._why_not)
+            context.unlooked.append(self._why_not)
         if self.keys:
-            _keys(desk, self.keys, all_files=all_files)
+            _keys(context, self.keys, all_files=all_files)
 
 
-_INVARIANTS: Mapping[str, Callable[[Desk, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
+_INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
 
 
-def _rows_of(desk: Desk) -> int:
-    found = log_of(desk.layout, desk.layout.table).row_count
-    desk.seen["rows in the table"] = int(found)
+def _rows_of(context: AuditContext) -> int:
+    found = log_of(context.layout, context.layout.table).row_count
+    context.seen["rows in the table"] = int(found)
     return int(found)
 
 
-def _keys(desk: Desk, keys: KeyRecount, *, all_files: bool) -> None:
-    for name, path in (("target", desk.layout.table), ("tombstones", desk.layout.tombstones)):
+def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:
+    for name, path in (("target", context.layout.table), ("tombstones", context.layout.tombstones)):
         if TableLog(path).exists:
             chosen = ", ".join(identifier(column) for column in keys.names)
-            finished = "" if name == "target" else _finished(desk)
+            finished = "" if name == "target" else _finished(context)
             found: pa.Table = TableLog(path).query(f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
-    withheld = withheld_keys(desk, keys.names)
+    withheld = withheld_keys(context, keys.names)
     if withheld:
         keys.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
-    desk.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
+    context.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
     unread = keys.uncast()
     if unread:
-        desk.unlooked.append(f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast")
-    desk.unlooked += [] if all_files else ["keys in the table that no raw file holds: not all raw files are left"]
+        context.unlooked.append(f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast")
+    context.unlooked += [] if all_files else ["keys in the table that no raw file holds: not all raw files are left"]
 
 
-def _finished(desk: Desk) -> str:
-    if desk.unfinished is None:
+def _finished(context: AuditContext) -> str:
+    if context.unfinished is None:
         return ""
-    generation, number = desk.unfinished
+    generation, number = context.unfinished
     return f" where not (_generation = {generation} and _batch = {number} and _kind = 'source')"

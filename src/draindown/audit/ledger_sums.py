@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from draindown.audit.context import Desk, differences, is_commit_of, of_source, where_of
+from draindown.audit.context import AuditContext, differences, is_commit_of, of_source, where_of
 from draindown.audit.generations import made_up_for
 from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.base.formatting import count
@@ -15,65 +15,71 @@ from draindown.ledger import rows as ledger_rows
 _WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
-def ledger_sums(desk: Desk) -> None:
+def ledger_sums(context: AuditContext) -> None:
     """Add a residue for every ledger row whose records are not the sum of its outcomes."""
-    for batch in desk.batches:
+    for batch in context.batches:
         fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
-        desk.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
-        desk.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
-        desk.expect("ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons")
-    for (generation, kind, number), times in Counter(b.place for b in desk.batches).items():
-        desk.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
-    for cut, times in Counter((b.generation, b.cut) for b in of_source(desk)).items():
-        desk.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
+        context.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
+        context.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
+        context.expect(
+            "ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons"
+        )
+    for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
+        context.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
+    for cut, times in Counter((b.generation, b.cut) for b in of_source(context)).items():
+        context.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
 
 
-def ledger_against_intake(desk: Desk) -> None:
+def ledger_against_intake(context: AuditContext) -> None:
     """Add a residue for every batch whose files or bytes in the ledger differ from those of its cut in the intake."""
     by_cut: dict[int, list[dict[str, Any]]] = {}
-    for row in desk.files:
+    for row in context.files:
         by_cut.setdefault(row["cut"], []).append(row)
-    for path, times in Counter(row["path"] for row in desk.files).items():
-        desk.expect("intake-double-file", path, 1, times, "times taken in")
-    for batch in of_source(desk):
-        left_out = desk.without.get(batch.generation, frozenset())
+    for path, times in Counter(row["path"] for row in context.files).items():
+        context.expect("intake-double-file", path, 1, times, "times taken in")
+    for batch in of_source(context):
+        left_out = context.without.get(batch.generation, frozenset())
         taken = [row for row in by_cut.get(batch.cut, []) if row["path"] not in left_out]
-        desk.expect("ledger-files", where_of(batch), len(taken), batch.files, "files in the intake against the ledger")
+        context.expect(
+            "ledger-files", where_of(batch), len(taken), batch.files, "files in the intake against the ledger"
+        )
         known = sum(row["size"] for row in taken)
-        desk.expect("ledger-bytes", where_of(batch), known, batch.bytes, "sizes in the intake against the ledger")
+        context.expect("ledger-bytes", where_of(batch), known, batch.bytes, "sizes in the intake against the ledger")
 
 
-def ledger_against_commits(desk: Desk) -> None:
+def ledger_against_commits(context: AuditContext) -> None:
     """Add a residue for every ledger row that is not equal to a commit of the target, and for every foreign commit.
 
     The ledger table is a projection of the target's commits.
     """
-    table = desk.layout.table
+    table = context.layout.table
     commits = {commit.version: commit for commit in TableLog(table).commits()}
     oldest = min(commits, default=0)
-    aged = [batch for batch in desk.batches if batch.table_version < oldest]
+    aged = [batch for batch in context.batches if batch.table_version < oldest]
     if aged:
-        desk.unlooked.append(f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up")
+        context.unlooked.append(
+            f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up"
+        )
     # the log still has a commit that a RESTORE undid; it does not have those of a table that was replaced
-    taken_back = [batch for batch in desk.lost if is_commit_of(commits.get(batch.table_version), batch)]
-    rebuilt = rebuilt_against_log(desk, commits)
-    batches = [batch for batch in desk.batches if rebuilt.get(batch.table_version) != batch.generation]
+    taken_back = [batch for batch in context.lost if is_commit_of(commits.get(batch.table_version), batch)]
+    rebuilt = rebuilt_against_log(context, commits)
+    batches = [batch for batch in context.batches if rebuilt.get(batch.table_version) != batch.generation]
     projected = {batch.table_version: batch for batch in [*taken_back, *batches]}
     for version, commit in commits.items():
         if version in rebuilt:
             continue
         written = ledger_rows.from_commit(commit)
-        if written is None or (written.pipeline, written.flow) != (desk.layout.pipeline, desk.layout.flow):
-            made_up = version < max(rebuilt, default=0) or version in made_up_for(desk) or commit.is_fence
+        if written is None or (written.pipeline, written.flow) != (context.layout.pipeline, context.layout.flow):
+            made_up = version < max(rebuilt, default=0) or version in made_up_for(context) or commit.is_fence
             if version and commit.operation.startswith(_WRITES_ROWS) and not made_up:
-                desk.expect("foreign-commit", f"version {version}", "a batch of this flow", commit.operation)
+                context.expect("foreign-commit", f"version {version}", "a batch of this flow", commit.operation)
             continue
         if version not in projected:
-            desk.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")
+            context.expect("ledger-missing-batch", where_of(written), f"a row with version {version}", "none")
         else:
             for name, (true, said) in differences(written, projected[version]).items():
-                desk.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
+                context.expect("ledger-not-as-committed", where_of(written), true, said, f"{name} in version {version}")
     for batch in batches:
         if batch.table_version >= oldest and not is_commit_of(commits.get(batch.table_version), batch):
-            desk.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
-    desk.seen["commits"] = len(commits)
+            context.expect("ledger-without-commit", where_of(batch), f"version {batch.table_version} by it", "none")
+    context.seen["commits"] = len(commits)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from draindown.audit.context import Desk, Progress, kind_of, of_source, where_of
+from draindown.audit.context import AuditContext, Progress, kind_of, of_source, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
@@ -46,26 +46,26 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     table is incomplete; TransientError `drain-at-work` if the lease is held: a batch in progress would look wrong.
     """
     started = time.monotonic()
-    desk = Desk(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
-    _refuse_drain_at_work(desk.layout)
-    rebuild.refuse_half_swapped(desk.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
-    _load(desk)
-    _set_unfinished_apart(desk)
-    settle_withdrawals(desk)
-    _settle_replay(desk)
-    generations_of(desk)
-    cuts = {batch.cut for batch in of_source(desk)}
-    desk.files = [_as_file(row) for row in _all(desk.layout.intake_of(1)) if row["slice"] in cuts]
-    desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
-    ledger_sums(desk)
-    ledger_against_intake(desk)
-    ledger_against_commits(desk)
-    _quarantine(desk)
-    withdrawals(desk)
+    context = AuditContext(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
+    _refuse_drain_at_work(context.layout)
+    rebuild.refuse_half_swapped(context.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
+    _load(context)
+    _set_unfinished_apart(context)
+    settle_withdrawals(context)
+    _settle_replay(context)
+    generations_of(context)
+    cuts = {batch.cut for batch in of_source(context)}
+    context.files = [_as_file(row) for row in _all(context.layout.intake_of(1)) if row["slice"] in cuts]
+    context.seen |= {"batches": len(context.batches), "files": len(context.files), "refused rows": len(context.refused)}
+    ledger_sums(context)
+    ledger_against_intake(context)
+    ledger_against_commits(context)
+    _quarantine(context)
+    withdrawals(context)
     with tempfile.TemporaryDirectory(prefix="draindown-audit-") as temporary:
-        _raw(desk, Path(temporary))
+        _raw(context, Path(temporary))
     seconds = round(time.monotonic() - started, 3)
-    return Audit(spec.pipeline, flow_name, desk.residues, desk.unlooked, desk.seen, seconds)
+    return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds)
 
 
 def _silent(_done: int, _of: int, _name: str) -> None:
@@ -83,48 +83,52 @@ def _refuse_drain_at_work(layout: FlowLayout) -> None:
         )
 
 
-def _set_unfinished_apart(desk: Desk) -> None:
+def _set_unfinished_apart(context: AuditContext) -> None:
     """Treat a batch that crashed as the next run will: count it if it was committed, else ignore it."""
-    generation = generations.generation(desk.layout)
-    number = Checkpoint(desk.layout.checkpoint(generation)).in_flight
-    if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(desk)):
+    generation = generations.generation(context.layout)
+    number = Checkpoint(context.layout.checkpoint(generation)).in_flight
+    if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(context)):
         return
-    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
+    rows = (
+        ledger_rows.from_commit(commit) for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+    )
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
-        desk.batches += committed
-        desk.unlooked.append(f"the ledger's row of batch {number}: a crash came before it; the next run adds it")
+        context.batches += committed
+        context.unlooked.append(f"the ledger's row of batch {number}: a crash came before it; the next run adds it")
     else:
-        desk.unfinished = (generation, number)
-        desk.refused = [r for r in desk.refused if not _is_of(r, desk.unfinished)]
-        desk.unlooked.append(f"batch {number}: it was cut short before its commit; the next run repeats it")
+        context.unfinished = (generation, number)
+        context.refused = [r for r in context.refused if not _is_of(r, context.unfinished)]
+        context.unlooked.append(f"batch {number}: it was cut short before its commit; the next run repeats it")
 
 
-def _settle_replay(desk: Desk) -> None:
+def _settle_replay(context: AuditContext) -> None:
     """Count the rows of a replay as released if it crashed after its commit: the next replay records the release."""
-    note = pending(desk.layout)
+    note = pending(context.layout)
     if note is None:
         return
     if note.read_again:  # a batch that read files again and accepted rows that were refused before
-        if note.is_applied(desk.layout):
-            desk.released |= dict.fromkeys(note.ids, "")
+        if note.is_applied(context.layout):
+            context.released |= dict.fromkeys(note.ids, "")
         return
-    rows = (ledger_rows.from_commit(commit) for commit in log_of(desk.layout, desk.layout.table).commits(_LOOK_BACK))
+    rows = (
+        ledger_rows.from_commit(commit) for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+    )
     this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
-    if committed and not any((b.kind, b.batch, b.run_id) == this for b in desk.batches):
-        desk.batches += committed
-        desk.unlooked.append(f"the ledger's row of replay {note.run_id}: a crash came before it")
+    if committed and not any((b.kind, b.batch, b.run_id) == this for b in context.batches):
+        context.batches += committed
+        context.unlooked.append(f"the ledger's row of replay {note.run_id}: a crash came before it")
     if committed:
-        desk.released |= dict.fromkeys(note.ids, note.run_id)
+        context.released |= dict.fromkeys(note.ids, note.run_id)
 
 
 def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
     return kind_of(row) == "source" and (row["generation"], row["batch"]) == batch
 
 
-def _load(desk: Desk) -> None:
-    paths = desk.layout
+def _load(context: AuditContext) -> None:
+    paths = context.layout
     if not log_of(paths, paths.table).exists:
         raise TerminalError(
             "nothing-to-audit",
@@ -132,11 +136,11 @@ def _load(desk: Desk) -> None:
             found=f"no table at {paths.table}: the flow has not committed a batch yet",
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
-    desk.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
+    context.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
     kept = _all(paths.quarantine)
-    desk.refused = [row for row in kept if kind_of(row) != "gate"]
-    desk.withdrawn = [row for row in kept if kind_of(row) == "gate"]
-    desk.released = _released_now(_all(paths.resolutions))
+    context.refused = [row for row in kept if kind_of(row) != "gate"]
+    context.withdrawn = [row for row in kept if kind_of(row) == "gate"]
+    context.released = _released_now(_all(paths.resolutions))
 
 
 def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
@@ -156,40 +160,42 @@ def _all(path: str) -> list[dict[str, Any]]:
     return TableLog(path).rows("select * from t")
 
 
-def _quarantine(desk: Desk) -> None:
-    first = [row for row in desk.refused if kind_of(row) != "quarantine"]
+def _quarantine(context: AuditContext) -> None:
+    first = [row for row in context.refused if kind_of(row) != "quarantine"]
     for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
-        desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
+        context.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
-        desk.expect("quarantine-double-id", known, 1, times)
+        context.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
-    for row in desk.refused:
+    for row in context.refused:
         why = ":".join(filter(None, (row["reason"], row["field"])))
         reasons.setdefault((row["generation"], kind_of(row), row["batch"]), Counter())[why] += 1
-    for batch in [b for b in desk.batches + desk.lost if b.kind != "quarantine"]:
-        if batch.generation < desk.refused_since:
+    for batch in [b for b in context.batches + context.lost if b.kind != "quarantine"]:
+        if batch.generation < context.refused_since:
             continue
         kept = reasons.pop(batch.place, Counter())
-        refused = kept.total() + refused_before(desk, batch, batch.quarantined - kept.total())
-        desk.expect("quarantine-count", where_of(batch), batch.quarantined, refused, "ledger against quarantine")
+        refused = kept.total() + refused_before(context, batch, batch.quarantined - kept.total())
+        context.expect("quarantine-count", where_of(batch), batch.quarantined, refused, "ledger against quarantine")
         told, held = (json.dumps(dict(sorted(c.items()))) for c in (batch.reasons, kept))
         if batch.quarantined == kept.total():
-            desk.expect("quarantine-reasons", where_of(batch), told, held, "ledger against quarantine")
-    _released(desk)
+            context.expect("quarantine-reasons", where_of(batch), told, held, "ledger against quarantine")
+    _released(context)
     for (generation, kind, number), rows in reasons.items():
         where = f"generation {generation}, {kind} batch {number}"
-        desk.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
+        context.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
 
 
-def _released(desk: Desk) -> None:
+def _released(context: AuditContext) -> None:
     """Compare released rows with replays: a replay releases each row that it does not refuse again."""
-    known = Counter(desk.released.values())
-    passed = _replayed(desk.batches)
+    known = Counter(context.released.values())
+    passed = _replayed(context.batches)
     # a table that was lost took its released rows with it; withdrawn rows need no second release
-    for run_id, number in _replayed(desk.lost).items():
-        passed[run_id] += min(number, released_withdrawals(desk)[run_id])
+    for run_id, number in _replayed(context.lost).items():
+        passed[run_id] += min(number, released_withdrawals(context)[run_id])
     for run_id in (known.keys() | passed.keys()) - {""}:
-        desk.expect("released-count", f"run {run_id}", passed[run_id], known[run_id], "rows replayed against released")
+        context.expect(
+            "released-count", f"run {run_id}", passed[run_id], known[run_id], "rows replayed against released"
+        )
 
 
 def _replayed(batches: Iterable[BatchRow]) -> Counter[str]:
@@ -200,56 +206,56 @@ def _replayed(batches: Iterable[BatchRow]) -> Counter[str]:
     return passed
 
 
-def _raw(desk: Desk, temporary: Path) -> None:
+def _raw(context: AuditContext, temporary: Path) -> None:
     """Everything that needs the raw files: counts, refused bytes, keys."""
-    first = (row for row in desk.refused if kind_of(row) != "quarantine")
-    refusals = Refusals(first, set(desk.released) | desk.accepted_before)
-    known = {row["path"] for row in desk.files}
+    first = (row for row in context.refused if kind_of(row) != "quarantine")
+    refusals = Refusals(first, set(context.released) | context.accepted_before)
+    known = {row["path"] for row in context.files}
     for path in refusals.files() - known:
-        desk.expect("quarantine-without-file", path, "a file that was taken in", "none")
-    invariant = invariant_of(desk, temporary)
-    facts = [_raw_file(desk, row, refusals, invariant.keys, at) for at, row in enumerate(desk.files)]
-    _ledger_against_raw(desk, facts)
-    gone = [row["path"] for row, fact in zip(desk.files, facts, strict=True) if fact is None]
+        context.expect("quarantine-without-file", path, "a file that was taken in", "none")
+    invariant = invariant_of(context, temporary)
+    facts = [_raw_file(context, row, refusals, invariant.keys, at) for at, row in enumerate(context.files)]
+    _ledger_against_raw(context, facts)
+    gone = [row["path"] for row, fact in zip(context.files, facts, strict=True) if fact is None]
     if gone:
-        desk.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
-    desk.seen["raw records"] = sum(fact.records for fact in facts if fact)
-    if desk.flow.source.form.columnar and desk.refused:
-        desk.unlooked.append(
-            f"raw text of {count(len(desk.refused), 'refused row')}: a {desk.flow.source.format} file has none"
+        context.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
+    context.seen["raw records"] = sum(fact.records for fact in facts if fact)
+    if context.flow.source.form.columnar and context.refused:
+        context.unlooked.append(
+            f"raw text of {count(len(context.refused), 'refused row')}: a {context.flow.source.format} file has none"
         )
-    invariant.settle(desk, [fact for fact in facts if fact], all_files=not gone)
+    invariant.settle(context, [fact for fact in facts if fact], all_files=not gone)
 
 
 def _raw_file(
-    desk: Desk, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
+    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
 ) -> FileFacts | None:
     path = row["path"]
-    desk.progress(at, len(desk.files), Path(path).name)
-    if not Path(path).is_file() or left_out(desk, path):
+    context.progress(at, len(context.files), Path(path).name)
+    if not Path(path).is_file() or left_out(context, path):
         return None
-    found = recount(row, desk.flow, refusals, keys)
-    desk.residues += found.residues
+    found = recount(row, context.flow, refusals, keys)
+    context.residues += found.residues
     if found.changed:
         return None
     if found.physical is None:
-        desk.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
+        context.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
     else:
         for name, number in zip(("lines", "blank"), found.physical, strict=True):
-            desk.expect(f"intake-{name}", path, number, row[name], f"{name} in the file against the intake")
+            context.expect(f"intake-{name}", path, number, row[name], f"{name} in the file against the intake")
     return found
 
 
-def _ledger_against_raw(desk: Desk, facts: list[FileFacts | None]) -> None:
+def _ledger_against_raw(context: AuditContext, facts: list[FileFacts | None]) -> None:
     by_cut: dict[int, list[FileFacts | None]] = {}
-    for row, fact in zip(desk.files, facts, strict=True):
+    for row, fact in zip(context.files, facts, strict=True):
         by_cut.setdefault(row["cut"], []).append(fact)
-    for batch in of_source(desk):
+    for batch in of_source(context):
         found = [fact for fact in by_cut.get(batch.cut, []) if fact]
         if len(found) < len(by_cut.get(batch.cut, [])):
             continue
         for name in ("lines", "blank", "records"):
             number = sum(getattr(fact, name) for fact in found)
-            desk.expect(
+            context.expect(
                 f"recount-{name}", where_of(batch), number, getattr(batch, name), "raw files against the ledger"
             )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Reached = Callable[[str], None]
+StepHook = Callable[[str], None]
 """Called with each step's name when the step completes. An exception it raises aborts the work before the next step."""
 
 
-def untold(step: str) -> None:
+def ignore_step(step: str) -> None:
     """A progress hook that ignores every step."""
     del step

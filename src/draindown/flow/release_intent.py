@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import quarantine
 from draindown.lake import documents
 from draindown.lake.documents import kept, write_json
@@ -57,7 +57,7 @@ def _read(content: Mapping[str, Any]) -> Pending:
     return Pending(**{**content, "ids": tuple(content["ids"])})
 
 
-def release_applied(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Record as released the rows that the newest batch with a release note has applied. Return how many.
 
     Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.

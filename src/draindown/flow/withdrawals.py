@@ -8,7 +8,7 @@ transactions too, and people's decisions about rows must survive that.
 from __future__ import annotations
 
 from draindown.base.errors import TerminalError
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
@@ -49,7 +49,7 @@ def rows_of(name: Name) -> str:
     return f"kind = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
-def clean(layout: FlowLayout, *, reached: Reached) -> int:
+def clean(layout: FlowLayout, *, reached: StepHook) -> int:
     """Remove the quarantine rows of interrupted withdrawals. Call it under the lease. Return the number of batches.
 
     Calls `reached("looked")` before it removes each batch, since the next batch reuses its number.

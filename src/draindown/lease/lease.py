@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 from filelock import FileLock, Timeout
 
 from draindown.base.errors import DraindownError, TransientError, said
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder
@@ -114,7 +114,7 @@ class Lease:
         if lost:
             raise self._lease_lost(lost)
 
-    def guard(self, reached: Reached = untold) -> Reached:
+    def guard(self, reached: StepHook = ignore_step) -> StepHook:
         """Return a progress hook that calls `reached` and then `check`.
 
         A lost lease thus ends a batch before its next step writes.

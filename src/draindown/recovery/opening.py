@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
@@ -70,7 +70,7 @@ class OpenFlow:
         """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each write."""
         self._lease.check()
 
-    def guard(self, reached: Reached = untold) -> Reached:
+    def guard(self, reached: StepHook = ignore_step) -> StepHook:
         """Return a hook that calls `reached`, then `check`, after each step and before the next one writes."""
         return self._lease.guard(reached)
 
@@ -84,7 +84,7 @@ def open_flow(
     owner: str,
     run_id: str,
     engine: Engine | None = None,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
 ) -> Iterator[OpenFlow]:
     """Hold a flow's lease for the duration of a block and establish `needs`. Calls `reached` after each step of this.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, integrity, orphan_tombstones, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import shown, without
@@ -152,7 +152,7 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     return [replay for replay in found if replay.left and replay.generation == live]
 
 
-def settle(layout: FlowLayout, *, by: str, reached: Reached = untold) -> int:
+def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
     Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases

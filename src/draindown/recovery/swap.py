@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import discards, generations, quarantine
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
@@ -62,7 +62,7 @@ _OF_TOMBSTONES = (
 )
 
 
-def finish(layout: FlowLayout, *, by: str, reached: Reached = untold) -> Rebuild | None:
+def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> Rebuild | None:
     """Complete an interrupted swap: tombstones, quarantine, ledger, generation. Idempotent.
 
     No-op if no swap is pending. Call it under the lease, before anything else. Returns the rebuild that it completed,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.sources.batch_size import Load
 
 _DELTAS_OWN = "Delta Table State"
@@ -30,7 +30,7 @@ def persisted(spark: SparkSession) -> Persisted:
     return Persisted(spilled + sum(one.memSize() for one in stored), spilled)
 
 
-class Gauge:
+class ResourceUsage:
     """Measures one batch, from construction on.
 
     On a cluster memory is the sum over all executors, and garbage collection time is the driver's.
@@ -40,7 +40,7 @@ class Gauge:
         self._spark, self._begun, self._collected = spark, time.monotonic(), _gc_seconds(spark)
         self._kept = self._spilled = 0
 
-    def beside(self, reached: Reached) -> Reached:
+    def beside(self, reached: StepHook) -> StepHook:
         """Return a progress hook that takes a measurement and then calls `reached`."""
 
         def look_and_tell(step: str) -> None:

@@ -25,7 +25,7 @@ def _program(pid: int) -> str:
 
 
 def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) -> str:
-    """Strike a process of a drain that has one batch behind it and is inside the next; the run, which must end well."""
+    """PlannedFault a process of a drain that has one batch behind it and is inside the next; the run, which must end well."""
     scene.orders.bring(2)
     with scene.orders.brake(after=1):
         run_id = scene.shift.press(scene.orders)

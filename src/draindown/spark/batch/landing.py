@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.flow.release_intent import release_applied
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -29,7 +29,7 @@ from draindown.spark.sources.registry import input_of
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import Tuning
-from draindown.spark.usage import Gauge
+from draindown.spark.usage import ResourceUsage
 
 
 @dataclass
@@ -58,15 +58,15 @@ class Landing:
         dotted = self.request.flow_spec.transform
         return transforms.load(self.request.root, dotted) if dotted else None
 
-    def run(self, spark: SparkSession, number: int, read: Slice, reached: Reached) -> BatchRow:
+    def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
         """Apply a slice. Remembers what the batch weighed, and releases refused rows that it accepts."""
         reached("begun")
-        gauge, layout = Gauge(spark), self.request.layout
+        usage, layout = ResourceUsage(spark), self.request.layout
         writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
         if not writer.is_done():  # the units of a committed batch may be gone
             self.verify(read.units)
-        row = process(spark, self._batch(writer, read, gauge.beside(reached)))
-        if load := gauge.load(read.unpacked, session.heap_bytes(spark)):
+        row = process(spark, self._batch(writer, read, usage.beside(reached)))
+        if load := usage.load(read.unpacked, session.heap_bytes(spark)):
             batch_size.remember(layout, load)
         if requarantine.concerns(writer):
             release_applied(layout, by=self.request.owner, reached=reached)
@@ -74,7 +74,7 @@ class Landing:
             self.findings += self._skipping.findings(row)
         return row
 
-    def _batch(self, writer: Writer, read: Slice, reached: Reached) -> Batch:
+    def _batch(self, writer: Writer, read: Slice, reached: StepHook) -> Batch:
         started = now()
         return Batch(
             writer=writer,

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import Row
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.input import GivenRecords
@@ -50,7 +50,7 @@ class Batch:
     start: str = ""
     input: Input = field(default_factory=GivenRecords)
     transform: Transform | None = None
-    reached: Reached = untold
+    reached: StepHook = ignore_step
     was_read: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[int]], None] = lambda _: None
     releases: Sequence[str] = ()

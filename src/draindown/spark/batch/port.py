@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from draindown.base.findings import Finding
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.ledger.rows import BatchRow
 from draindown.sources.slices import Slice
 
@@ -20,7 +20,7 @@ class Batches(Protocol):
     def findings(self) -> Sequence[Finding]:
         """What a person should know about the batches so far."""
 
-    def run(self, spark: SparkSession, number: int, read: Slice, reached: Reached) -> BatchRow:
+    def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
         """Apply a slice as batch `number` and return its ledger row. No-op if the target already contains the batch.
 
         `reached` is called with `begun`, then with each step's name when the step completes. An exception it raises

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
@@ -33,7 +33,7 @@ class Deriving:
     verify: Callable[[Sequence[Unit]], None]
     findings: list[Finding] = field(default_factory=list)
 
-    def run(self, spark: SparkSession, number: int, read: Slice, reached: Reached) -> BatchRow:
+    def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
         """Derive a slice. Raises like `derive`."""
         reached("begun")
         layout, started = self.request.layout, now()

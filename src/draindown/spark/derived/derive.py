@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
@@ -74,7 +74,7 @@ class DeriveBatch:
     changed_at: datetime
     started_at: datetime
     start: str = ""
-    reached: Reached = untold
+    reached: StepHook = ignore_step
     tuning: Tuning = TUNING
 
 

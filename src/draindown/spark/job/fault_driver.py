@@ -52,7 +52,7 @@ _BEFORE_DATA = "remembered"
 """The last step before the table's own files are written."""
 
 
-class Strike:
+class PlannedFault:
     """One fault in one drain, which happens once."""
 
     def __init__(self, spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Strike:
         if self._step == "data" and step == _BEFORE_DATA and self._is_now():
             self._watch(new_file(Path(self._layout.table)))
         if step == self._step and (step == "intake" or self._is_now()):
-            self.strike()
+            self.fault()
 
     def progress(self, line: str) -> None:
         """Called with each line for people: the first one about a backlog follows the intake."""
@@ -111,11 +111,11 @@ class Strike:
                 if self._over.is_set():
                     return
             if not self._over.is_set():
-                self.strike()
+                self.fault()
 
         threading.Thread(target=look, daemon=True).start()
 
-    def strike(self) -> None:
+    def fault(self) -> None:
         """Write the marker file, then act."""
         temporary = self._home / ".fired"
         temporary.write_text(str(self._jvm))
@@ -166,11 +166,11 @@ def _names(directory: Path) -> list[str]:
 
 def drained(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:
     """Drain under the fault of `entry`. Returns the exit code, unless the fault killed this process."""
-    strike = Strike(spark, request, home, entry)
+    fault = PlannedFault(spark, request, home, entry)
 
     def work(stop: Stop) -> Any:
-        with strike.armed(stop):
-            return drain(request, spark, stop=stop, progress=strike.progress, reached=strike.reached)
+        with fault.armed(stop):
+            return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached)
 
     report, code = attempt(request, work)
     (home / "outcome.json").write_text(json.dumps({"outcome": report.outcome, "code": int(code)}))
@@ -179,7 +179,7 @@ def drained(spark: SparkSession, request: Request, home: Path, entry: Mapping[st
 
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
     """Drain each entry of the plan in turn. Returns the greatest exit code."""
-    spark = session("draindown strike", short=True)
+    spark = session("draindown fault", short=True)
     return max(drained(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
 
 

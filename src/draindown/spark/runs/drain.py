@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import BatchRow
@@ -58,7 +58,7 @@ class _Drain:
     generation: int
     bounds: Bounds
     progress: Progress
-    reached: Reached
+    reached: StepHook
     without: frozenset[str] = frozenset()
     rows: list[BatchRow] = field(default_factory=list)
     failure: BaseException | None = None
@@ -98,7 +98,7 @@ def drain(
     *,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
     tuning: Tuning = TUNING,
     source: Source | None = None,
 ) -> StepReport:
@@ -151,7 +151,7 @@ def under_lease(
     *,
     progress: Progress,
     stop: Stop,
-    reached: Reached,
+    reached: StepHook,
     tuning: Tuning = TUNING,
     source: Source | None = None,
 ) -> StepReport:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
 from draindown.recovery import opening
@@ -34,7 +34,7 @@ class _Driver:
 
 
 def open_flow(
-    request: Request, spark: SparkSession, needs: Needs, *, reached: Reached = untold
+    request: Request, spark: SparkSession, needs: Needs, *, reached: StepHook = ignore_step
 ) -> AbstractContextManager[OpenFlow]:
     """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine."""
     return opening.open_flow(

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import rebuild as rebuild_plan
@@ -35,7 +35,7 @@ def rebuild(
     accept_missing: bool = False,
     progress: Progress = print,
     stop: Stop | None = None,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
 ) -> StepReport:
     """Rebuild the flow's table, or resume a rebuild in progress. Idempotent.
 
@@ -82,7 +82,7 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
         raise rebuild_plan.damaged(live, begun, error) from error
 
 
-def _swap(staged: Request, spark: SparkSession, reached: Reached) -> None:
+def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
     delta_target.swap(spark, Writer(layout, staged.flow_spec, layout.staged, said.batches - 1), said.as_metadata())

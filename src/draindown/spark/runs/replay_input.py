@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, schema_drift
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import replay as replay_plan
@@ -34,7 +34,7 @@ def replay(
     *,
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
 ) -> StepReport:
     """Replay the input that `request.replay` selects. Idempotent: slices that were replayed before are skipped.
 

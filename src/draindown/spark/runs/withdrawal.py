@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
-from draindown.base.progress import Reached, untold
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
@@ -94,7 +94,7 @@ def withdraw(
     expectation: str,
     *,
     agreed: Callable[[Plan], bool],
-    reached: Reached = untold,
+    reached: StepHook = ignore_step,
 ) -> StepReport:
     """Validate the unpublished rows against one expectation, and withdraw the failing ones if `agreed` returns true.
 
@@ -182,7 +182,7 @@ def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpub
     )
 
 
-def _take_out(request: Request, generation: int, found: _Found, started: datetime, reached: Reached) -> BatchRow:
+def _take_out(request: Request, generation: int, found: _Found, started: datetime, reached: StepHook) -> BatchRow:
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from draindown.base.progress import Reached
+from draindown.base.progress import StepHook
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 
 
-def close(layout: FlowLayout, row: BatchRow, reached: Reached) -> BatchRow:
+def close(layout: FlowLayout, row: BatchRow, reached: StepHook) -> BatchRow:
     """Compare the batch's counts with the metrics of the target's newest commit, then record and return its ledger row.
 
     `reached` is called with `merged` before and `recorded` after.
