@@ -22,7 +22,7 @@ from draindown.lake.table_log import TableLog
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Step
 from draindown.spark.runs.compaction import vacuum
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from draindown.spec.targets import RETAIN_FLOOR
 from tests.ageing import age
 from tests.faults import lakes

@@ -20,10 +20,9 @@ from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.report import StepReport
-from draindown.spark.batch import commit
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.port import Read
-from draindown.spark.targets import resolution
+from draindown.spark.targets import commit, resolution
 from tests.landing import Landing
 
 Corrupt = Callable[[pytest.MonkeyPatch], None]

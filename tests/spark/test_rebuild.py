@@ -32,7 +32,7 @@ from draindown.spark.limits import Stop
 from draindown.spark.runs.compaction import rewrite
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string"}

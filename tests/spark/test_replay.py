@@ -29,7 +29,7 @@ from draindown.spark.runs import replay_input
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.targets import delta_target
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))

@@ -30,7 +30,7 @@ from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import take_in
 from tests.landing import Landing
 
@@ -69,7 +69,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
 
         sys.path[:0] = [root, f"{root}/src"]
         from draindown.lease import locks
-        from draindown.spec.models import LeaseSpec
+        from draindown.spec.lease import LeaseSpec
 
         locks._kernel = lambda: "another"
         shared = LeaseSpec.model_construct(form="shared", expires=terms)

@@ -33,7 +33,7 @@ from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.runs.withdrawal import Plan, withdraw
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.landing import COLUMNS, Injected, Landing
 
 SANE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "min_value": 0}}

@@ -21,7 +21,7 @@ from draindown.runs import report, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request, new_start
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import AT, commit, drained, request
 
 WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True)

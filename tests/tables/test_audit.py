@@ -30,7 +30,8 @@ from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.sources import intake
 from draindown.sources.files import catalog
-from draindown.spec.models import LeaseSpec, PipelineSpec
+from draindown.spec.lease import LeaseSpec
+from draindown.spec.models import PipelineSpec
 from tests.flowfiles import REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -31,7 +31,7 @@ from draindown.runs import report, store
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore, take_in
 
 Damage = Callable[[Request], object]

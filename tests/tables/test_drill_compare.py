@@ -25,7 +25,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
 from draindown.runs.request import Request
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 from tests import flowfiles
 
 

@@ -20,14 +20,14 @@ from draindown.lake.layout import FlowLayout
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 
 DRIVER = """
 import sys
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 with lease_of(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()

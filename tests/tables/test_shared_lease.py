@@ -37,7 +37,8 @@ from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Request
-from draindown.spec.models import LeaseSpec, PipelineSpec
+from draindown.spec.lease import LeaseSpec
+from draindown.spec.models import PipelineSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
@@ -48,7 +49,8 @@ from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request
-from draindown.spec.models import LeaseSpec, PipelineSpec
+from draindown.spec.lease import LeaseSpec
+from draindown.spec.models import PipelineSpec
 root, name, expires = sys.argv[1:]
 locks._kernel = lambda: name
 layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))

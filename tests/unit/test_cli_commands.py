@@ -27,8 +27,9 @@ from draindown.runs.request import Request
 from draindown.sources.files import parked
 from draindown.spark.runs.drain import drain
 from draindown.spec import scaffold
+from draindown.spec.lease import LeaseSpec
 from draindown.spec.loader import load
-from draindown.spec.models import LeaseSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

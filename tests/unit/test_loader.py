@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
+from draindown.spec.derived import DerivedFlow, Per, TableSource, Window
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.spec.models import FlowSpec, PipelineSpec, QuarantineBounds
@@ -123,7 +124,8 @@ def test_a_good_file(tmp_path: Path) -> None:
             "not true: put it in quotes",
         ),
         ("    target:", "    rules:\n    target:", "11:11: flows.flights.rules", "is empty; write keys and values"),
-        ("    target:", "    window: {}\n    target:", "11:5: flows.flights.window", "not supported yet"),
+        ("    target:", "    session: {}\n    target:", "11:5: flows.flights.session", "not supported yet"),
+        ("    target:", "    window: {}\n    target:", "11:5: flows.flights.window", "needs `source: {table: NAME}`"),
         ("    target:", "    deadline: 1:30\n    target:", "11:15: flows.flights.deadline", "must be a duration"),
         ("    target:", "    max_batches: 0\n    target:", "11:18: flows.flights.max_batches", "at least 1"),
         (
@@ -513,6 +515,10 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Source", FilesSource),
         ("Quarantine", QuarantineBounds),
         ("Target", Target),
+        ("Derived flow", DerivedFlow),
+        ("Table source", TableSource),
+        ("Window", Window),
+        ("Per", Per),
         ("Maintenance", Maintenance),
     ],
 )

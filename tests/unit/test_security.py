@@ -35,8 +35,8 @@ from draindown.runs import store
 from draindown.runs.card import card
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
 from draindown.runs.request import Request, Step
+from draindown.spec.lease import LeaseSpec
 from draindown.spec.loader import load
-from draindown.spec.models import LeaseSpec
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("src", "jobs", "dags", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]

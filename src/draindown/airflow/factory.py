@@ -185,7 +185,7 @@ def _pipeline(spec: PipelineSpec) -> DAG:
         doc_md=doc_of(spec),
     ) as dag:
         previous: BaseOperator | None = None
-        for flow in spec.flows:
+        for flow in spec.graph.order:
             steps = list(_steps(spec, flow))
             for task in steps:
                 if previous is not None:

@@ -214,7 +214,7 @@ class StepOperator(SparkSubmitOperator):
         reason = "" if getattr(part, self.step) else part.reasons.get(self.step, f"nothing to {self.step}")
         if self.step == "compact" and not reason:
             # the plan can't know what the drain leaves; reading the logs is cheap, a JVM is not
-            found = work(request.layout, request.flow_spec.maintenance)
+            found = work(request.layout, request.declared.maintenance)
             reason = "" if found else str(found)
         if reason:
             self._show(request, None)

@@ -107,7 +107,7 @@ def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
 
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run."""
-    flow_spec = spec.flow(flow)
+    flow_spec = spec.declared(flow)
     task = context["ti"]
     return Request(
         spec=rooted(spec, root),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.loader import BrokenPipeline
-from draindown.spec.models import PipelineSpec
+from draindown.spec.models import FlowSpec, PipelineSpec
 
 _STEPS = """
 Each flow runs **plan → drain → check → compact**. `plan` starts no JVM; where it finds nothing to do, the others are
@@ -48,7 +49,7 @@ def _row(spec: PipelineSpec, name: str) -> str:
     flow = spec.flows[name]
     cells = (
         name,
-        f"`{_cell(flow.source.place)}` ({flow.source.format})",
+        _source(flow),
         f"`{flow.table_name(name)}`",
         _write(spec, name),
         flow.expectations or "none",
@@ -56,8 +57,17 @@ def _row(spec: PipelineSpec, name: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _source(flow: FlowSpec | DerivedFlow) -> str:
+    if isinstance(flow, DerivedFlow):
+        return f"table `{flow.source.table}`"
+    return f"`{_cell(flow.source.place)}` ({flow.source.format})"
+
+
 def _write(spec: PipelineSpec, name: str) -> str:
-    target = spec.flows[name].target
+    flow = spec.flows[name]
+    if isinstance(flow, DerivedFlow):
+        return f"equal to its {flow.kind}, one row per {_cell(', '.join(flow.target.keys))}"
+    target = flow.target
     if not target.keys:
         return "append"
     return f"newest row per {_cell(', '.join(target.keys))}, ordered by {_cell(', '.join(target.sequence_by))}"

@@ -14,7 +14,6 @@ from draindown.audit.keys import KeyRecount, unusable
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog, identifier, log_of
-from draindown.spec.target_kinds import Name
 
 
 class Invariant(Protocol):
@@ -71,7 +70,7 @@ class Upserted:
             _keys(context, self.keys, all_files=all_files)
 
 
-_INVARIANTS: Mapping[Name, Callable[[AuditContext, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
+_INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
 
 
 def _rows_of(context: AuditContext) -> int:

@@ -15,7 +15,7 @@ class Finding(Frozen):
 
     kind: (
         Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable"]
-        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused", "waiting"]
     )
     subject: str
     detail: str

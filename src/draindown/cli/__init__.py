@@ -17,7 +17,7 @@ from draindown import __version__
 from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import shortened
-from draindown.cli import authoring, drilling, inspect, recovery, running
+from draindown.cli import authoring, drilling, inspect, proving, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.output import Output, global_options
@@ -74,7 +74,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(inspect.plan, running.run, inspect.report, inspect.audit, inspect.lag, running.compact),
+    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, inspect.lag, running.compact),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, drilling.drill),
 )
 for command in _COMMANDS:

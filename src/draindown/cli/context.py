@@ -62,7 +62,7 @@ class Setting:
         from draindown.runs.request import Request
         from draindown.spec.project import suite
 
-        flow_spec = spec.flow(flow)
+        flow_spec = spec.declared(flow)
         return Request(
             spec=spec,
             flow=flow,
@@ -87,11 +87,27 @@ def setting(ctx: typer.Context) -> Setting:
 
 
 def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all flows. Raises TerminalError `unknown-flow`."""
+    """Return the named flow, or all flows in the order they run. Raises TerminalError `unknown-flow`."""
     if flow is None:
-        return list(spec.flows)
-    spec.flow(flow)
+        return spec.graph.order
+    spec.declared(flow)
     return [flow]
+
+
+def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+    """Return the named flow, or all that read records. Raises TerminalError `unknown-flow`, `derived-flow`."""
+    if flow is not None:
+        spec.flow(flow)
+        return [flow]
+    return [name for name in spec.graph.order if not spec.graph.reads[name]]
+
+
+def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+    """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage error."""
+    found = [name for name in flows(spec, flow) if spec.graph.reads[name]]
+    if flow is not None and not found:
+        raise typer.BadParameter(f"flow {flow} is not derived: draindown audit {spec.pipeline} recounts it")
+    return found
 
 
 def one_flow(spec: PipelineSpec, flow: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import Flow, Json, flows, setting
+from draindown.cli.context import Flow, Json, landing_flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def drill(
         raise typer.BadParameter(f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE")
     here = setting(ctx)
     spec = here.spec(pipeline)
-    names, size = flows(spec, flow), _bytes(max_bytes)
+    names, size = landing_flows(spec, flow), _bytes(max_bytes)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
     campaign = Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
     _done(_play(campaign, out), where, keep, out)

@@ -11,7 +11,7 @@ import typer
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, landing_flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     found: dict[str, Audit | DraindownError] = {}
-    for name in flows(spec, flow):
+    for name in landing_flows(spec, flow):
         try:
             found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
         except DraindownError as error:  # the other flows can be audited

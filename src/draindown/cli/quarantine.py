@@ -14,7 +14,7 @@ from draindown.cli.context import (
     OneFlow,
     PipelineName,
     Yes,
-    flows,
+    landing_flows,
     new_run_id,
     one_flow,
     person,
@@ -86,14 +86,14 @@ def list_(
     """List refused rows with reason and place, or parked files with --files."""
     spec = setting(ctx).spec(pipeline)
     if files:
-        _list_files(spec, flows(spec, flow), Output(as_json))
+        _list_files(spec, landing_flows(spec, flow), Output(as_json))
         return
     from draindown.flow import quarantine as rows_of
     from draindown.flow.state import FlowState
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
     # one more than asked for tells whether there are more
-    states = {name: FlowState.of(spec.layout(name)) for name in flows(spec, flow)}
+    states = {name: FlowState.of(spec.layout(name)) for name in landing_flows(spec, flow)}
     known = {name: rows_of.listed(state, which, limit + 1) for name, state in states.items()}
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
@@ -124,7 +124,7 @@ def show(
 
     spec = setting(ctx).spec(pipeline)
     which = rows_of.Filter(ids=(identity,), state=None)
-    found = [row for name in flows(spec, flow) for row in rows_of.listed(spec.layout(name), which, 2)]
+    found = [row for name in landing_flows(spec, flow) for row in rows_of.listed(spec.layout(name), which, 2)]
     if len({row["quarantine_id"] for row in found}) != 1:
         raise TerminalError(
             "unknown-quarantine-id",

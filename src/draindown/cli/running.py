@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,14 +74,23 @@ def run(
     spec = here.spec(pipeline)
     this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
-    work = _plans(this, flows(spec, flow), [step for step in asked if not asked[step]])
-    wanted = [(name, [step for step in asked if asked[step] and getattr(part, step)]) for name, part in work]
-    if any(todo for _, todo in wanted):
-        with _spark(this, short=all(part.is_little for _, part in work)) as spark:
-            for name, todo in wanted:
-                if not all(_step(this, name, step, spark) for step in todo):
-                    break
+    left_out = [step for step in asked if not asked[step]]
+    names = flows(spec, flow)
+    above = {name: set(spec.graph.upstream(name)) for name in names}
+    first, later = [name for name in names if not above[name]], [name for name in names if above[name]]
+    work = _plans(this, first, left_out)
+    with _spark(this, short=all(part.is_little for _, part in work)) as spark:
+        going = all(_steps(this, name, part, asked, spark) for name, part in work)
+        # a derived flow is planned once the flows that it reads have published
+        for name in later if going and not this.exit else ():
+            if not all(_steps(this, *planned, asked, spark) for planned in _plans(this, [name], left_out)) or this.exit:
+                break
     this.finish()
+
+
+def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> bool:
+    """Run the steps of a flow that its plan needs, until one fails. Return whether none did."""
+    return all(_step(this, name, step, spark) for step in asked if asked[step] and getattr(part, step))
 
 
 def compact(
@@ -111,7 +120,7 @@ def _seconds(deadline: str | None) -> float | None:
 
 
 def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
-    """The flows that come before one that can't be planned, each with its plan. Raises what the first one's raises."""
+    """The flows that come before one that can't be planned, each with its plan. Raises if it is the run's first."""
     from draindown.planning.plan import planned
     from draindown.sources.registry import source_of
 
@@ -122,7 +131,7 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
         try:
             report = planned(request, left_out, this.sources[name])
         except DraindownError as error:
-            if not found:
+            if not found and not this.reports:
                 raise
             this.reports.append(of(request, started, "failed", error=error.as_dict()))
             this.exit = exit_for(error)

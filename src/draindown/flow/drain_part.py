@@ -23,7 +23,7 @@ def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: An
     rows = list(rows)
     own = [row for row in rows if row.start == request.start]
     of_run = ledger_table.of_run(request.layout, request.run_id)
-    state, findings = refused_share.told(request.flow_spec, request.layout, of_run)
+    state, findings = refused_share.told(request.declared, request.layout, of_run)
     found = DrainPart(
         generation=generation,
         batches=[row.as_dict() for row in own],

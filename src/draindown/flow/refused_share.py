@@ -23,6 +23,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
 from draindown.runs.request import Request
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec, QuarantineBounds
 
 LEAST = 20
@@ -88,6 +89,8 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
 
     Reads the ledger and, if people decided about rows, the quarantine. Needs no engine.
     """
+    if isinstance(request.declared, DerivedFlow):
+        return []  # it reads rows that its source accepted
     layout, bounds = request.layout, request.flow_spec.quarantine
     rows = unpublished_rows(layout, state)
     found = list(windows(rows))
@@ -148,11 +151,13 @@ def wanted(bounds: QuarantineBounds) -> str:
     return f"warns from {percent(bounds.warn)}, fails from {percent(bounds.fail)}"
 
 
-def told(flow: FlowSpec, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[State, list[Finding]]:
+def told(flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[State, list[Finding]]:
     """Return the verdict that a check will reach if nobody decides, and the finding that a drain reports.
 
     The finding is reported at `warn` or above, however few records there were.
     """
+    if isinstance(flow, DerivedFlow):
+        return "", []
     found = list(windows(rows))
     state, window = worst(flow.quarantine, found)
     window = window if state and window else found[-1] if found else None

@@ -19,6 +19,7 @@ from draindown.base.formatting import count
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import Place
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.formats import Format
 from draindown.spec.models import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS, is_column_name
@@ -133,8 +134,12 @@ def unnamed(layout: FlowLayout, flow: FlowSpec) -> list[Sighting]:
     return [one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.columns)]
 
 
-def findings(layout: FlowLayout, flow: FlowSpec, run_id: str, batches: Collection[Place] = ()) -> list[Finding]:
+def findings(
+    layout: FlowLayout, flow: FlowSpec | DerivedFlow, run_id: str, batches: Collection[Place] = ()
+) -> list[Finding]:
     """Return the drift findings of one run: what it or `batches` saw first (the run may be a retry)."""
+    if isinstance(flow, DerivedFlow):
+        return []  # its columns follow from its query
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
     told = [_finding(layout, flow, one) for one in mine[:_TOLD]]
     if len(mine) > _TOLD:

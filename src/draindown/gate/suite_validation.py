@@ -13,6 +13,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.gate import suite as gate_suite
 from draindown.gate import suite_arguments
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec
 from draindown.spec.names import near
 from draindown.spec.project import expectation_lines, suite, suite_path
@@ -20,7 +21,7 @@ from draindown.spec.project import expectation_lines, suite, suite_path
 _ABOUT_EXISTENCE = "expect_column_to_exist"
 
 
-def refuse_wrong(root: Path, flow: FlowSpec) -> None:
+def refuse_wrong(root: Path, flow: FlowSpec | DerivedFlow) -> None:
     """Read the flow's suite and refuse invalid expectations. Raises TerminalError `bad-suite`."""
     name = flow.expectations
     if name is None:
@@ -73,6 +74,8 @@ def kinds() -> frozenset[str] | None:
     return frozenset(found) or None
 
 
-def stored_columns(flow: FlowSpec) -> list[str] | None:
+def stored_columns(flow: FlowSpec | DerivedFlow) -> list[str] | None:
     """Return the columns of the target; None if only a run can tell."""
+    if isinstance(flow, DerivedFlow):
+        return flow.stored_columns
     return None if flow.transform or flow.drift.new == "add" else list(flow.columns)

@@ -12,7 +12,7 @@ from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import Epochs
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from draindown.lease import holder
 from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import Epochs, Heart
-from draindown.spec.models import LeaseSpec
+from draindown.spec.lease import LeaseSpec
 
 _LOCAL = "a driver that holds it in the local form is at work"
 _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")

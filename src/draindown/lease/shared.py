@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from draindown.lake import documents
 from draindown.lake.store import Store, store_of
-from draindown.spec.models import LONGEST
+from draindown.spec.lease import LONGEST
 
 State = Literal["released", "alive", "stale"]
 RELEASED = b"released"

@@ -19,10 +19,13 @@ from draindown.lake.commits import Commit
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
 BatchKind = Literal["source", "quarantine", "replay", "gate"]
+BatchForm = Literal["land", "derive"]
+"""What a batch does: records to a target by a contract, or touched keys to a target by a query."""
 GATE: BatchKind = "gate"
 """Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
-COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied")
+ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
+COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -36,7 +39,15 @@ class BatchRow:
         records = applied + superseded + duplicate + quarantined + late
         applied = inserted + updated + deleted + remembered
 
+    A batch of a derived flow (`form`: derive) has two accounts instead. Its input are images of rows: a changed row of
+    the source as it was, or as it is. Its output are touched keys, recomputed and compared with the table.
+
+        records = used + irrelevant + late
+        touched = inserted + updated + deleted + unchanged + absent
+
     `lines`: lines of the files without CSV headers.
+    `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
+    `absent`: touched keys that neither the query returns nor the table has.
     `remembered`: deletes of keys that the target did not hold.
     `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
     `start`: the start of the step that committed the batch; "" in rows of older versions.
@@ -70,6 +81,12 @@ class BatchRow:
     seconds: float = 0.0
     table_version: int = -1
     start: str = ""
+    form: BatchForm = "land"
+    used: int = 0
+    irrelevant: int = 0
+    touched: int = 0
+    unchanged: int = 0
+    absent: int = 0
 
     @property
     def place(self) -> Place:
@@ -90,7 +107,7 @@ class BatchRow:
     def from_dict(cls, row: Mapping[str, Any]) -> BatchRow:
         """Inverse of `as_dict`. Ignores fields that this version does not have."""
         known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in row.items() if k in known and (v is not None or k != "start")}
+        values = {k: v for k, v in row.items() if k in known and v is not None}
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
@@ -109,19 +126,32 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
     `fates_seen` maps the name of an outcome to (count expected by the batch, count from another source). Each pair must
     be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
-    sums = {
+    sums = {**(_derived(row) if row.form == "derive" else _landed(row)), **(fates_seen or {})}
+    wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
+    if wrong:
+        raise not_adding_up(row, wrong)
+    return row
+
+
+def _landed(row: BatchRow) -> dict[str, tuple[int, int]]:
+    return {
         "lines = records + blank": (row.lines, row.records + row.blank),
         "records = applied + superseded + duplicate + quarantined + late": (
             row.records,
             row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
         ),
         "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
-        **(fates_seen or {}),
     }
-    wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
-    if wrong:
-        raise not_adding_up(row, wrong)
-    return row
+
+
+def _derived(row: BatchRow) -> dict[str, tuple[int, int]]:
+    return {
+        "records = used + irrelevant + late": (row.records, row.used + row.irrelevant + row.late),
+        "touched = inserted + updated + deleted + unchanged + absent": (
+            row.touched,
+            row.inserted + row.updated + row.deleted + row.unchanged + row.absent,
+        ),
+    }
 
 
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:

@@ -16,7 +16,7 @@ from draindown.lake import delta
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, literal, log_of
-from draindown.ledger.rows import GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
+from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -27,6 +27,7 @@ SCHEMA = pa.schema(
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
+    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT)]
 )
 _LOOK_BACK = 100
 """Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""

@@ -125,7 +125,7 @@ def idle(request: Request) -> StepReport | None:
     started, layout = clock.now(), request.layout
     with open_flow(request.spec, request.flow, Needs.LEASE, owner=request.owner, run_id=request.run_id):
         published.carry(layout)
-        found = work(layout, request.flow_spec.maintenance, force=request.force)
+        found = work(layout, request.declared.maintenance, force=request.force)
     return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
 
 

@@ -26,6 +26,7 @@ from draindown.runs.request import Request, Step
 from draindown.sources.batch_size import batch_seconds, bound_now
 from draindown.sources.port import Look, Source
 from draindown.sources.registry import source_of
+from draindown.sources.tables import readers
 
 _START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
 _HISTORY = 20
@@ -119,12 +120,12 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
-    waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.flow_spec.source))
+    waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.declared.source))
     batches = seen.pinned.slices + expected.slices
     part = _part(
         request,
         state,
-        _why_drain(state, seen, ledger),
+        "; ".join(filter(None, (_why_drain(state, seen, ledger), readers.lacking(request, state)))),
         backlog=waiting,
         parked=seen.kept_out,
         batches=batches,
@@ -199,7 +200,7 @@ def _why_compact(request: Request, state: FlowState, drain: bool) -> str:
         return "asked for"
     if drain:
         return "evidence is weighed after the drain"
-    due = compaction.work(state, request.flow_spec.maintenance)
+    due = compaction.work(state, request.declared.maintenance)
     return str(due) if due else ""
 
 

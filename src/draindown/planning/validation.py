@@ -25,8 +25,9 @@ def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
 def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
     """Yield one error per item that this machine lacks. The machine that runs the pipeline may have it."""
     for name, flow in spec.flows.items():
-        yield from _source(spec, name, flow, root)
-        yield from _transform(spec, name, flow, root)
+        if isinstance(flow, FlowSpec):
+            yield from _source(spec, name, flow, root)
+            yield from _transform(spec, name, flow, root)
 
 
 def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:

@@ -20,7 +20,9 @@ from draindown.ledger.table import so_far
 from draindown.recovery import fencing, swap
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
-from draindown.spec.models import FlowSpec, LeaseSpec, PipelineSpec
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.lease import LeaseSpec
+from draindown.spec.models import FlowSpec, PipelineSpec
 
 
 class Needs(IntEnum):
@@ -45,7 +47,7 @@ class Engine(Protocol):
         """Make the engine's own process hold the lease too, before anything is written."""
         ...
 
-    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
+    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
         """Restore the target's file statistics of its keys, which file skipping needs. Idempotent."""
         ...
 
@@ -98,7 +100,7 @@ def open_flow(
         if needs >= Needs.FINISHED:
             finished = swap.finish(layout, by=owner, reached=guard)
             if engine is not None and swap.lost_bounds(layout):
-                engine.keep_bounds(layout, spec.flow(flow))
+                engine.keep_bounds(layout, spec.declared(flow))
         if needs >= Needs.SETTLED:
             settle(layout, by=owner, reached=guard)
         lease.check()

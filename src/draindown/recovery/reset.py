@@ -64,7 +64,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError `nothing-to-reset`,
     `reset-would-double`.
     """
-    layout, kind = request.layout, request.flow_spec.target.kind
+    layout, kind = request.layout, request.declared.target.kind
     live = generations.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
     if rows is None and checkpoint.newest_directory(layout) == 0 and not intake.newest(layout, live or 1):

@@ -223,6 +223,8 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
 
 
 def _moved(sums: Mapping[str, Any]) -> str:
+    if sums.get("touched"):
+        return f"{count(sums['records'], 'image')}, {count(sums['touched'], 'key')} -> {count(sums['applied'])} changed"
     return f"{count(sums['files'], 'file')}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from draindown.base.formatting import age, columns, count, percent, printable, size
 from draindown.runs.card_lines import ROOM, labelled, pieces
+from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
 
 _MOST_EXPECTATIONS = 3
@@ -22,15 +23,15 @@ def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
         return backlog + (
             labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
         )
-    sums = drain.totals
+    sums, derived = drain.totals, is_derived(drain)
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
     if drain.kept_out:
         batches += f"; {count(drain.kept_out, drain.before.unit)} parked"
     return [
-        *labelled("rows", _fate_lines(drain)),
-        *labelled("", [_sum_line(sums)]),
+        *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
+        *labelled("", [sum_line(sums) if derived else _sum_line(sums)]),
         *labelled("batches", [batches]),
         *backlog,
     ]

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.layout import FlowLayout
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.names import near
 
@@ -93,7 +94,12 @@ class Request(BaseModel):
 
     @property
     def flow_spec(self) -> FlowSpec:
-        """The spec of the request's flow."""
+        """The spec of the request's flow, a landing flow. Raises TerminalError `derived-flow`."""
+        return self.spec.flow(self.flow)
+
+    @property
+    def declared(self) -> FlowSpec | DerivedFlow:
+        """The spec of the request's flow, landing or derived."""
         return self.spec.flows[self.flow]
 
     @property

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from draindown.base import formatting
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.spec.derived import TableSource
 from draindown.spec.sources import SourceSpec
 from draindown.spec.units import show_size
 
@@ -93,9 +94,9 @@ def batch_seconds(history: Sequence[tuple[int, float]], size: float) -> float | 
     return fixed + rate * size
 
 
-def is_adaptive(source: SourceSpec) -> bool:
+def is_adaptive(source: SourceSpec | TableSource) -> bool:
     """Return whether the size of a batch is derived from memory, not set by the source."""
-    return source.max_bytes_per_trigger is None
+    return isinstance(source, SourceSpec) and source.max_bytes_per_trigger is None
 
 
 def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
@@ -113,8 +114,13 @@ def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = ()) -
     return Bound(size, units, f"{limit}, {memory}" if limit else memory)
 
 
-def bound_now(layout: FlowLayout, source: SourceSpec, heap_bytes: int | None = None) -> Bound:
-    """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's."""
+def bound_now(layout: FlowLayout, source: SourceSpec | TableSource, heap_bytes: int | None = None) -> Bound:
+    """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's.
+
+    Slices of tables are bounded by rows and bucketed by key instead: see `sources.tables`.
+    """
+    if isinstance(source, TableSource):
+        return Bound(_CEILING, None, "bucketed by key")
     newest = loads(layout)
     return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
 

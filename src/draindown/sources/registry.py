@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from draindown.lake.layout import FlowLayout
 from draindown.sources.port import Source
+from draindown.spec.derived import DerivedFlow, TableSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
 
@@ -27,14 +28,17 @@ def _in(module: str, name: str) -> Make:
     return make
 
 
-MAKERS: MutableMapping[str, Make] = {FilesSource.kind: _in("draindown.sources.files.source", "Files")}
+MAKERS: MutableMapping[str, Make] = {
+    FilesSource.kind: _in("draindown.sources.files.source", "Files"),
+    TableSource.kind: _in("draindown.sources.tables.source", "Tables"),
+}
 
 
 class Asked(Protocol):
     """What a source is made from: a request."""
 
     @property
-    def flow_spec(self) -> FlowSpec:
+    def declared(self) -> FlowSpec | DerivedFlow:
         """The flow as its pipeline file describes it."""
 
     @property
@@ -52,5 +56,5 @@ class Asked(Protocol):
 
 def source_of(asked: Asked) -> Source:
     """Return the flow's source, without looking at it."""
-    source = asked.flow_spec.source
+    source = asked.declared.source
     return MAKERS[source.kind](source, asked.layout, Path(asked.root), asked.run_id)

@@ -47,10 +47,55 @@ _ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
 MAX_LENGTH = 10_000
 
 
+_ROWS_ALONE = "a result may depend on its source rows alone"
+BY_ORDER = frozenset(
+    (
+        *("first", "first_value", "last", "last_value", "any_value", "mode", "max_by", "min_by"),
+        *("collect_list", "collect_set", "array_agg", "listagg", "string_agg", "histogram_numeric"),
+        *("percentile_approx", "approx_percentile", "approx_top_k", "approx_top_k_accumulate", "count_min_sketch"),
+        *("kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float"),
+    )
+)
+"""Aggregates whose result depends on the order in which rows arrive, ties included."""
+
+
 def check_expression(text: str) -> str:
     """Return the expression unchanged. Raises ValueError that names what is refused, and why."""
+    for at, token in enumerate(tokens := _tokens(text, "a SQL expression")):
+        _check_text(token, _ROW_ALONE)
+        _check_word(tokens, at, token, _ROW_ALONE)
+        _check_scope(tokens, at, token, _ROW_ALONE)
+    return text
+
+
+def check_measure(text: str) -> str:
+    """Return an aggregate unchanged. Raises ValueError that names what is refused, and why."""
+    for at, token in enumerate(tokens := _tokens(text, "a SQL aggregate such as count(*)")):
+        _check_text(token, _ROWS_ALONE)
+        _check_word(tokens, at, token, _ROWS_ALONE)
+        _check_scope(tokens, at, token, _ROWS_ALONE)
+        _check_order(tokens, at, token)
+    return text
+
+
+def check_query(text: str) -> str:
+    """Return a query unchanged. Raises ValueError that names what is refused, and why.
+
+    What its plan may contain is judged by `spark/derived/per_plan.py`.
+    """
+    tokens = _tokens(text, "a SELECT over the source")
+    if tokens[0].group().lower() not in ("select", "("):
+        raise ValueError(f"begins with {tokens[0].group()!r}; write a SELECT over the source")
+    for at, token in enumerate(tokens):
+        _check_text(token, _ROWS_ALONE)
+        _check_word(tokens, at, token, _ROWS_ALONE)
+        _check_order(tokens, at, token)
+    return text
+
+
+def _tokens(text: str, wanted: str) -> list[re.Match[str]]:
     if not text.strip():
-        raise ValueError("is empty; write a SQL expression")
+        raise ValueError(f"is empty; write {wanted}")
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
     if "${" in text:
@@ -58,10 +103,7 @@ def check_expression(text: str) -> str:
         raise ValueError("contains '${', which Spark would replace; secrets and variables don't belong in expressions")
     tokens = list(TOKEN.finditer(text))
     _check_form(tokens)
-    for at, token in enumerate(tokens):
-        _check_text(token)
-        _check_word(tokens, at, token)
-    return text
+    return tokens
 
 
 def check_code_free(text: str) -> str:
@@ -102,31 +144,51 @@ def _check_form(tokens: list[re.Match[str]]) -> None:
         raise ValueError("has unbalanced parentheses")
 
 
-def _check_text(token: re.Match[str]) -> None:
+def _check_text(token: re.Match[str], why: str) -> None:
     if token.lastgroup != "string":
         return
     text = token.group()
     if found := _CLOCK_TEXT.fullmatch(text):
         plain = f"for plain text write rlike '^{found['word']}$'"
-        raise ValueError(f"{text} reads the clock where a time is expected: {_ROW_ALONE}; {plain}")
+        raise ValueError(f"{text} reads the clock where a time is expected: {why}; {plain}")
     if _TIME_TEXT.fullmatch(text):
         plain = "write its day too, or for plain text rlike '^12:30$'"
-        raise ValueError(f"{text} is a time of the current day where a time is expected: {_ROW_ALONE}; {plain}")
+        raise ValueError(f"{text} is a time of the current day where a time is expected: {why}; {plain}")
 
 
-def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
+def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str], why: str) -> None:
+    """Refuse functions that the rows alone do not determine, and those that run code."""
     if token.lastgroup not in ("word", "quoted"):
         return
-    quoted = token.lastgroup == "quoted"
     word = token[token.lastgroup].lower()
     following = [other.group() for other in tokens[at + 1 : at + 3]] + ["", ""]
-    before = tokens[at - 1].group() if at else ""
     called = following[0] == "("
-    if (called and word in _CALLS) or (not quoted and before != "." and word in _BARE):
-        raise ValueError(f"{word}() is not determined by the row: {_ROW_ALONE}")
+    if (called and word in _CALLS) or (token.lastgroup == "word" and not _is_field(tokens, at) and word in _BARE):
+        what = "the row" if why is _ROW_ALONE else "the rows"
+        raise ValueError(f"{word}() is not determined by {what}: {why}")
     if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
-        raise ValueError(f"{word}() without arguments reads the clock: {_ROW_ALONE}")
+        raise ValueError(f"{word}() without arguments reads the clock: {why}")
     if called and word in _CODE:
         raise ValueError(f"{word}() runs code or hides a name; expressions may not")
-    if not quoted and word in ("select", "over") and before != "." and (word == "select" or called):
-        raise ValueError(f"{word} looks beyond the row: {_ROW_ALONE}")
+
+
+def _check_scope(tokens: list[re.Match[str]], at: int, token: re.Match[str], why: str) -> None:
+    """Refuse subqueries and window functions, which look at other rows."""
+    word, called = token.group().lower(), at + 1 < len(tokens) and tokens[at + 1].group() == "("
+    looks = word == "select" or (word == "over" and called)
+    if token.lastgroup == "word" and looks and not _is_field(tokens, at):
+        raise ValueError(f"{word} looks beyond {'the row' if why is _ROW_ALONE else 'the rows of a window'}: {why}")
+
+
+def _check_order(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
+    """Refuse aggregates whose result depends on the order of rows."""
+    if token.lastgroup not in ("word", "quoted") or at + 1 >= len(tokens) or tokens[at + 1].group() != "(":
+        return
+    word = token[token.lastgroup].lower()
+    if word in BY_ORDER and not _is_field(tokens, at):
+        instead = "max(struct(order, value)).value, in which ties are decided by value"
+        raise ValueError(f"{word}() depends on the order in which rows come: {_ROWS_ALONE}; write {instead}")
+
+
+def _is_field(tokens: list[re.Match[str]], at: int) -> bool:
+    return at > 0 and tokens[at - 1].group() == "."

@@ -11,34 +11,35 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     field_validator,
     model_validator,
 )
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
-from draindown.spec import expression_names
+from draindown.spec import expression_names, result_columns
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
+from draindown.spec.derived import KINDS, DerivedFlow, TableSource
+from draindown.spec.flow_graph import FlowGraph
+from draindown.spec.lease import LeaseSpec
 from draindown.spec.names import (
     RESERVED_COLUMNS,
     ColumnName,
     Dotted,
     Expression,
     Identifier,
-    SuiteName,
     lake_root,
     near,
 )
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import AnySource
-from draindown.spec.targets import Maintenance, Target
-from draindown.spec.units import Duration, Share
-
-LONGEST = 86_400
-"""The longest time for which the holder of a shared lease may ask others to wait, in seconds."""
+from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
+from draindown.spec.units import Share
 
 
 class Drift(Model):
@@ -81,7 +82,7 @@ class QuarantineBounds(Model):
 
 
 class FlowSpec(Model):
-    """One streaming query: a source, a contract, a target table."""
+    """A landing flow: a source of records, a contract, a target table."""
 
     source: AnySource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
@@ -101,22 +102,24 @@ class FlowSpec(Model):
         examples=["flights.tidy"],
     )
     target: Target = Field(default_factory=Target, description="The table to write; absent: append to the flow's name.")
-    expectations: SuiteName | None = Field(
-        default=None, description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]
-    )
+    expectations: Suite = None
     quarantine: QuarantineBounds = Field(
         default_factory=QuarantineBounds,
         description="Which share of the records may be refused; absent: warn from 1%, fail from 50%.",
     )
     maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
-    deadline: Annotated[Duration, Field(ge=1)] | None = Field(
-        default=None, description="The drain stops after the batch that passes this time.", examples=["10 minutes"]
-    )
-    max_batches: int | None = Field(default=None, ge=1, description="The drain stops after this many batches.")
+    deadline: Deadline = None
+    max_batches: MaxBatches = None
 
     def table_name(self, flow_name: str) -> str:
         """Return the name of the target table."""
         return self.target.table or flow_name
+
+    @property
+    def known_columns(self) -> dict[str, str] | None:
+        """The table's columns and their types; None if only a run shows them: the transform or the input makes some."""
+        known = self.transform is None and self.drift.new != "add"
+        return {name: column.stored for name, column in self.columns.items()} if known else None
 
     @model_validator(mode="after")
     def _combination(self) -> FlowSpec:
@@ -203,25 +206,19 @@ class FlowSpec(Model):
         return None
 
 
-class LeaseSpec(Model):
-    """How drivers exclude each other."""
+def _form(flow: object) -> str:
+    """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever else it has."""
+    source = flow.get("source") if isinstance(flow, dict) else getattr(flow, "source", None)
+    tables = isinstance(source, TableSource) or (isinstance(source, dict) and "table" in source)
+    parts = isinstance(flow, dict) and not KINDS.keys().isdisjoint(flow)
+    return DERIVED_FORM if tables or (parts and not isinstance(source, dict)) else LANDING_FORM
 
-    form: Literal["local", "shared"] = Field(
-        default="local",
-        description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
-        examples=["shared"],
-    )
-    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
-        default=60,
-        description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
-        examples=["60 seconds"],
-    )
 
-    @model_validator(mode="after")
-    def _combination(self) -> LeaseSpec:
-        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
-            refuse([(("expires",), "counts for form shared only: a local lease ends with its process")])
-        return self
+LANDING_FORM, DERIVED_FORM = "[landing]", "[derived]"
+"""Tags of the two models of a flow. Errors have them in their path, where the file has nothing."""
+AnyFlow = Annotated[
+    Annotated[FlowSpec, Tag(LANDING_FORM)] | Annotated[DerivedFlow, Tag(DERIVED_FORM)], Discriminator(_form)
+]
 
 
 class PipelineSpec(Model):
@@ -245,7 +242,9 @@ class PipelineSpec(Model):
     lease: LeaseSpec = Field(
         default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
     )
-    flows: dict[Identifier, FlowSpec] = Field(min_length=1, description="The flows, by name, in the order they run.")
+    flows: dict[Identifier, AnyFlow] = Field(
+        min_length=1, description="The flows, by name. A flow runs after those whose tables it reads."
+    )
 
     _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
 
@@ -272,18 +271,38 @@ class PipelineSpec(Model):
 
     @model_validator(mode="after")
     def _combination(self) -> PipelineSpec:
-        problems: list[Problem] = []
+        refuse(list(self._writer_problems()))  # the graph needs one writer per table
+        refuse([*self.graph.problems(), *self._source_problems()])
+        for name, flow in self.flows.items():
+            if isinstance(flow, DerivedFlow):
+                flow.source._written_by = self.graph.upstream(name)[0]
+        return self
+
+    def _writer_problems(self) -> Iterable[Problem]:
         owners: dict[str, str] = {}
         for name, flow in self.flows.items():
             first = owners.setdefault(flow.table_name(name), name)
             if first != name:
                 where = ("flows", name, "target", "table") if flow.target.table else ("flows", name)
                 table = flow.table_name(name)
-                problems.append((where, f"writes table {table!r} as flow {first!r} does: one writer each"))
-        refuse(problems)
-        return self
+                yield where, f"writes table {table!r} as flow {first!r} does: one writer each"
 
-    def flow(self, name: str) -> FlowSpec:
+    def _source_problems(self) -> Iterable[Problem]:
+        """Yield problems of derived flows that the columns of their source show."""
+        for name, flow in self.flows.items():
+            if isinstance(flow, DerivedFlow):
+                for upstream in self.graph.upstream(name):
+                    for place, message in result_columns.problems(flow, self.flows[upstream].known_columns):
+                        yield ("flows", name, *place), message
+
+    @property
+    def graph(self) -> FlowGraph:
+        """The flows by the tables between them."""
+        writers = {flow.table_name(name): name for name, flow in self.flows.items()}
+        reads = {name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in self.flows.items()}
+        return FlowGraph(writers, reads)
+
+    def declared(self, name: str) -> FlowSpec | DerivedFlow:
         """Return the flow of that name. Raises TerminalError `unknown-flow`, which lists the flows."""
         if name not in self.flows:
             known = ", ".join(self.flows)
@@ -295,8 +314,21 @@ class PipelineSpec(Model):
             )
         return self.flows[name]
 
+    def flow(self, name: str) -> FlowSpec:
+        """Return the landing flow of that name. Raises TerminalError `unknown-flow`, `derived-flow`."""
+        found = self.declared(name)
+        if isinstance(found, DerivedFlow):
+            raise TerminalError(
+                "derived-flow",
+                tried=f"use flow {name} of pipeline {self.pipeline} as one that reads records",
+                found=f"it is derived from table {found.source.table}: it has no input files, rules or quarantine",
+                changed="nothing",
+                next=f"draindown plan {self.pipeline} --flow {self.graph.upstream(name)[0]}   # its source's flow",
+            )
+        return found
+
     def layout(self, flow_name: str) -> FlowLayout:
         """Return the paths of the flow's tables and files. Raises TerminalError `unknown-flow`."""
-        flow = self.flow(flow_name)
+        flow = self.declared(flow_name)
         table = flow.table_name(flow_name)
         return FlowLayout(self.lake, self.pipeline, flow_name, table, own_intakes=flow.source.own_intakes)

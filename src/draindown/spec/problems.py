@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import UnionType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from draindown.spec.models import PipelineSpec
+from draindown.spec.derived import KINDS, DerivedFlow
+from draindown.spec.models import DERIVED_FORM, LANDING_FORM, FlowSpec, PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.sources import SOURCES, SourceSpec
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
+_FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _LATER = frozenset(
-    ("kafka", "table", "changes", "left", "right", "watermark", "window", "lookup", "deduplicate", "session", "state")
-) | {"also_to", "cluster_by"}
+    ("kafka", "tables", "pipeline", "changes", "left", "right", "watermark", "lookup", "deduplicate", "session")
+) | {"accept", "also_to", "cluster_by", "engine", "join", "processor", "state", "top"}
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
@@ -30,39 +33,50 @@ def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
 
 
 def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
-    path = tuple(str(part) for part in details["loc"] if part != _KEY)
+    path = tuple(str(part) for part in details["loc"] if part != _KEY and part not in _FORMS)
     kind = details["type"]
     if kind == "combination":
         for inner, message in details["ctx"]["problems"]:
             whole = (*path, *inner)
             yield Problem(document.key_mark(whole), whole, message)
     elif kind == "extra_forbidden":
-        yield Problem(document.key_mark(path), path, _unknown_key(path))
+        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"]))
     elif kind == "missing" or _KEY in details["loc"]:
         yield Problem(document.key_mark(path), path, _message(details))
     else:
         yield Problem(document.value_mark(path), path, _message(details))
 
 
-def _unknown_key(path: tuple[str, ...]) -> str:
-    allowed = _keys_at(path[:-1])
-    hint = near(path[-1], allowed)
-    if not hint and path[-1] in _LATER:
+def _unknown_key(location: tuple[int | str, ...]) -> str:
+    *path, key = (str(part) for part in location)
+    allowed = _keys_at(path)
+    hint = near(key, allowed)
+    if key in KINDS and path[-1] == LANDING_FORM:
+        return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
+    if not hint and key in _LATER:
         return f"not supported yet; allowed: {', '.join(allowed)}"
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
 
 
-def _keys_at(path: tuple[str, ...]) -> list[str]:
-    """Return the keys that the model at a path accepts."""
+def _keys_at(path: Iterable[str]) -> list[str]:
+    """Return the keys that the model at a path accepts. The path has the form of each flow."""
     kind: object = PipelineSpec
     for part in path:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[part].annotation
+        if part in _FORMS:
+            kind = _FORMS[part]
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = _given(kind.model_fields[part].annotation)
         else:  # a value of a dict
             kind = get_args(kind)[-1]
     if kind is SourceSpec:  # of any kind
         return list(dict.fromkeys(name for one in SOURCES.values() for name in one.model_fields))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _given(kind: object) -> object:
+    """Return the type of a field that may be left out, without None."""
+    given = [one for one in get_args(kind) if one is not type(None)]
+    return given[0] if isinstance(kind, UnionType) and len(given) == 1 else kind
 
 
 def _message(details: ErrorDetails) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Name = Literal["append", "upsert"]
+"""The kinds that records are written to, each by a strategy. A derived table is written by `spark/derived/`."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class TargetKind:
     withdraw it, restore it and keep it out. `remembers_deletes`: the table has tombstones beside it.
     """
 
-    name: Name
+    name: str
     idempotent: bool
     addressable: bool
     remembers_deletes: bool
@@ -26,3 +27,5 @@ APPEND = TargetKind("append", idempotent=False, addressable=False, remembers_del
 """Every accepted row becomes a row of the table."""
 UPSERT = TargetKind("upsert", idempotent=True, addressable=True, remembers_deletes=True)
 """The table holds the newest row per key."""
+DERIVED = TargetKind("derived", idempotent=True, addressable=False, remembers_deletes=False)
+"""The table equals a query over other tables. Its rows are computed, so what is wrong is put right in the source."""

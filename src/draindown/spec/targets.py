@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from draindown.spec.base import Model, Problem, refuse, repeated
-from draindown.spec.names import ColumnName, Expression, Identifier
+from draindown.spec.names import ColumnName, Expression, Identifier, SuiteName
 from draindown.spec.target_kinds import APPEND, UPSERT, TargetKind
 from draindown.spec.units import Duration, Size, SizeOrNone
 
@@ -20,10 +20,20 @@ RETAIN_FLOOR = 7 * 86400
 """The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
 
 
-class Target(Model):
-    """The target table of a flow."""
+TableName = Annotated[Identifier | None, Field(description="Name of the table; absent: the flow's name.")]
+PartitionBy = Annotated[
+    list[ColumnName],
+    Field(
+        description="Columns the table is partitioned by; best computed from the keys alone.",
+        examples=[["flight_month"]],
+    ),
+]
 
-    table: Identifier | None = Field(default=None, description="Name of the table; absent: the flow's name.")
+
+class Target(Model):
+    """The target table of a landing flow."""
+
+    table: TableName = None
     keys: list[ColumnName] = Field(
         default_factory=list,
         description="Columns that name a row; the newest change per key wins. Absent: rows are appended.",
@@ -40,11 +50,7 @@ class Target(Model):
     stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [1]})] = Field(
         default=1, description="1: the table holds the newest row per key."
     )
-    partition_by: list[ColumnName] = Field(
-        default_factory=list,
-        description="Columns the table is partitioned by; best computed from the keys alone.",
-        examples=[["flight_month"]],
-    )
+    partition_by: PartitionBy = Field(default_factory=list)
 
     @property
     def kind(self) -> TargetKind:
@@ -78,6 +84,19 @@ class Target(Model):
             problems += [((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))]
         refuse(problems)
         return self
+
+
+Suite = Annotated[
+    SuiteName | None,
+    Field(description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]),
+]
+Deadline = Annotated[
+    Annotated[Duration, Field(ge=1)] | None,
+    Field(description="The drain stops after the batch that passes this time.", examples=["10 minutes"]),
+]
+MaxBatches = Annotated[
+    Annotated[int, Field(ge=1)] | None, Field(description="The drain stops after this many batches.")
+]
 
 
 class Maintenance(Model):

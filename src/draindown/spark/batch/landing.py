@@ -20,13 +20,13 @@ from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
 from draindown.spark import session
 from draindown.spark.batch import requarantine
-from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process
 from draindown.spark.batch.pruning_advice import Skipping
 from draindown.spark.contract import transforms
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.registry import input_of
+from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.tuning import Tuning
 from draindown.spark.usage import ResourceUsage

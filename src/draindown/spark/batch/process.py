@@ -18,7 +18,6 @@ from draindown.flow.schema_drift import Known
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch import counting, schema_drift
-from draindown.spark.batch.commit import close
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.refused_rows import keep_refused
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
@@ -30,6 +29,7 @@ from draindown.spark.session import configured
 from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
+from draindown.spark.targets.commit import close
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.registry import strategy_of

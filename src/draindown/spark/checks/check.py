@@ -10,16 +10,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.clock import now
+from draindown.base.findings import Finding
 from draindown.flow import refused_share
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
+from draindown.ledger import table as ledger_table
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
+from draindown.sources.tables.source import part_way
 from draindown.spark.checks import aggregate, judge
 from draindown.spark.sql import CHANGED_AT
+from draindown.spec.derived import DerivedFlow
 
 _FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
 _MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less than that lookup
@@ -46,6 +50,8 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     state = published.unpublished(request.layout)
     if state is None:
         return report.of(request, started, "idle")
+    if unpublishable := _part_way(request):
+        return report.of(request, started, "idle", findings=[unpublishable])
     rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None
     rows = rows if rows and _anything(rows, state) else None
     expectations = [] if rows is None else _expectations(request, state, rows)
@@ -54,11 +60,24 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     if rows is not None or not all(verdict.success for verdict in share):
         gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
-        raise refusal.refusal(request.layout, part, keyed=request.flow_spec.target.kind.addressable)
+        raise refusal.refusal(request.layout, part, keyed=request.declared.target.kind.addressable)
     if rows is None:
         return report.of(request, started, "idle", check=_carried(request, state, part))
     after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version
     return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
+
+
+def _part_way(request: Request) -> Finding | None:
+    """Return the finding that a derived table is between two versions of its source; None if it is not."""
+    if not isinstance(request.declared, DerivedFlow):
+        return None
+    newest = ledger_table.recent(request.layout, 1)
+    part = part_way(request.layout, newest[0].generation, newest[0].cut) if newest else None
+    if part is None:
+        return None
+    detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
+    then = f"draindown run {request.spec.pipeline} --flow {request.flow}"
+    return Finding(kind="waiting", subject=request.layout.table_name, detail=detail, next=then)
 
 
 def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
@@ -90,7 +109,7 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
     if not gate_suite.expectations_of(request.suite):
         return []
     _refuse_wrong_suite(request, rows.table)
-    return judge.judge(request.suite, rows.changed, rows.table, request.flow_spec.target.keys, _proven(rows, state))
+    return judge.judge(request.suite, rows.changed, rows.table, request.declared.target.keys, _proven(rows, state))
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:
@@ -102,7 +121,7 @@ def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:
         what for at, what in suite_validation.problems(request.suite, table.columns, known) if names[at] not in waived
     ]
     if wrong:
-        suite = request.flow_spec.expectations or request.flow
+        suite = request.declared.expectations or request.flow
         raise suite_validation.bad(suite, f"check flow {request.flow} of pipeline {request.spec.pipeline}", wrong)
 
 

@@ -219,7 +219,7 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
     try:
         of_run = ledger_table.of_run(request.layout, request.run_id)
         # drift that a batch met is kept before its commit, which may have failed
-        told = schema_drift.findings(request.layout, request.flow_spec, "", {row.place for row in of_run})
+        told = schema_drift.findings(request.layout, request.declared, "", {row.place for row in of_run})
         rows = [row for row in of_run if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception:  # the error must be reported even if its context can't be read

@@ -59,7 +59,7 @@ def compact(request: Request, spark: SparkSession) -> StepReport:
 
 def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -> StepReport:
     started = now()
-    layout, maintenance = request.layout, request.flow_spec.maintenance
+    layout, maintenance = request.layout, request.declared.maintenance
     published.carry(layout)
     found = compaction.work(layout, maintenance, force=request.force)
     done = Rewritten()
@@ -188,7 +188,7 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
 
 
 def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
-    removed = vacuum(spark, path, request.flow_spec.maintenance.retain)
+    removed = vacuum(spark, path, request.declared.maintenance.retain)
     compaction.remember_vacuumed(request.layout, label, files=removed, run_id=request.run_id)
     return removed
 

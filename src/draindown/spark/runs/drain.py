@@ -31,8 +31,10 @@ from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
 from draindown.spark import session
 from draindown.spark.batch.port import Batches
-from draindown.spark.batch.registry import batches_of, refuse_unresolved
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs import batch_lines
+from draindown.spark.runs.batches import batches_of, refuse_unresolved
+from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.tuning import TUNING, Tuning
@@ -40,7 +42,6 @@ from draindown.spark.tuning import TUNING, Tuning
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
 _FEW = 2  # full batches; a larger backlog is pinned in portions
-_TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
 _GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 slices: few queries, and few slices with an outdated size
 
 
@@ -77,7 +78,7 @@ class _Drain:
         read = _pinned(references).but(self.without)
         row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
-        self.progress(_line(row, self.source.unit))
+        self.progress(batch_lines.told(row, self.source.unit))
 
 
 def _pinned(references: DataFrame) -> Slice:
@@ -167,6 +168,7 @@ def under_lease(
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
+    switch_on(request, spark, layout)
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
     part, refused = drain_part.part(
@@ -180,7 +182,7 @@ def under_lease(
         parked=left.kept_out,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
-    told = schema_drift.findings(layout, request.flow_spec, request.run_id, {row.place for row in state.rows})
+    told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in state.rows})
     findings = [*refused, *taken.findings, *told, *batches.findings]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
@@ -196,7 +198,7 @@ def _drained(
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
-    source, heap, layout = request.flow_spec.source, session.heap_bytes(spark), request.layout
+    source, heap, layout = request.declared.source, session.heap_bytes(spark), request.layout
     bound = batch_size.bound_now(layout, source, heap)
     much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
     left = pinning.take(bound, 1 if much else None)
@@ -217,7 +219,7 @@ def _drained(
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:
-    flow = request.flow_spec
+    flow = request.declared
     return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
 
 
@@ -267,17 +269,6 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
             progress(f"{done:,} of {total:,} {what}")
 
     return tell
-
-
-def _line(row: BatchRow, unit: str) -> str:
-    rate = row.records / row.seconds if row.seconds else 0.0
-    pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
-    fates = ("superseded", "duplicate", "quarantined")
-    return (
-        f"batch {row.batch}: {formatting.count(row.files, unit)}, {formatting.count(row.records, 'row')} → "
-        f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
-        f"in {formatting.age(row.seconds)}{pace}"
-    )
 
 
 def _least(*values: float | int | None) -> float | None:

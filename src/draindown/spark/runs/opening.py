@@ -14,6 +14,7 @@ from draindown.recovery import opening
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
 from draindown.spark.targets import delta_target
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec
 
 
@@ -27,7 +28,7 @@ class _Driver:
         """Make the JVM hold the lease too, because it can outlive the Python process and still commit."""
         lease.hand_to_jvm(self.spark._jvm)
 
-    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
+    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
         """Set the target's statistics columns again."""
         delta_target.keep_bounds(self.spark, layout.table, flow)
 

@@ -20,8 +20,8 @@ from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spark.batch.registry import refuse_unresolved
 from draindown.spark.limits import Stop
+from draindown.spark.runs.batches import refuse_unresolved
 from draindown.spark.runs.drain import Progress, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target

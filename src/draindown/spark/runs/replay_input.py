@@ -23,8 +23,8 @@ from draindown.runs import report
 from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spark.batch.registry import batches_of, refuse_unresolved
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs.batches import batches_of, refuse_unresolved
 from draindown.spark.runs.opening import open_flow
 
 

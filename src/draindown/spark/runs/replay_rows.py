@@ -33,7 +33,6 @@ from draindown.runs import report
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
@@ -43,6 +42,7 @@ from draindown.spark.runs.opening import open_flow
 from draindown.spark.sources.input import GivenRecords
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
+from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 
 MOST = 100_000

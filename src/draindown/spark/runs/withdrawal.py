@@ -34,13 +34,13 @@ from draindown.runs import report
 from draindown.runs.report import Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.spark.batch import quarantine as quarantine_writer
-from draindown.spark.batch.commit import close, stamp_after
 from draindown.spark.checks.check import unpublished_rows
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
+from draindown.spark.targets.commit import close, stamp_after
 from draindown.spark.targets.delta_target import Writer, written
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
 

@@ -25,6 +25,7 @@ from draindown.ledger.rows import BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets.pruning import Pruning
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec
 
 _APP = "spark.databricks.delta.write.txnAppId"
@@ -35,11 +36,11 @@ _LARGE_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Writer:
+class TableWriter:
     """Identifies one batch's writes: flow, generation, kind and batch. `batch` is the transaction version of each."""
 
     layout: FlowLayout
-    flow: FlowSpec
+    flow: FlowSpec | DerivedFlow
     generation: int
     batch: int
     kind: str = "source"
@@ -64,6 +65,13 @@ class Writer:
         """
         known = {_APP: self.app(purpose), _VERSION: str(self.batch)}
         return known | ({_METADATA: metadata} if metadata else {})
+
+
+@dataclass(frozen=True)
+class Writer(TableWriter):
+    """Identifies the writes of one batch of a landing flow."""
+
+    flow: FlowSpec
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class Held:
         return sum(file["size_bytes"] for file in self.files)
 
 
-def held_columns(spark: SparkSession, writer: Writer) -> dict[str, str]:
+def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
     """Return the target's columns and their types, in table order. Empty if the table does not exist yet."""
     path = writer.layout.table
     if not TableLog(path).exists:
@@ -109,7 +117,7 @@ def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
     return [name for name in texts if name.lower() not in named]
 
 
-def prepare(spark: SparkSession, writer: Writer, schema: StructType) -> None:
+def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> None:
     """Create the target, or add the columns that it lacks.
 
     A wider type is refused too. Delta could widen the column in place, but no reader without Spark that we know can
@@ -142,7 +150,7 @@ def _sql(kind: DataType) -> str:
             return kind.simpleString()
 
 
-def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: StructType) -> None:
+def _refuse_mismatch(writer: TableWriter, held: Mapping[str, DataType], schema: StructType) -> None:
     path, flow = writer.layout.table, writer.flow
     differing = [
         f"column {f.name} is {held[f.name].simpleString()} in the table and {f.dataType.simpleString()} in the spec"
@@ -171,7 +179,7 @@ def _refuse_mismatch(writer: Writer, held: Mapping[str, DataType], schema: Struc
         )
 
 
-def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec) -> None:
+def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec | DerivedFlow) -> None:
     statistics = _bounded(schema, flow)
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
@@ -188,7 +196,7 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
-def _bounded(schema: StructType, flow: FlowSpec) -> str:
+def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
     """Return the value of `delta.dataSkippingStatsColumns`: keys, sequence and `_changed_at`.
 
     Empty if one of the names needs quotes, which the property does not support.
@@ -209,7 +217,7 @@ def _nullable(schema: StructType) -> list[StructField]:
     return [StructField(field.name, field.dataType, True) for field in schema]
 
 
-def append(writer: Writer, rows: DataFrame, metadata: str) -> None:
+def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
     """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends nothing.
 
     `rows` has the table's columns.
@@ -231,7 +239,7 @@ class Clauses:
     insert: str | None = None
 
 
-def merge(writer: Writer, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
+def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
     """Merge `source` into the target. The only function that issues MERGE.
 
     `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on` is the match condition on `t` and `s`;
@@ -260,16 +268,13 @@ def merge(writer: Writer, source: DataFrame, on: str, clauses: Clauses, pruning:
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
-    """Delete the target's rows that equal `rows` in keys and sequence. `rows` has one row per key.
-
-    `metadata`, the ledger row, becomes the commit's `userMetadata`.
-    """
+    """Delete the target's rows that equal `rows`, one per key, in keys and sequence. `metadata`: the ledger row."""
     # null-safe: a column that was added to `sequence_by` later is NULL in older rows
     on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
     merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
 
 
-def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
+def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     """Overwrite the live table with the staged table's rows, schema and partitioning, in one commit. Idempotent.
 
     Older versions of the live table stay readable. `writer` identifies the last batch of the staged table.
@@ -288,7 +293,7 @@ def swap(spark: SparkSession, writer: Writer, metadata: str) -> None:
     keep_bounds(spark, path, flow)
 
 
-def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec) -> None:
+def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) -> None:
     """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
     statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -74,7 +74,7 @@ class Pruning:
             for name, order, every in ranges:
                 least, greatest = _ends(file, name)
                 if least is not None and greatest is not None:
-                    low, high = order(str(least)), order(str(greatest))
+                    low, high = order(_bound(least)), order(_bound(greatest))
                     if not any(low <= end and start <= high for start, end in every):
                         return False
             return True
@@ -196,6 +196,13 @@ def _ends(file: Mapping[str, Any], name: str) -> tuple[Any, Any]:
 def _text(value: Any) -> str | None:
     """Return a value as Spark casts it to string."""
     return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bound(value: Any) -> str:
+    """Return a statistic as Spark writes it in a session whose zone is UTC."""
+    if isinstance(value, datetime):
+        return str(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value)
+    return str(value)
 
 
 def _order(kind: str) -> Callable[[str], Any]:

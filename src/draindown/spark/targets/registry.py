@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from draindown.spark.targets.append import Append
 from draindown.spark.targets.strategy import TargetStrategy
 from draindown.spark.targets.upsert import Upsert
-from draindown.spec import target_kinds
 from draindown.spec.models import FlowSpec
 
-_STRATEGIES: Mapping[target_kinds.Name, TargetStrategy] = {"append": Append(), "upsert": Upsert()}
+_STRATEGIES: Mapping[str, TargetStrategy] = {"append": Append(), "upsert": Upsert()}
 
 
 def strategy_of(flow: FlowSpec) -> TargetStrategy:

@@ -12,7 +12,9 @@ from draindown.sources.slices import Unit
 from draindown.spark.batch.landing import Landing
 from draindown.spark.batch.port import Batches
 from draindown.spark.contract import analysis
+from draindown.spark.derived.batches import Deriving
 from draindown.spark.tuning import TUNING, Tuning
+from draindown.spec.derived import DerivedFlow
 
 
 def batches_of(
@@ -28,12 +30,17 @@ def batches_of(
 
     `verify`: raises if units are not as they were pinned; default: `Source.refuse_changed`.
     """
+    flow = request.declared
+    if isinstance(flow, DerivedFlow):
+        return Deriving(request, flow, generation, tuning, verify or source.refuse_changed)
     return Landing(request, source, generation, tuning, kind, verify or source.refuse_changed)
 
 
 def refuse_unresolved(request: Request, spark: SparkSession) -> None:
     """Refuse expressions of the flow that Spark can't resolve, before anything is pinned.
 
-    Raises TerminalError `invalid-pipeline`.
+    A derivation is resolved by each batch, against its source. Raises TerminalError `invalid-pipeline`.
     """
+    if isinstance(request.declared, DerivedFlow):
+        return
     analysis.refuse_unresolved(request, spark)

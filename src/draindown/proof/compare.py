@@ -1,0 +1,167 @@
+"""Prove a derived table with DuckDB: recompute it from its source at a version, and compare key by key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from draindown.base.clock import now
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.proof import windows
+from draindown.proof.certificate import SHOWN, TOLERANCE, Certificate, Falsehood, What, snapshot
+from draindown.spec.derived import DerivedFlow, Window
+
+_PARTS = 1_000_000
+
+
+def statement(flow: DerivedFlow, source: TableLog) -> str | None:
+    """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark computed."""
+    return None if flow.window is None else windows.query(flow.window, source.column_types)
+
+
+def prove(layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0) -> Certificate:
+    """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
+
+    `share`: the share of the keys to compare, 0 to 1. Requires a `statement`.
+    """
+    sql, begun = statement(flow, source), time.monotonic()
+    assert sql is not None
+    with closing(duckdb.connect()) as db:
+        db.execute("set timezone = 'UTC'")
+        _load(db, "source", source, _used(flow, source))
+        _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
+        keys = flow.target.keys
+        db.execute(f"create table expected as {sql}")
+        _times_as_numbers(db, table)
+        _keep(db, keys, share)
+        expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
+        differing, falsehoods = _differences(db, table, keys)
+        return Certificate(
+            pipeline=layout.pipeline,
+            flow=layout.flow,
+            kind=flow.kind,
+            engine=f"duckdb {duckdb.__version__}",
+            source=snapshot(source),
+            table=snapshot(table),
+            share=share,
+            expected=expected,
+            found=found,
+            digest=_digest(db),
+            differing=differing,
+            falsehoods=falsehoods,
+            at=now(),
+            seconds=round(time.monotonic() - begun, 3),
+        )
+
+
+def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
+    """Return the columns that the query names, or might name."""
+    window = flow.window
+    assert window is not None
+    text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
+    return [name for name in source.column_types if name.lower() in text]
+
+
+def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:
+    """Copy columns of a table into DuckDB, batch by batch. Deletion vectors are applied."""
+    rows: pa.RecordBatchReader = stream(log.table, f"select {', '.join(map(identifier, columns))} from t")
+    db.register("_rows", rows)
+    db.execute(f"create table {name} as select * from _rows")
+    db.unregister("_rows")
+
+
+def _times_as_numbers(db: duckdb.DuckDBPyConnection, table: TableLog) -> None:
+    """Turn the starts and ends of windows into microseconds since 1970, as in the query."""
+    for name in (Window.START, Window.END):
+        if name in table.column_types:
+            db.execute(f"alter table held alter {name} set data type bigint using epoch_us({name})")
+
+
+def _keep(db: duckdb.DuckDBPyConnection, keys: Sequence[str], share: float) -> None:
+    if share < 1:
+        chosen = f"{_key_hash(keys)} % {_PARTS} < {round(share * _PARTS)}"
+        for name in ("expected", "held"):
+            db.execute(f"delete from {name} where not ({chosen})")
+
+
+def _key_hash(keys: Sequence[str]) -> str:
+    parts = ", ".join(f"coalesce(cast({identifier(key)} as varchar), chr(0))" for key in keys)
+    return f"md5_number_lower(concat_ws(chr(1), {parts}))"
+
+
+def _differences(
+    db: duckdb.DuckDBPyConnection, table: TableLog, keys: Sequence[str]
+) -> tuple[int, Sequence[Falsehood]]:
+    others = [name for name in _columns(db, "expected") if name not in keys]
+    floats = {name for name in others if str(table.column_types.get(name)) in ("float", "double")}
+    wrong = [_differs(name, name in floats) for name in others]
+    same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
+    names = [*(f"coalesce(e.{identifier(key)}, h.{identifier(key)})" for key in keys)]
+    for name, differs in zip(others, wrong, strict=True):
+        names += [f"e.{identifier(name)}", f"h.{identifier(name)}", differs]
+    listed = ", ".join(f"{text} as c{at}" for at, text in enumerate(names))
+    what = (
+        f"case when e._is is null then 'unexpected' when h._is is null then 'missing' when h._n > 1 then 'doubled' "
+        f"when {' or '.join(wrong) or 'false'} then 'wrong' end"
+    )
+    grouped = ", ".join(map(identifier, keys))
+    db.execute(
+        f"create table falsehoods as select {what} as what, {listed} from (select *, true as _is from expected) e "
+        f"full join (select *, true as _is, count(*) over (partition by {grouped}) as _n from held) h on {same}"
+    )
+    db.execute("delete from falsehoods where what is null")
+    number = _number(db, f"select count(distinct ({', '.join(f'c{at}' for at in range(len(keys)))})) from falsehoods")
+    rows = db.execute(f"select * from falsehoods order by all limit {SHOWN}").fetchall()
+    return number, [_falsehood(row, keys, others) for row in rows]
+
+
+def _differs(name: str, is_float: bool) -> str:
+    one, other = f"e.{identifier(name)}", f"h.{identifier(name)}"
+    exact = f"{one} is distinct from {other}"
+    if not is_float:
+        return f"({exact})"
+    # NaN equals itself and is greater than any number, so it and infinity are within any share of themselves
+    near = f"isfinite({one}) and isfinite({other}) and "
+    near += f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}))"
+    return f"({exact} and not coalesce({near}, false))"
+
+
+def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -> Falsehood:
+    what: What = row[0]
+    key = {name: _shown(name, value) for name, value in zip(keys, row[1:], strict=False)}
+    return Falsehood(what, key, dict(_wrong(row[1 + len(keys) :], others)) if what == "wrong" else {})
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return the start of a window as a time."""
+    return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if name == Window.START and value else value
+
+
+def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for at, name in enumerate(others):
+        expected, found, differs = values[3 * at : 3 * at + 3]
+        if differs:
+            yield name, (expected, found)
+
+
+def _digest(db: duckdb.DuckDBPyConnection) -> str:
+    """Return a digest of the table's rows that does not depend on their order. Each of several equal rows counts."""
+    parts = ", ".join(f"coalesce(cast({identifier(name)} as varchar), chr(0))" for name in _columns(db, "held"))
+    row = f"md5_number_lower(concat_ws(chr(1), {parts}))"
+    return f"{_number(db, f'select coalesce(sum({row}::hugeint) % 18446744073709551616, 0) from held'):016x}"
+
+
+def _columns(db: duckdb.DuckDBPyConnection, name: str) -> Sequence[str]:
+    return [column[0] for column in db.execute(f"select * from {name} limit 0").description or ()]
+
+
+def _number(db: duckdb.DuckDBPyConnection, sql: str) -> int:
+    found: Mapping[int, Any] | Any = db.execute(sql).fetchone()
+    return int(found[0])

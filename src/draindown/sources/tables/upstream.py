@@ -1,0 +1,117 @@
+"""The table that a derived flow reads, as its log and its gate show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from draindown.gate import published
+from draindown.lake.commits import Commit
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.ledger.rows import swap_of
+
+FEED = "delta.enableChangeDataFeed"
+"""The table property that makes Delta keep the rows of a commit as they were."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The commits after one version up to another, newest first, that may have changed rows.
+
+    `lost`: why a reader can't follow them, in words; empty if it can. `rebuilt`: one of them swapped in a table that
+    the flow rebuilt, so that all rows are new to the feed.
+    """
+
+    commits: Sequence[Commit]
+    rebuilt: bool = False
+    lost: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows that the commits inserted, updated or deleted, by their metrics."""
+        return sum(rows_changed(commit) for commit in self.commits)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files that the commits added."""
+        names = ("numTargetBytesAdded", "numOutputBytes", "numAddedBytes")
+        return sum(max(commit.metric(name) for name in names) for commit in self.commits)
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether no row was updated or deleted."""
+        return all(not any(commit.rows_changed[1:]) and commit.operation in _INSERTS for commit in self.commits)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the oldest of the commits was made; None without any."""
+        return min((datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in self.commits), default=None)
+
+
+_INSERTS = ("WRITE", "MERGE")
+
+
+_TOLD = ("numOutputRows", "numDeletedRows", "numUpdatedRows", "num_added_rows", "num_deleted_rows", "num_updated_rows")
+"""Metrics of other operations than MERGE, of Spark and of deltalake. Either writes all of those that it counts."""
+
+
+def rows_changed(commit: Commit) -> int:
+    """Return the rows that a commit changed. One whose metrics do not tell counts as 1."""
+    if commit.operation == "MERGE":
+        return sum(commit.rows_changed)
+    told = [commit.metric(name) for name in _TOLD if name in commit.metrics]
+    return sum(told) if told else 1
+
+
+class Upstream:
+    """One look at the source table. Its log and its published version are read once."""
+
+    def __init__(self, reader: FlowLayout, table: str, flow: str) -> None:
+        self.layout = replace(reader.live, flow=flow, table_name=table, own_intakes=False)
+        self.path = self.layout.table
+
+    @cached_property
+    def pointer(self) -> published.Published | None:
+        """What the flow that writes the table published; None before the first time."""
+        found = published.published(self.layout)
+        return found if found is not None and self.log.exists and found.table_id == self.log.id else None
+
+    @cached_property
+    def log(self) -> TableLog:
+        """The table at its newest version."""
+        return TableLog(self.path)
+
+    @property
+    def has_feed(self) -> bool:
+        """Whether the published version has the change feed, so that changes after it can be read."""
+        return self.pointer is not None and self.log.at(self.pointer.version).properties.get(FEED) == "true"
+
+    def rows(self, version: int) -> int:
+        """Return the rows of the table at a version, as its log counts them."""
+        return sum(file.get("num_records") or 0 for file in self.log.at(version).files())
+
+    def between(self, start: int, until: int) -> Changes:
+        """Return what changed after version `start` up to `until`."""
+        commits = [one for one in self.log.commits_since(start) if one.version <= until]
+        if len(commits) < until - start:
+            return Changes((), lost=f"its log begins after version {start}: commits that were not read are gone")
+        changing = [one for one in commits if one.changed_rows and rows_changed(one)]
+        swaps = [one for one in changing if swap_of(one) is not None]
+        foreign = next((why for one in changing if one not in swaps and (why := _foreign(one))), "")
+        off = any(FEED in str(one.parameters) for one in commits) and self.log.properties.get(FEED) != "true"
+        lost = foreign or ("its change feed was switched off" if off else "")
+        return Changes(changing, rebuilt=bool(swaps), lost=lost)
+
+
+def _foreign(commit: Commit) -> str:
+    """Return why a commit changes the table as a whole, in words; empty if it does not."""
+    if commit.operation == "RESTORE":
+        return f"version {commit.version} restored version {commit.restored}"
+    if commit.operation == "WRITE" and str(commit.parameters.get("mode", "")).lower() == "overwrite":
+        return f"version {commit.version} overwrote it"
+    if commit.operation.startswith(("CREATE OR REPLACE", "REPLACE", "CLONE", "TRUNCATE")):
+        return f"version {commit.version} replaced it ({commit.operation})"
+    return ""

@@ -1,0 +1,251 @@
+"""Process one batch of a derived flow. The order of the steps makes a crash between any two of them safe.
+
+changes of the source → touched keys → their rows at `until` → query → difference from the table → one commit, with the
+ledger row as `userMetadata` → ledger table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from draindown.base.errors import TerminalError
+from draindown.base.progress import StepHook, ignore_step
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow, conserve, not_adding_up
+from draindown.spark.derived import difference, images, recompute
+from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
+from draindown.spark.derived.images import IMAGES, NET
+from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.resolve import Resolved, resolve
+from draindown.spark.derived.scope import WHOLE, Bucket, Everything, Scope, Touched, pruning_of
+from draindown.spark.frames import persisted
+from draindown.spark.session import configured
+from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.commit import close
+from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
+from draindown.spark.targets.pruning import Pruning
+from draindown.spark.tuning import PARTITIONS, TUNING, Size, Tuning
+from draindown.spec.derived import DerivedFlow
+
+SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+"""A derived table may not depend on the zone of a machine."""
+
+
+@dataclass(frozen=True)
+class TableSlice:
+    """The changes that one batch reads, pinned before it reads them.
+
+    Attributes:
+        number: the slice's number in its intake.
+        path: the source table.
+        start: the version that is consumed; None for a fill, which compares all rows of the source with the table.
+        until: the version at which rows are read.
+        bucket: the share of the keys that the batch recomputes.
+        rows: rows that the commits changed, as their log says; 0 if it is not known.
+        changes: whether rows of the source were updated or deleted.
+    """
+
+    number: int
+    path: str
+    start: int | None
+    until: int
+    bucket: Bucket = WHOLE
+    rows: int = 0
+    changes: bool = True
+
+
+@dataclass(frozen=True)
+class DeriveBatch:
+    """The input, identity and hooks of one batch. Attributes as those of `spark.batch.model.Batch`."""
+
+    writer: TableWriter
+    flow: DerivedFlow
+    slice: TableSlice
+    run_id: str
+    changed_at: datetime
+    started_at: datetime
+    start: str = ""
+    reached: StepHook = ignore_step
+    tuning: Tuning = TUNING
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A batch whose keys are known. `row`: the ledger row with the account of its input."""
+
+    batch: DeriveBatch
+    source: DataFrame
+    resolved: Resolved
+    scope: Scope
+    row: BatchRow
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+        return self.resolved.kind.keys
+
+
+def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
+    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
+
+    Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`.
+    """
+    writer = batch.writer
+    if writer.is_done():
+        ledger_table.heal(writer.layout)
+        return ledger_table.row_of(writer.layout, writer.generation, writer.batch, "source")
+    with configured(spark, SETTINGS), ExitStack() as kept:
+        source = images.at(spark, batch.slice.path, batch.slice.until)
+        resolved = resolve(batch.flow, source, _tried(batch), _next(batch))
+        with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
+            work = _touched(spark, batch, source, resolved, kept)
+        batch.reached("read")
+        delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
+        held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning)
+        with configured(spark, _settings(spark, work, held)):
+            return _apply(work, held, kept)
+
+
+def _tried(batch: DeriveBatch) -> str:
+    layout = batch.writer.layout
+    return f"resolve the {batch.flow.kind} of flow {layout.flow} of pipeline {layout.pipeline} in Spark"
+
+
+def _next(batch: DeriveBatch) -> str:
+    layout = batch.writer.layout
+    return f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
+
+
+def _touched(spark: SparkSession, batch: DeriveBatch, source: DataFrame, resolved: Resolved, kept: ExitStack) -> _Work:
+    """Find the keys to recompute, and count the images of the input."""
+    piece, kind = batch.slice, resolved.kind
+    if piece.start is None:
+        whole = source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
+        return _Work(batch, source, resolved, Everything(piece.bucket), _counted(batch, kind, whole))
+    changed = images.between(spark, piece.path, piece.start, piece.until)
+    netted = images.net(changed, resolved.used, changes=piece.changes)
+    kept.enter_context(persisted(netted))
+    row = _counted(batch, kind, netted)
+    keys = recompute.touched(kind, netted, piece.bucket)
+    kept.enter_context(persisted(keys))
+    number = keys.count()
+    found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
+    return _Work(batch, source, resolved, found, replace(row, touched=number))
+
+
+def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
+    """Return the ledger row with the account of the input: the images counted in the batch's bucket."""
+    is_used = F.col(NET).cast("boolean") & kind.belongs()
+    counts = netted.where(batch.slice.bucket.has(kind.home())).agg(
+        F.coalesce(F.sum(IMAGES), F.lit(0)).alias("records"),
+        F.coalesce(F.sum(F.when(is_used, F.col(IMAGES))), F.lit(0)).alias("used"),
+    )
+    found = counts.first()
+    assert found is not None  # an aggregate without groups has one row
+    layout, records, used = batch.writer.layout, int(found["records"]), int(found["used"])
+    return BatchRow(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        generation=batch.writer.generation,
+        batch=batch.writer.batch,
+        run_id=batch.run_id,
+        cut=batch.slice.number,
+        records=records,
+        changed_at=batch.changed_at,
+        started_at=batch.started_at,
+        start=batch.start,
+        form="derive",
+        used=used,
+        irrelevant=records - used,
+    )
+
+
+def _settings(spark: SparkSession, work: _Work, held: Held | None) -> Mapping[str, str]:
+    """Return the session settings by the size of what is read again and of what it is compared with."""
+    tuning, again = work.batch.tuning, _read_again(work)
+    size = None if held is None else Size(held.number, held.bytes)
+    tasks, partitions = spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS)))
+    weight = again.bytes + (size.bytes if size else 0)
+    found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
+        tuning.shuffling(weight, tasks, partitions)
+    )
+    return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
+
+
+def _read_again(work: _Work) -> Size:
+    """Return rows and bytes of the source's files that hold rows of the keys, as far as the log tells."""
+    piece, pruning = work.batch.slice, _source_pruning(work)
+    files = TableLog(piece.path, piece.until).files([*pruning.values, *pruning.ranges])
+    concerned = pruning.files(work.source.schema, files)
+    return Size(sum(file.get("num_records") or 0 for file in concerned), sum(file["size_bytes"] for file in concerned))
+
+
+def _source_pruning(work: _Work) -> Pruning:
+    return work.resolved.kind.source_pruning(work.scope.pruning)
+
+
+def _apply(work: _Work, held: Held | None, kept: ExitStack) -> BatchRow:
+    """Recompute the keys, compare them with the table, and commit the difference."""
+    rows = work.source
+    for possible in _source_pruning(work).conditions(rows.schema):
+        rows = rows.where(possible)
+    fated = recompute.difference(work.resolved.kind, rows, work.scope, None if held is None else held.rows)
+    kept.enter_context(persisted(fated))
+    row = _output(work, difference.count(fated, work.keys))
+    acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
+    _write(work, acts, row, is_empty=held is None)
+    return close(work.batch.writer.layout, row, work.batch.reached)
+
+
+def _output(work: _Work, counts: Mapping[str, int]) -> BatchRow:
+    """Return the ledger row with the account of the output. Raises TerminalError if it can't be right."""
+    layout = work.batch.writer.layout
+    if counts["_twice"]:
+        raise TerminalError(
+            "result-not-unique",
+            tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"the query returns several rows for {counts['_twice']} of them; keys are {', '.join(work.keys)}",
+            changed="nothing of this batch was written",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once keys name one row of the result",
+        )
+    row = replace(
+        work.row,
+        inserted=counts.get(INSERT, 0),
+        updated=counts.get(UPDATE, 0),
+        deleted=counts.get(DELETE, 0),
+        unchanged=counts.get(UNCHANGED, 0),
+    )
+    found = row.inserted + row.updated + row.deleted + row.unchanged
+    touched = row.touched if work.batch.slice.start is not None else found
+    row = replace(row, touched=touched, absent=touched - found)
+    wrong = [*work.resolved.kind.wrong(row), *(["more keys than were touched"] if row.absent < 0 else [])]
+    if wrong:
+        raise not_adding_up(row, wrong)
+    return conserve(row)
+
+
+def _write(work: _Work, acts: DataFrame, row: BatchRow, *, is_empty: bool) -> None:
+    """Commit the difference, or an empty commit with the ledger row if there is none."""
+    writer, metadata = work.batch.writer, row.as_metadata()
+    if row.updated or row.deleted or (row.inserted and not is_empty):
+        on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in work.keys)
+        delta_target.merge(writer, acts, on, _clauses(row), work.scope.pruning, metadata)
+        return
+    rows = acts if row.inserted else acts.where(F.lit(False))
+    delta_target.append(writer, rows.drop(FATE), metadata)
+
+
+def _clauses(row: BatchRow) -> Clauses:
+    """Return the MERGE clauses that the batch needs. There is no sequence to guard: `until` only grows."""
+    needed = {DELETE: row.deleted, UPDATE: row.updated, INSERT: row.inserted}
+    said = {fate: f"s.{FATE} = '{fate}'" if number else None for fate, number in needed.items()}
+    return Clauses(said[DELETE], said[UPDATE], said[INSERT])

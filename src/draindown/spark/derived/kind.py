@@ -1,0 +1,52 @@
+"""The interface between a derive batch and its derivation: the keys of a row, and the query over the rows of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark.targets.pruning import Pruning
+
+
+class Kind(Protocol):
+    """One derivation over one source. `registry` maps each kind of the spec to its class.
+
+    The law that makes recomputing touched keys exact: for disjoint sets of keys K1 and K2 that cover all keys, the
+    query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
+    """
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
+
+        A row that belongs to no key vanishes.
+        """
+
+    def home(self) -> Sequence[Column]:
+        """Return the columns, over source rows, of one key of each row, by which the row is counted in one bucket.
+
+        NULL for rows that belong to no key.
+        """
+
+    def belongs(self) -> Column:
+        """Return the condition, over source rows, that a row belongs to a key."""
+
+    def wrong(self, row: BatchRow) -> list[str]:
+        """Return what can't be right in the account of a batch, by the kind's invariant."""
+
+    def result(self, keyed: DataFrame) -> DataFrame:
+        """Return the query's rows from the rows that `keyed` returned, the whole of each key. Keys come first."""
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
+
+
+def key_names(kind: Kind) -> list[str]:
+    """Return the names that the key columns have beside those of the source."""
+    return [f"_key{at}" for at in range(len(kind.keys))]

@@ -1,0 +1,17 @@
+"""The class of each kind of derivation."""
+
+from __future__ import annotations
+
+from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.window import Windows
+from draindown.spec.derived import DerivedFlow, Per, Window
+
+
+def kind_of(flow: DerivedFlow) -> Kind:
+    """Return the derivation of a flow."""
+    match flow.derivation:
+        case Window():
+            return Windows(flow.derivation)
+        case Per():
+            return PerKey(flow.derivation, flow.source.table)

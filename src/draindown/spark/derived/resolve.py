@@ -1,0 +1,109 @@
+"""Resolve a derivation against the columns of its source, before anything is read: its columns, types and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType, VariantType
+
+from draindown.base.errors import TerminalError, said
+from draindown.spark.derived import plans
+from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.plans import Refused
+from draindown.spark.derived.registry import kind_of
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.result_columns import not_a_key
+
+_REFUSED = (Refused, PySparkException, Py4JJavaError)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A derivation whose query Spark resolves.
+
+    Attributes:
+        kind: the derivation.
+        used: the columns of the source that the query reads, in the source's order.
+        schema: columns and types of the result.
+    """
+
+    kind: Kind
+    used: Sequence[str]
+    schema: StructType
+
+
+def resolve(flow: DerivedFlow, source: DataFrame, tried: str, next: str) -> Resolved:
+    """Resolve a flow's derivation over its source. Runs no job. `tried`, `next`: words for the error.
+
+    Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no aggregate, a key or
+    result has a type that can't be compared, or a step of a `per` query does not work within the keys.
+    """
+    kind = kind_of(flow)
+    try:
+        found = list(_problems(flow, source))
+        if not found:
+            empty = source.where(F.lit(False))
+            result = kind.result(kind.keyed(empty))
+            found = [*_type_problems(flow, kind, result.schema)]
+    except _REFUSED as error:
+        found = [f"{flow.kind}: {_reason(error)}"]
+    if found:
+        raise TerminalError(
+            "invalid-derivation", tried=tried, found="; ".join(found), changed="nothing was read or written", next=next
+        )
+    return Resolved(kind, _used(kind, source), result.schema)
+
+
+def _problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
+    """Yield the measures that Spark refuses, each by name."""
+    if flow.window is None:
+        return
+    for name, text in flow.window.measures.items():
+        try:
+            alone = source.agg(F.expr(text).alias(name))
+        except _REFUSED as error:
+            yield f"window.measures.{name}: {_reason(error)}"
+            continue
+        found = list(plans.expressions(plans.analyzed(alone)))
+        if not any(plans.kind(one) == "AggregateExpression" for one in found):
+            yield f"window.measures.{name}: is no aggregate of the rows of a window, such as sum({text})"
+        elif not all(one.deterministic() for one in found):
+            yield f"window.measures.{name}: is not determined by the rows, or depends on their order"
+
+
+def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
+    for field in schema:
+        text = field.dataType.simpleString()
+        declared = flow.columns.get(field.name)
+        if field.name in kind.keys and (why := not_a_key(text)) is not None:
+            yield f"key {field.name} {why}"
+        elif isinstance(field.dataType, MapType | VariantType):
+            yield f"column {field.name} is {text}: Spark can't compare it with the table; return its parts as columns"
+        elif text == "void":
+            yield f"column {field.name} has no type; cast it"
+        elif declared is not None and declared.stored != text:
+            yield f"column {field.name} is {text}, and columns says {declared.stored}"
+    yield from (
+        f"column {name} is declared, and the result has none" for name in flow.columns if name not in schema.names
+    )
+
+
+def _used(kind: Kind, source: DataFrame) -> list[str]:
+    # the plan of the whole query refers to the attributes of this very frame
+    own = plans.output(plans.analyzed(source))
+    keyed = kind.keyed(source)
+    named = plans.referenced(plans.analyzed(kind.result(keyed)))
+    return [name for one, name in own.items() if one in named]
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of Spark's error, without SQLSTATE, plan and stack."""
+    if isinstance(error, Refused):
+        return str(error)
+    lines = (line.strip() for line in said(error).partition("JVM stacktrace:")[0].splitlines())
+    return next(filter(None, lines), type(error).__name__).partition(" SQLSTATE:")[0][:500]

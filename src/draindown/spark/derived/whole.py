@@ -1,0 +1,83 @@
+"""Prove a derived table with Spark: the whole query over the source, where no other engine is certain to agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pyspark import __version__
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.clock import now
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
+from draindown.spark.derived import difference, images
+from draindown.spark.derived.derive import SETTINGS
+from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
+from draindown.spark.derived.kind import Kind, key_names
+from draindown.spark.derived.registry import kind_of
+from draindown.spark.frames import persisted
+from draindown.spark.session import configured
+from draindown.spark.sql import quoted
+from draindown.spec.derived import DerivedFlow
+
+_PARTS = 1_000_000
+_WHAT: dict[str, What] = {INSERT: "missing", DELETE: "unexpected", UPDATE: "wrong", UNCHANGED: "doubled"}
+
+
+def prove(
+    spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0
+) -> Certificate:
+    """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
+
+    `share`: the share of the keys to compare, 0 to 1.
+    """
+    begun, kind = time.monotonic(), kind_of(flow)
+    with configured(spark, SETTINGS):
+        keyed = kind.keyed(images.at(spark, source.path, source.version))
+        expected = kind.result(_chosen(keyed, key_names(kind), share))
+        held = _chosen(images.at(spark, table.path, table.version), kind.keys, share)
+        fated = difference.compare(expected, held, kind.keys)
+        with persisted(fated):
+            differing, falsehoods = _falsehoods(fated, kind)
+            counts = {row[FATE]: row["count"] for row in fated.groupBy(FATE).count().collect()}
+        digest = held.select(F.xxhash64(*map(quoted, held.columns)).alias("h")).agg(F.sum(F.col("h") % 2**31)).first()
+        number = held.count()
+    assert digest is not None  # an aggregate without groups has one row
+    return Certificate(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        kind=flow.kind,
+        engine=f"spark {__version__}, the whole query",
+        source=snapshot(source),
+        table=snapshot(table),
+        share=share,
+        expected=sum(counts.values()) - counts.get(DELETE, 0),
+        found=number,
+        digest=f"{(digest[0] or 0) % 2**64:016x}",
+        differing=differing,
+        falsehoods=falsehoods,
+        at=now(),
+        seconds=round(time.monotonic() - begun, 3),
+    )
+
+
+def _chosen(rows: DataFrame, names: Sequence[str], share: float) -> DataFrame:
+    if share >= 1:
+        return rows
+    key = F.xxhash64(*(F.col(quoted(name)) for name in names))
+    return rows.where(F.pmod(key, F.lit(_PARTS)) < round(share * _PARTS))
+
+
+def _falsehoods(fated: DataFrame, kind: Kind) -> tuple[int, list[Falsehood]]:
+    keys = [F.col(quoted(key)) for key in kind.keys]
+    by_key = fated.groupBy(*keys).agg(F.min(FATE).alias(FATE), F.count("*").alias("rows"))
+    wrong = by_key.where((F.col(FATE) != UNCHANGED) | (F.col("rows") > 1))
+    return wrong.count(), [_falsehood(row, kind) for row in wrong.orderBy(*keys).limit(SHOWN).collect()]
+
+
+def _falsehood(row: Row, kind: Kind) -> Falsehood:
+    what = "doubled" if row["rows"] > 1 else _WHAT[row[FATE]]
+    return Falsehood(what, {name: row[at] for at, name in enumerate(kind.keys)}, {})

@@ -1,0 +1,80 @@
+"""Windows: aggregates per window of time and group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.kind import key_names
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning, Range
+from draindown.spec.derived import Window
+
+_WINDOW = "_window"
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The kind `window`. A touched key is a window and a group; the rows to read again are those of these windows."""
+
+    spec: Window
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Start of the window, and the groups."""
+        return self.spec.keys
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
+        window = F.window(_column(self.spec.time), f"{self.spec.size} seconds", f"{self.spec.step} seconds")
+        windowed = rows.select("*", window.alias(_WINDOW))
+        values = [F.col(f"{_WINDOW}.start"), *map(_column, self.spec.group_by)]
+        return windowed.select("*", *(value.alias(name) for value, name in zip(values, key_names(self), strict=True)))
+
+    def home(self) -> Sequence[Column]:
+        """Return the newest window that a row lies in, and its group."""
+        # not F.window: it drops rows without a time, which are counted too
+        micros, step = F.unix_micros(_column(self.spec.time).cast("timestamp")), self.spec.step * 1_000_000
+        start = F.timestamp_micros(micros - F.pmod(micros, F.lit(step)))
+        return [start, *map(_column, self.spec.group_by)]
+
+    def belongs(self) -> Column:
+        """Return whether a row has a time."""
+        return _column(self.spec.time).isNotNull()
+
+    def wrong(self, row: BatchRow) -> list[str]:
+        """A window that changes touch has rows now, or had some, and so is in the table."""
+        return [f"{row.absent} touched windows without rows are not in the table"] if row.absent else []
+
+    def result(self, keyed: DataFrame) -> DataFrame:
+        """Aggregate per window and group."""
+        spec = self.spec
+        keys = [F.col(own).alias(name) for own, name in zip(key_names(self), spec.keys, strict=True)]
+        measures = [F.expr(text).alias(name) for name, text in spec.measures.items()]
+        found = keyed.groupBy(*keys, F.col(f"{_WINDOW}.end").alias(spec.END)).agg(*measures)
+        return found.select(*map(quoted, (*spec.keys, spec.END, *spec.measures)))
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the groups' own predicates, and the times from the first instant of the windows to the last."""
+        groups = keys.only(self.spec.group_by)
+        spans = [_span(one, self.spec.size) for one in keys.ranges.get(self.spec.START, ())]
+        known = [span for span in spans if span is not None]
+        times = {self.spec.time: known} if known and len(known) == len(spans) else {}
+        return Pruning(groups.values, {**groups.ranges, **times})
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+def _span(starts: Range, size: int) -> Range | None:
+    """Return the times in windows of `size` seconds that start in a range; None beyond the years 1 to 9999."""
+    try:
+        return starts[0], str(datetime.fromisoformat(starts[1]) + timedelta(seconds=size))
+    except (ValueError, OverflowError):
+        return None

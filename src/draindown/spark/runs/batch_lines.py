@@ -1,0 +1,30 @@
+"""A line about a batch, for people who watch a drain."""
+
+from __future__ import annotations
+
+from draindown.base import formatting
+from draindown.ledger.rows import BatchRow
+
+_TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
+
+
+def told(row: BatchRow, unit: str) -> str:
+    """Return a line about a batch. `unit`: the noun of the source's units."""
+    return _derived(row) if row.form == "derive" else _landed(row, unit)
+
+
+def _landed(row: BatchRow, unit: str) -> str:
+    rate = row.records / row.seconds if row.seconds else 0.0
+    pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
+    fates = ("superseded", "duplicate", "quarantined")
+    return (
+        f"batch {row.batch}: {formatting.count(row.files, unit)}, {formatting.count(row.records, 'row')} → "
+        f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
+        f"in {formatting.age(row.seconds)}{pace}"
+    )
+
+
+def _derived(row: BatchRow) -> str:
+    fates = ", ".join(f"{getattr(row, name):,} {name}" for name in ("inserted", "updated", "deleted", "unchanged"))
+    images = f"{formatting.count(row.records, 'image')}, {row.irrelevant:,} irrelevant"
+    return f"batch {row.batch}: {images} → {row.touched:,} keys: {fates} in {formatting.age(row.seconds)}"

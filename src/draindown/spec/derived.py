@@ -1,0 +1,254 @@
+"""Derived flows: a table that equals a query over a table that another flow writes.
+
+How the table is kept is one part of the flow, its derivation. Each kind of derivation has a model here, and its query
+in `spark/derived/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
+
+from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.column_types import Column
+from draindown.spec.expressions import check_measure, check_query
+from draindown.spec.names import ColumnName, Identifier
+from draindown.spec.target_kinds import DERIVED, TargetKind
+from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
+from draindown.spec.units import Duration
+
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 10_000}
+Measure = Annotated[str, AfterValidator(check_measure), WithJsonSchema(_TEXT)]
+Query = Annotated[str, AfterValidator(check_query), WithJsonSchema(_TEXT)]
+FLOATS = ("float", "double")
+_MOST_WINDOWS = 10_000
+"""Most windows that one row may lie in: size divided by slide."""
+
+
+class TableSource(Model):
+    """A table that another flow of the pipeline writes. Only published versions are read."""
+
+    kind: ClassVar[str] = "tables"
+    own_intakes: ClassVar[bool] = True
+    """Each generation begins with a fill, so it has slices of its own."""
+
+    table: Identifier = Field(
+        description="Table of another flow of this pipeline; the flow reads what that flow published.",
+        examples=["flights"],
+    )
+    _written_by: str = PrivateAttr(default="")
+    _derivation: str = PrivateAttr(default="")
+
+    @property
+    def written_by(self) -> str:
+        """The flow that writes the table."""
+        return self._written_by
+
+    @property
+    def derivation(self) -> str:
+        """A digest of what the reading flow derives from the table: another one needs another fill."""
+        return self._derivation
+
+
+class Window(Model):
+    """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less than `size`.
+
+    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC. A row without a time lies in no window.
+    """
+
+    START: ClassVar[str] = "window_start"
+    END: ClassVar[str] = "window_end"
+
+    time: ColumnName = Field(description="Column with the time of a row.", examples=["event_time"])
+    size: Annotated[Duration, Field(ge=1)] = Field(description="Length of a window.", examples=["5 minutes"])
+    slide: Annotated[Duration, Field(ge=1)] | None = Field(
+        default=None, description="A window begins every so often; absent: every `size`.", examples=["1 minute"]
+    )
+    group_by: list[ColumnName] = Field(
+        default_factory=list,
+        description="Columns that group the rows of a window; NULL is a group.",
+        examples=[["origin"]],
+    )
+    measures: dict[ColumnName, Measure] = Field(
+        min_length=1,
+        description="Result columns by name: SQL aggregates over the rows of a window and group.",
+        examples=[{"flights": "count(*)", "late": "sum(dep_delay)"}],
+    )
+
+    @property
+    def step(self) -> int:
+        """Seconds from the start of a window to the start of the next one."""
+        return self.size if self.slide is None else self.slide
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that name a row of the result."""
+        return [self.START, *self.group_by]
+
+    @property
+    def expressions(self) -> Mapping[tuple[str, ...], str]:
+        """The SQL of this part by its place in it."""
+        return {("measures", name): text for name, text in self.measures.items()}
+
+    @model_validator(mode="after")
+    def _combination(self) -> Window:
+        problems: list[Problem] = []
+        if self.step > self.size:
+            problems.append((("slide",), "is more than size: rows between two windows would lie in none"))
+        elif self.size > _MOST_WINDOWS * self.step:
+            problems.append((("slide",), f"puts each row into more than {_MOST_WINDOWS} windows"))
+        problems += [(("group_by",), f"names {twice!r} twice") for twice in repeated(self.group_by)]
+        named = [self.START, self.END, *self.group_by]
+        problems += [
+            (("measures", name), "is the name of another column of the result")
+            for name in self.measures
+            if name.lower() in {other.lower() for other in named}
+        ]
+        problems += [(("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))]
+        if {self.START, self.END} & {name.lower() for name in self.group_by}:
+            problems.append((("group_by",), f"{self.START} and {self.END} are columns of the result"))
+        refuse(problems)
+        return self
+
+
+class Per(Model):
+    """One row per key: a query that computes the rows of a key from the source rows of that key alone."""
+
+    keys: list[ColumnName] = Field(
+        min_length=1,
+        description="Columns that name a row of the result; the source has them too.",
+        examples=[["carrier"]],
+    )
+    sql: Query = Field(
+        description="SELECT over the source table, whose every step works within the keys.",
+        examples=["select carrier, count(*) as flights from flights group by carrier"],
+    )
+
+    @property
+    def expressions(self) -> Mapping[tuple[str, ...], str]:
+        """The SQL of this part by its place in it."""
+        return {("sql",): self.sql}
+
+    @field_validator("keys")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        if twice := repeated(names):
+            raise ValueError(f"names {twice[0]!r} twice")
+        return names
+
+
+Derivation = Window | Per
+KINDS: Mapping[str, type[Derivation]] = {"window": Window, "per": Per}
+"""The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
+
+
+class DerivedTarget(Model):
+    """The target table of a derived flow. Its keys follow from the derivation."""
+
+    table: TableName = None
+    partition_by: PartitionBy = Field(default_factory=list)
+    _keys: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def kind(self) -> TargetKind:
+        """The kind of table: equal to a query, by keys."""
+        return DERIVED
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that name a row. NULL is a value of a key."""
+        return self._keys
+
+    @property
+    def essential(self) -> list[str]:
+        """The columns that identify a row: the keys."""
+        return self._keys
+
+
+class DerivedFlow(Model):
+    """A flow that keeps its table equal to a query over the table of another flow."""
+
+    source: TableSource = Field(description="The table that the query reads.")
+    window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
+    per: Per | None = Field(default=None, description="A query that works within the given keys.")
+    columns: dict[ColumnName, Column] = Field(
+        default_factory=dict,
+        description="Types of result columns. Absent: as Spark infers them. Another type ends the drain red.",
+    )
+    target: DerivedTarget = Field(
+        default_factory=DerivedTarget, description="The table to write; absent: it has the flow's name."
+    )
+    expectations: Suite = None
+    maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
+    deadline: Deadline = None
+    max_batches: MaxBatches = None
+
+    def table_name(self, flow_name: str) -> str:
+        """Return the name of the target table."""
+        return self.target.table or flow_name
+
+    @property
+    def kind(self) -> str:
+        """The kind of derivation: its key in `KINDS`."""
+        return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def derivation(self) -> Derivation:
+        """How the table follows from its source."""
+        found: Derivation = getattr(self, self.kind)
+        return found
+
+    @property
+    def known_columns(self) -> dict[str, str] | None:
+        """The table's columns and their types: None, since Spark infers them."""
+        return None
+
+    @property
+    def stored_columns(self) -> list[str] | None:
+        """The columns of the table; None if only the query shows them."""
+        found = self.derivation
+        return [*found.keys, found.END, *found.measures] if isinstance(found, Window) else None
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The tables that the flow reads."""
+        return (self.source.table,)
+
+    @property
+    def expressions(self) -> dict[tuple[str, ...], str]:
+        """The SQL of the flow by its place in it."""
+        return {(self.kind, *place): text for place, text in self.derivation.expressions.items()}
+
+    @model_validator(mode="after")
+    def _combination(self) -> DerivedFlow:
+        given = [name for name in KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            choices = " or ".join(KINDS)
+            what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
+            refuse([(("source",), what)])
+        self.target._keys = list(self.derivation.keys)
+        said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
+        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        refuse([*self._key_problems(), *self._partition_problems()])
+        return self
+
+    def _key_problems(self) -> Iterable[Problem]:
+        for name, kind in self.columns.items():
+            if not kind.nullable:
+                yield ("columns", name), "is `not null`, which no row of a result is refused for; use an expectation"
+        for name in self.derivation.keys:
+            column = self.columns.get(name)
+            if column is not None and (column.type in FLOATS or column.is_nested or column.type == "json"):
+                yield ("columns", name), f"is {column.type}: a key needs a plain type that compares exactly"
+
+    def _partition_problems(self) -> Iterable[Problem]:
+        for twice in repeated(self.target.partition_by):
+            yield ("target", "partition_by"), f"names {twice!r} twice"
+        for at, name in enumerate(self.target.partition_by):
+            if name not in self.derivation.keys:
+                keys = ", ".join(self.derivation.keys)
+                yield ("target", "partition_by", str(at)), f"{name!r} is no key, so it could change: keys are {keys}"

@@ -1,0 +1,59 @@
+"""Check a derived flow against the columns of its source, as far as the pipeline file alone shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from draindown.spec import expression_names
+from draindown.spec.base import Problem
+from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
+from draindown.spec.names import near
+
+_TIMES = ("timestamp", "timestamp_ntz")
+Types = Mapping[str, str]
+"""Column types by name, as stored."""
+
+
+def problems(flow: DerivedFlow, source: Types | None) -> Iterator[Problem]:
+    """Yield problems of a derived flow's derivation, by their path in the flow."""
+    if source is None:
+        return
+    match flow.derivation:
+        case Window():
+            yield from _window(flow.derivation, source)
+        case Per():
+            yield from ((("per", *place), text) for place, text in _keys("keys", flow.derivation.keys, source))
+
+
+def _window(window: Window, source: Types) -> Iterator[Problem]:
+    kind = source.get(window.time)
+    if kind is None:
+        yield ("window", "time"), f"{window.time!r} is no column of the source{_known(window.time, source)}"
+    elif kind not in _TIMES:
+        yield ("window", "time"), f"{window.time!r} is {kind}: a window needs a timestamp"
+    yield from ((("window", *place), text) for place, text in _keys("group_by", window.group_by, source))
+    for place, text in window.expressions.items():
+        for problem in expression_names.problems(text, source):
+            yield ("window", *place), problem
+
+
+def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:
+    for at, name in enumerate(names):
+        kind = source.get(name)
+        if kind is None:
+            yield (part, str(at)), f"{name!r} is no column of the source{_known(name, source)}"
+        elif (why := not_a_key(kind)) is not None:
+            yield (part, str(at)), f"{name!r} {why}"
+
+
+def not_a_key(kind: str) -> str | None:
+    """Return why a column of that Spark SQL type can't be a key of a result; None if it can."""
+    if kind in FLOATS:
+        return f"is {kind}: a key needs a type that compares exactly; cast it in the source's transform"
+    if "<" in kind or kind in ("variant", "json"):
+        return f"is {kind}: a key needs a plain type"
+    return None
+
+
+def _known(name: str, columns: Types) -> str:
+    return near(name, columns) or f"; there are {', '.join(columns)}"

@@ -1,0 +1,125 @@
+"""A derived flow over a source table that a test changes with SQL: derive slice after slice, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from draindown.base.progress import StepHook, ignore_step
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.ledger.rows import BatchRow
+from draindown.spark.derived import images
+from draindown.spark.derived.derive import DeriveBatch, TableSlice, derive
+from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.scope import Bucket
+from draindown.spark.session import configured
+from draindown.spark.targets.delta_target import TableWriter
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+
+COLUMNS = {
+    "id": "bigint not null",
+    "seq": "int not null",
+    "k": "string",
+    "at": "timestamp",
+    "n": "int",
+    "x": "double",
+    "noise": "string",
+}
+_TYPES = ", ".join(f"{name} {kind.removesuffix(' not null')}" for name, kind in COLUMNS.items())
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Derivation:
+    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow besides its source."""
+
+    def __init__(self, home: Path, spark: SparkSession, *, partition_by: str | None = None, **parts: Any) -> None:
+        self.spark = spark
+        landing = {
+            "source": {"files": "landing/*", "format": "json"},
+            "columns": COLUMNS,
+            "target": {"keys": ["id"], "sequence_by": ["seq"]},
+        }
+        flows = {"source": landing, "d": {"source": {"table": "source"}, **parts}}
+        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
+        declared = self.spec.declared("d")
+        assert isinstance(declared, DerivedFlow)
+        self.flow = declared
+        self.path, self.batch, self.consumed = self.spec.layout("source").table, 0, None
+        self.consumed: int | None
+        partitioned = f"partitioned by ({partition_by})" if partition_by else ""
+        spark.sql(
+            f"create table delta.`{self.path}` ({_TYPES}, _changed_at timestamp) using delta {partitioned} "
+            "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
+        )
+
+    @property
+    def layout(self) -> FlowLayout:
+        return self.spec.layout("d")
+
+    @property
+    def version(self) -> int:
+        """The newest version of the source."""
+        return TableLog(self.path).version
+
+    def insert(self, *rows: tuple[Any, ...]) -> None:
+        """Append rows (id, seq, k, at, n, x, noise)."""
+        with configured(self.spark, {"spark.sql.session.timeZone": "UTC"}):
+            self._frame(rows).write.format("delta").mode("append").save(self.path)
+
+    def sql(self, statement: str) -> None:
+        """Run a statement on the source, `{t}`."""
+        with configured(self.spark, {"spark.sql.session.timeZone": "UTC"}):
+            self.spark.sql(statement.format(t=f"delta.`{self.path}`"))
+
+    def upsert(self, *rows: tuple[Any, ...]) -> None:
+        """MERGE rows by id."""
+        self._frame(rows).createOrReplaceTempView("changes")
+        self.sql(
+            "merge into {t} t using changes s on t.id = s.id "
+            "when matched then update set * when not matched then insert *"
+        )
+
+    def _frame(self, rows: Rows) -> DataFrame:
+        stamped = [(*row, datetime.now(UTC)) for row in rows]
+        return self.spark.createDataFrame(stamped, f"{_TYPES}, _changed_at timestamp")
+
+    def derive(self, *, buckets: int = 1, fill: bool = False, reached: StepHook = ignore_step) -> list[BatchRow]:
+        """Derive what changed since the last call, in so many batches. The first call fills."""
+        until, start = self.version, None if fill else self.consumed
+        rows = [
+            self._batch(TableSlice(self.batch + 1, self.path, start, until, Bucket(at, buckets)), reached)
+            for at in range(buckets)
+        ]
+        self.consumed = until
+        return rows
+
+    def _batch(self, piece: TableSlice, reached: StepHook) -> BatchRow:
+        row = self.attempt(piece, self.batch, reached)
+        self.batch += 1
+        return row
+
+    def attempt(self, piece: TableSlice, batch: int, reached: StepHook = ignore_step) -> BatchRow:
+        """Derive one slice as batch `batch`."""
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch)
+        writer = TableWriter(self.layout, self.flow, 1, batch)
+        return derive(self.spark, DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached))
+
+    def whole(self) -> list[tuple[Any, ...]]:
+        """The whole query over the newest version of the source."""
+        source, kind = images.at(self.spark, self.path, self.version), kind_of(self.flow)
+        return _rows(self.spark, kind.result(kind.keyed(source)))
+
+    def table(self) -> list[tuple[Any, ...]]:
+        """The rows of the table, without draindown's own columns."""
+        return _rows(self.spark, self.spark.read.format("delta").load(self.layout.table).drop("_changed_at"))
+
+
+def _rows(spark: SparkSession, frame: DataFrame) -> list[tuple[Any, ...]]:
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        return sorted((tuple(row) for row in frame.collect()), key=str)

@@ -1,0 +1,223 @@
+"""Derive batches over real tables: fill, increments, buckets, crashes, accounts, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from draindown.base.errors import TerminalError
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.spark.derived import images
+from draindown.spark.derived.derive import SETTINGS, TableSlice
+from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.scope import pruning_of
+from draindown.spark.session import configured
+from draindown.spark.targets.pruning import Pruning
+from tests.derivation import Derivation
+from tests.landing import Injected
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+WINDOW = {
+    "time": "at",
+    "size": "1 hour",
+    "group_by": ["k"],
+    "measures": {
+        "c": "count(*)",
+        "s": "sum(n)",
+        "x": "avg(x)",
+        "low": "min(n)",
+        "high": "max(at)",
+        "u": "count(distinct n)",
+    },
+}
+HOPPING = WINDOW | {"slide": "20 minutes"}
+PER = {
+    "keys": ["k"],
+    "sql": "select k, count(*) c, sum(n) s, max(at) as newest from source where n > 0 group by k",
+}
+RANKED = {
+    "keys": ["k", "id"],
+    "sql": "select s.k, s.id, s.r, t.n from (select k, id, rank() over (partition by k, id order by at) r "
+    "from source) s left join source t on s.k <=> t.k and s.id = t.id",
+}
+KINDS: dict[str, dict[str, Any]] = {"tumbling": {"window": WINDOW}, "hopping": {"window": HOPPING}, "per": {"per": PER}}
+
+
+def row(number: int, minutes: int | None, k: str | None = "a", n: int | None = 1, noise: str = "") -> tuple[Any, ...]:
+    return (number, 1, k, None if minutes is None else START + timedelta(minutes=minutes), n, 0.1 * number, noise)
+
+
+@pytest.fixture
+def derivation(spark: SparkSession, tmp_path: Path) -> Callable[..., Derivation]:
+    return lambda **parts: Derivation(tmp_path, spark, **parts)
+
+
+def test_a_fill_and_increments_equal_the_query(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0), row(2, 5, n=3), row(3, 70, k=None), row(4, None))
+    (filled,) = it.derive()
+    assert (filled.records, filled.used, filled.irrelevant) == (4, 3, 1)
+    assert (filled.touched, filled.inserted) == (2, 2) and it.table() == it.whole()
+
+    it.upsert(row(2, 65, k=None), row(5, 6, n=9))
+    it.sql("delete from {t} where id = 3")
+    (changed,) = it.derive()
+    assert it.table() == it.whole()
+    assert (changed.records, changed.used, changed.irrelevant) == (4, 4, 0)  # two images of 2, one each of 5 and 3
+    assert (changed.touched, changed.updated, changed.deleted, changed.inserted) == (2, 2, 0, 0)
+
+    it.sql("delete from {t} where k is null")
+    (emptied,) = it.derive()
+    assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), "a window without rows goes"
+
+
+def test_a_change_without_effect_leaves_an_empty_commit(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW | {"measures": {"c": "count(*)", "s": "sum(n)"}})
+    it.insert(row(1, 0), row(2, 5))
+    it.derive()
+    it.upsert(row(1, 0, noise="other"))
+    (noise,) = it.derive()
+    assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
+    it.insert(row(9, 0))
+    it.sql("delete from {t} where id = 9")
+    (passing,) = it.derive()
+    assert (passing.records, passing.irrelevant, passing.touched) == (2, 2, 0)
+    it.upsert(row(1, 0, n=2), row(2, 5, n=0))
+    (moved,) = it.derive()
+    assert (moved.touched, moved.unchanged) == (1, 1), "the sum is the same"
+    newest = ledger_table.last_commit(it.layout.table)
+    assert newest.rows_changed == (0, 0, 0) and TableLog(it.layout.table).version == newest.version
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_histories_in_buckets_equal_the_query(derivation: Callable[..., Derivation], kind: str) -> None:
+    draw, it = Random(kind), derivation(**KINDS[kind])
+    for step in range(5):
+        some = [
+            row(draw.randrange(30), draw.randint(-90, 90), draw.choice("abc"), draw.choice((None, 0, 1, 2)))
+            for _ in range(8)
+        ]
+        it.upsert(*{one[0]: one for one in some}.values())
+        if draw.random() < 0.6:
+            it.sql(f"delete from {{t}} where id % 7 = {draw.randrange(7)}")
+        rows = it.derive(buckets=1 + step % 3)
+        assert it.table() == it.whole(), step
+        assert sum(one.touched for one in rows) >= 1
+
+
+def test_buckets_count_each_image_once(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=HOPPING)
+    it.insert(*(row(i, 7 * i, k="abc"[i % 3], n=i) for i in range(40)), row(99, None))
+    filled = it.derive(buckets=3)
+    assert sum(one.records for one in filled) == 41 and sum(one.used for one in filled) == 40
+    it.upsert(*(row(i, 7 * i + 3, k="abc"[i % 2], n=i) for i in range(0, 40, 4)))
+    again = it.derive(buckets=4)
+    assert sum(one.records for one in again) == 20 and it.table() == it.whole()
+    assert len([one for one in again if one.touched]) > 1
+
+
+def test_a_refill_writes_only_what_differs(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(*(row(i, 10 * i) for i in range(20)))
+    it.derive(buckets=2)
+    it.sql("delete from {t} where id = 7")
+    it.upsert(row(8, 3000))
+    refilled = it.derive(buckets=2, fill=True)
+    assert sum(one.unchanged for one in refilled) == 2 and sum(one.updated for one in refilled) == 2
+    assert it.table() == it.whole()
+
+
+@pytest.mark.parametrize("step", ["read", "merged"])
+@pytest.mark.parametrize("kind", ["tumbling", "per"])
+def test_a_batch_that_died_is_whole_when_it_is_tried_again(
+    derivation: Callable[..., Derivation], kind: str, step: str
+) -> None:
+    it = derivation(**KINDS[kind])
+    it.insert(row(1, 0), row(2, 5, k="b"))
+
+    def dying(name: str) -> None:
+        if name == step:
+            raise Injected(name)
+
+    with pytest.raises(Injected):
+        it.derive(reached=dying)
+    (found,) = it.derive()
+    assert it.table() == it.whole() and found.batch == 0
+    assert [one.batch for one in ledger_table.recent(it.layout, 9)] == [0], "recorded once"
+    before = TableLog(it.layout.table).version
+    again = it.attempt(TableSlice(1, it.path, None, it.version), 0)
+    assert again == found and TableLog(it.layout.table).version == before, "nothing is written twice"
+
+
+def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(per={"keys": ["k"], "sql": "select k, n from source"})
+    it.insert(row(1, 0), row(2, 5))
+    with pytest.raises(TerminalError) as error:
+        it.derive()
+    assert error.value.code == "result-not-unique" and TableLog(it.layout.table).row_count == 0
+
+
+def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(per=RANKED)
+    it.insert(row(1, 0), row(2, 5), row(3, None, k=None))
+    it.derive()
+    it.upsert(row(2, 1, k="b", n=7), row(4, 1))
+    it.derive()
+    assert it.table() == it.whole() and len(it.table()) == 4
+
+
+@pytest.mark.parametrize(
+    ("parts", "part"),
+    [
+        ({"window": WINDOW | {"measures": {"s": "n"}}}, "window.measures.s"),
+        ({"window": WINDOW | {"measures": {"s": "1"}}}, "is no aggregate"),
+        ({"window": WINDOW | {"measures": {"s": "sum(k, n)"}}}, "window.measures.s"),
+        ({"per": {"keys": ["k"], "sql": "select k, n from source limit 3"}}, "GlobalLimit"),
+        ({"per": {"keys": ["k"], "sql": "select k, missing from source"}}, "missing"),
+        ({"per": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
+        ({"per": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
+        (
+            {"per": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"}, "columns": {"c": "int"}},
+            "bigint",
+        ),
+    ],
+)
+def test_what_spark_alone_can_tell_is_refused_before_anything_is_written(
+    derivation: Callable[..., Derivation], parts: dict[str, Any], part: str
+) -> None:
+    it = derivation(**parts)
+    it.insert(row(1, 0))
+    with pytest.raises(TerminalError) as error:
+        it.derive()
+    assert error.value.code == "invalid-derivation" and part in error.value.found
+    assert not TableLog(it.layout.table).exists
+
+
+def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=HOPPING)
+    for day in range(4):
+        it.insert(*(row(1000 * day + i, 1440 * day + i, k="abcd"[day]) for i in range(5)))
+    source, kind = images.at(it.spark, it.path, it.version), kind_of(it.flow)
+    with configured(it.spark, SETTINGS):
+        keys = kind.keyed(source.where("id between 2000 and 2004")).select(*key_names(kind)).distinct()
+        found = pruning_of(keys.toDF(*kind.keys), kind.keys)
+        again = kind.source_pruning(found)
+        assert set(found.ranges) == {"window_start"} and set(found.values) == {"k"}
+        assert again.ranges == {"at": [("2026-03-02 23:20:00", "2026-03-03 01:00:00")]}
+        assert source.where("id between 2000 and 2004").count() == _matching(source, again) == 5
+    files = TableLog(it.path).files(["at", "k"])
+    assert (len(files), len(again.files(source.schema, files))) == (4, 1)
+
+
+def _matching(source: DataFrame, pruning: Pruning) -> int:
+    for condition in pruning.conditions(source.schema):
+        source = source.where(condition)
+    return source.count()

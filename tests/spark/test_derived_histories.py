@@ -1,0 +1,229 @@
+"""Touched keys recomputed equal the whole query, over thousands of histories in one job of Spark.
+
+A history is what happens to one source: step after step, rows that come, change, go and come twice. Each step of each
+history is a cell with keys of its own, so that all cells are one batch. A model in plain Python knows the whole query.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from math import inf, isclose, nan
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from draindown.spark.derived import difference, images, recompute
+from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.scope import Bucket, Touched
+from draindown.spark.derived.window import Windows
+from draindown.spark.session import configured
+from draindown.spark.targets.pruning import Pruning
+from draindown.spec.derived import Per, Window
+
+HISTORIES = 2_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_START = datetime(2026, 3, 1, tzinfo=UTC)
+_SOURCE = "cell int, k string, at timestamp, n int, x double, d decimal(20,4), noise string"
+_USED = ["cell", "k", "at", "n", "x", "d"]
+Source = tuple[int, str | None, datetime | None, int | None, float | None, Decimal, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step of one history: the source before and after, and the images of what changed between."""
+
+    number: int
+    before: Sequence[Source]
+    after: Sequence[Source]
+    images: Sequence[tuple[Source, int]]
+
+
+def _cells(draw: Random, histories: int) -> Iterator[Cell]:
+    number = 0
+    for _ in range(histories):
+        rows: list[Source] = []
+        for _ in range(draw.randint(1, 4)):
+            before, changes = list(rows), list[tuple[Source, int]]()
+            for _ in range(draw.randint(0, 5)):
+                _change(draw, rows, changes)
+            own = [(number, *row[1:]) for row in before]
+            yield Cell(number, own, [(number, *row[1:]) for row in rows], [((number, *r[1:]), s) for r, s in changes])
+            number += 1
+
+
+def _change(draw: Random, rows: list[Source], changes: list[tuple[Source, int]]) -> None:
+    """Insert, duplicate, update or delete a row; some updates change only a column that the query does not read."""
+    what = draw.random() if rows else 0.0
+    if what < 0.5:
+        new = draw.choice(rows) if rows and draw.random() < 0.2 else _row(draw)
+        rows.append(new)
+        changes.append((new, 1))
+        return
+    at = draw.randrange(len(rows))
+    old = rows.pop(at)
+    changes.append((old, -1))
+    if what < 0.8:
+        new = (*old[:-1], f"noise {draw.random()}") if draw.random() < 0.3 else _row(draw)
+        rows.append(new)
+        changes.append((new, 1))
+
+
+def _row(draw: Random) -> Source:
+    minutes = draw.choice((0, 1, 59, 60, 61, 119, 120, -1, draw.randint(-200, 200)))
+    at = (
+        None
+        if draw.random() < 0.1
+        else _START + timedelta(minutes=minutes, microseconds=draw.choice((0, 0, 1, 999_999)))
+    )
+    x = draw.choice((None, 0.1, 0.2, 1e300, -0.0, 3.5, nan, inf))
+    return (0, draw.choice((None, "", "a", "b")), at, draw.choice((None, 1, 2, 3)), x, Decimal(draw.randint(-3, 3)), "")
+
+
+Result = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+def _windows(size: int, step: int, rows: Iterable[Source]) -> Result:
+    """Count, sum, sum of doubles, sum of decimals, minimum and distinct of the rows of each window and group."""
+    found: dict[tuple[Any, ...], list[Source]] = defaultdict(list)
+    for row in rows:
+        if row[2] is None:
+            continue
+        micros = (row[2] - _EPOCH) // timedelta(microseconds=1)
+        start = micros - micros % (step * 1_000_000)
+        while start > micros - size * 1_000_000:
+            found[_EPOCH + timedelta(microseconds=start), row[0], row[1]].append(row)
+            start -= step * 1_000_000
+    return {key: (key[0] + timedelta(seconds=size), *_measures(own)) for key, own in found.items()}
+
+
+def _measures(rows: Sequence[Source]) -> tuple[Any, ...]:
+    numbers = [row[3] for row in rows if row[3] is not None]
+    doubles = [row[4] for row in rows if row[4] is not None]
+    return (
+        len(rows),
+        sum(numbers) if numbers else None,
+        sum(doubles) if doubles else None,
+        int(sum(row[5] for row in rows)),
+        min(numbers, default=None),
+        len({str(abs(one)) if one == 0 else str(one) for one in doubles}),
+    )
+
+
+def _per_key(rows: Iterable[Source]) -> Result:
+    """The measures per cell and key, of the rows with a number, for keys with two of them or more."""
+    found: dict[tuple[Any, ...], list[Source]] = defaultdict(list)
+    for row in rows:
+        if row[3] is not None:
+            found[row[0], row[1]].append(row)
+    return {key: _measures(own) for key, own in found.items() if len(own) > 1}
+
+
+_MEASURES = "count(*) c, sum(n) s, sum(x) x, cast(sum(d) as bigint) d, min(n) m, count(distinct x) u"
+_SQL = f"select k, cell, {_MEASURES} from source where n is not null group by cell, k having count(*) > 1"
+
+
+def _window(size: int, slide: int | None) -> Windows:
+    measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
+    parts = {"time": "at", "size": size, "slide": slide, "group_by": ["cell", "k"], "measures": measures}
+    return Windows(Window.model_validate(parts))
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(
+        a == b
+        or (isinstance(a, float) and isinstance(b, float) and (isclose(a, b, rel_tol=1e-9) or (a != a and b != b)))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _held(kind: Kind, result: Result) -> list[tuple[Any, ...]]:
+    """The rows of the table: results, with sums a little off, as another order of rows gives, which is no change."""
+    return [
+        (*key, *(one * (1 + 2e-16) if isinstance(one, float) else one for one in values))
+        for key, values in result.items()
+    ]
+
+
+CASES = [
+    (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
+    (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
+    (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
+    (PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), "source"), _per_key),
+]
+
+
+@pytest.mark.parametrize(("kind", "model"), CASES, ids=["tumbling", "hopping", "uneven", "per"])
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_touched_keys_recomputed_equal_the_whole_query(
+    spark: SparkSession, kind: Any, model: Any, buckets: int
+) -> None:
+    cells = list(_cells(Random(11), HISTORIES // len(CASES) if buckets > 1 else HISTORIES))
+    before = {key: values for cell in cells for key, values in model(cell.before).items()}
+    after = {key: values for cell in cells for key, values in model(cell.after).items()}
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        # without netting noise away, many touched keys are unchanged
+        used = [*_USED, "noise"] if buckets == 1 else _USED
+        fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))]
+    table, width = dict(before), len(kind.keys)
+    for row in fated:
+        key, fate = _values(row[:width]), row[difference.FATE]
+        assert (fate != difference.INSERT) == (key in before), (key, fate)
+        assert fate != difference.UNCHANGED or _same(before[key], after[key])
+        if fate == difference.DELETE:
+            del table[key]
+        elif fate != difference.UNCHANGED:
+            assert fate == difference.INSERT or not _same(before[key], _values(row[width:-1])), "only what differs"
+            table[key] = _values(row[width:-1])
+    wrong = [key for key in table.keys() | after.keys() if not _same(table.get(key, ()), after.get(key, ()))]
+    assert not wrong, (len(wrong), wrong[0], table.get(wrong[0]), after.get(wrong[0]))
+    met = Counter(row[difference.FATE] for row in fated)
+    assert min(met[fate] for fate in difference.ACTS) >= 40 and (buckets > 1 or met[difference.UNCHANGED] > 100), met
+    assert len(fated) < 0.9 * len(before.keys() | after.keys()), "untouched keys are not recomputed"
+
+
+def _values(row: Sequence[Any]) -> tuple[Any, ...]:
+    # Spark returns naive times of this machine's zone
+    return tuple(one.astimezone(UTC) if isinstance(one, datetime) else one for one in row)
+
+
+def _fated(
+    spark: SparkSession, kind: Kind, cells: Sequence[Cell], before: Result, used: Sequence[str], bucket: Bucket
+) -> list[Row]:
+    changed = spark.createDataFrame(
+        [(*row, sign) for cell in cells for row, sign in cell.images], f"{_SOURCE}, {images.SIGN} int"
+    )
+    source = spark.createDataFrame([row for cell in cells for row in cell.after], _SOURCE)
+    netted = images.net(changed, used, changes=True)
+    keys = recompute.touched(kind, netted, bucket).persist()
+    schema = kind.result(kind.keyed(source)).schema
+    held = spark.createDataFrame(_held(kind, before), schema)
+    found = recompute.difference(kind, source, Touched(keys, keys.count(), Pruning()), held).collect()
+    keys.unpersist()
+    return found
+
+
+def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None:
+    rows: DataFrame = spark.createDataFrame([(1, 1), (1, 1)], f"n int, {images.SIGN} int")
+    assert images.net(rows, ["n"], changes=False).count() == 2
+    assert [tuple(row) for row in images.net(rows, ["n"], changes=True).collect()] == [(1, 2, 2)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in CASES], ids=["tumbling", "hopping", "uneven", "per"])
+def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind: Any) -> None:
+    rows = spark.createDataFrame([row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE)
+    buckets = [Bucket(at, 4) for at in range(4)]
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        homes = [rows.where(bucket.has(kind.home())) for bucket in buckets]
+        assert reduce(DataFrame.unionAll, homes).count() == rows.count()
+        for home, bucket in zip(homes, buckets, strict=True):
+            own = home.where(kind.belongs()).exceptAll(rows.where(~kind.belongs()))
+            touched = recompute.touched(kind, own.withColumn(images.NET, images.F.lit(1)), bucket)
+            assert touched.select(kind.keyed(rows).columns[-1]).count() > 0 or own.count() == 0

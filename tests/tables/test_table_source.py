@@ -1,0 +1,229 @@
+"""A table as a source: what waits by its log alone, slices of versions and buckets, and what can't be followed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from draindown.base.errors import TerminalError
+from draindown.gate import published
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.ledger.rows import Swap
+from draindown.sources import intake
+from draindown.sources.batch_size import Bound
+from draindown.sources.port import Look
+from draindown.sources.tables import source as tables
+from draindown.sources.tables.source import Tables, part_way
+from draindown.sources.tables.upstream import FEED
+from draindown.spec.models import PipelineSpec
+
+BOUND = Bound(2**30, None, "bucketed by key")
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+LANDING = {
+    "source": {"files": "landing/*", "format": "json"},
+    "columns": {"id": "bigint not null", "n": "int"},
+    "target": {"keys": ["id"], "sequence_by": ["id"]},
+}
+PER = {"keys": ["id"], "sql": "select id, count(*) c from t group by id"}
+
+
+class Project:
+    """A table `t` that flow `t` writes, and flow `d` that reads it. The table is written without Spark."""
+
+    def __init__(self, home: Path, per: dict[str, Any] = PER) -> None:
+        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}}
+        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
+        self.upstream = self.spec.layout("t")
+
+    @property
+    def layout(self) -> FlowLayout:
+        return self.spec.layout("d")
+
+    @property
+    def source(self) -> Tables:
+        """A source that has not looked yet."""
+        declared = self.spec.declared("d")
+        return Tables(declared.source, self.layout, Path("/"), "r")  # type: ignore[arg-type]
+
+    def write(self, rows: Sequence[int], *, feed: bool = True, mode: Any = "append", note: str | None = None) -> None:
+        """Commit rows."""
+        rows_ = pa.table({"id": pa.array(rows, pa.int64())})
+        made = None if DeltaTable.is_deltatable(self.upstream.table) or not feed else {FEED: "true"}
+        properties = CommitProperties(custom_metadata={"userMetadata": note}) if note else None
+        write_deltalake(self.upstream.table, rows_, mode=mode, configuration=made, commit_properties=properties)
+
+    def publish(self) -> int:
+        """Publish the newest version."""
+        log = TableLog(self.upstream.table)
+        pointer = published.Published(
+            version=log.version, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+        )
+        published.publish(self.upstream, pointer)
+        return log.version
+
+    def look(self) -> Look:
+        first = intake.newest(self.layout, 1) + 1
+        return self.source.look(self.layout, 1, first, NOW)
+
+    def pin(self) -> list[dict[str, Any]]:
+        """Pin what is new; the rows of the slices that this makes."""
+        before = intake.newest(self.layout, 1)
+        pinning = self.source.pin(1, NOW)
+        assert pinning.take(BOUND) is False
+        return [dict(one.units[0].row) for one in intake.slices(self.layout, 1, before + 1)]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def _range(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["fill"], row["start"], row["until"], row["bucket"], row["buckets"]
+
+
+def test_nothing_published_is_waited_for(project: Project) -> None:
+    assert (project.look().units, project.look().findings[0].kind) == (0, "waiting")
+    project.write([1])
+    assert project.look().units == 0 and project.pin() == []
+
+
+def test_a_table_without_a_feed_is_waited_for(project: Project) -> None:
+    project.write([1], feed=False)
+    project.publish()
+    (finding,) = project.look().findings
+    assert finding.next == "draindown run p --flow t" and project.look().units == 0
+
+
+def test_a_fill_then_what_was_published(project: Project) -> None:
+    project.write([1, 2])
+    version = project.publish()
+    (fill,) = project.pin()
+    assert _range(fill) == (True, -1, version, 0, 1) and fill["rows"] == 2
+    assert project.look().units == 0 and project.pin() == [], "pinned once"
+
+    project.write([3])
+    assert project.look().units == 0, "not published"
+    project.write([4, 5])
+    newest = project.publish()
+    found = project.look()
+    assert found.units == 2 and "2 commits of table t since version 0, 3 rows changed" in found.reasons
+    (piece,) = project.pin()
+    assert _range(piece) == (False, version, newest, 0, 1) and (piece["rows"], piece["changes"]) == (3, False)
+
+
+def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    project.write([])
+    DeltaTable(project.upstream.table).optimize.compact()
+    project.publish()
+    assert project.look().units == 0 and project.look().reasons == [] and project.pin() == []
+    project.write([3])
+    project.publish()
+    (piece,) = project.pin()
+    assert (piece["start"], piece["until"], piece["rows"]) == (0, TableLog(project.upstream.table).version, 1)
+
+
+def test_deletes_are_changes(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    DeltaTable(project.upstream.table).delete("id = 1")
+    project.publish()
+    (piece,) = project.pin()
+    assert piece["changes"] and piece["rows"] == 1
+
+
+def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS", 2)
+    project.write([1, 2, 3, 4, 5])
+    project.publish()
+    assert project.look().forecast(BOUND).slices == 3
+    rows = project.pin()
+    assert [(row["bucket"], row["buckets"]) for row in rows] == [(0, 3), (1, 3), (2, 3)]
+    assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [(1, 3), (2, 3), None, None]
+
+
+def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS", 2)
+    project.write([1, 2, 3, 4, 5])
+    version = project.publish()
+    pinning = project.source.pin(1, NOW)
+    pinning._left = pinning._left[:1]  # as a kill after the first commit
+    pinning.take(BOUND)
+    project.write([6])
+    newest = project.publish()
+    assert project.look().units == 3, "two buckets, and the new commit"
+    assert [_range(row) for row in project.pin()] == [
+        (True, -1, version, 1, 3),
+        (True, -1, version, 2, 3),
+        (False, version, newest, 0, 1),
+    ]
+
+
+def test_a_rebuild_upstream_is_a_refill(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    project.write([1, 2, 3], mode="overwrite", note=Swap("p", "t", 2, 1, 3, "r").as_metadata())
+    version = project.publish()
+    (piece,) = project.pin()
+    assert _range(piece) == (True, -1, version, 0, 1)
+
+
+@pytest.mark.parametrize("what", ["overwritten", "restored", "recreated", "shortened", "gone", "expired"])
+def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Path) -> None:
+    project.write([1, 2])
+    path = Path(project.upstream.table)
+    shutil.copytree(path, tmp_path / "copy")
+    project.write([3])
+    project.publish()
+    project.pin()
+    match what:
+        case "overwritten":
+            project.write([9], mode="overwrite")
+        case "restored":
+            project.write([4])
+            DeltaTable(str(path)).restore(0)
+        case "recreated" | "shortened" | "gone":
+            path.rename(tmp_path / "aside")
+            if what == "shortened":
+                (tmp_path / "copy").rename(path)
+            if what == "recreated":
+                project.write([1])
+                project.write([2])
+        case "expired":
+            project.write([4])
+            project.write([5])
+            DeltaTable(str(path)).create_checkpoint()
+            (path / "_delta_log" / f"{2:020d}.json").unlink()
+    if what in ("overwritten", "restored", "recreated", "expired"):
+        project.publish()
+    with pytest.raises(TerminalError) as error:
+        project.look()
+    assert (error.value.code, error.value.next[0].partition("   #")[0]) == (
+        "source-replaced",
+        "draindown reset p --flow d",
+    )
+
+
+def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
+    project.write([1])
+    project.publish()
+    project.pin()
+    other = Project(tmp_path, PER | {"sql": "select id, count(*) + 1 c from t group by id"})
+    with pytest.raises(TerminalError) as error:
+        other.source.refuse_lost(1, 1)
+    assert error.value.code == "derivation-changed"
+    assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"

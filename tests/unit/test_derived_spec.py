@@ -1,0 +1,209 @@
+"""Derived flows in a pipeline file: their parts, the graph of flows, and what is refused, with file and line."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from draindown.base.errors import TerminalError
+from draindown.runs.request import Request
+from draindown.spec import loader
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.flow_graph import FlowGraph
+from draindown.spec.json_schema import schema
+from draindown.spec.models import FlowSpec, PipelineSpec
+
+FLIGHTS: dict[str, Any] = {
+    "source": {"files": "landing/*.json", "format": "json"},
+    "columns": {
+        "flight_id": "string not null",
+        "updated_at": "timestamp not null",
+        "carrier": "string",
+        "at": "timestamp",
+        "delay": "int",
+        "speed": "double",
+        "tags": "array<string>",
+        "day": "date",
+    },
+    "target": {"keys": ["flight_id"], "sequence_by": ["updated_at"]},
+}
+WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
+PER: dict[str, Any] = {"keys": ["carrier"], "sql": "select carrier, count(*) n from flights group by carrier"}
+
+
+def document(**flows: Any) -> dict[str, Any]:
+    return {"pipeline": "p", "lake": "lake", "flows": {"flights": FLIGHTS, **flows}}
+
+
+def derived(table: str = "flights", **parts: Any) -> dict[str, Any]:
+    return {"source": {"table": table}, **(parts or {"window": WINDOW})}
+
+
+def load(tmp_path: Path, content: dict[str, Any]) -> PipelineSpec:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return loader.load(path, {})
+
+
+def refused(tmp_path: Path, content: dict[str, Any]) -> list[str]:
+    """The problems of the file, without its path: `line:column: path: message`."""
+    with pytest.raises(TerminalError) as error:
+        load(tmp_path, content)
+    assert error.value.code == "invalid-pipeline"
+    return [line.removeprefix(f"{tmp_path / 'p.yaml'}:") for line in error.value.found.splitlines()]
+
+
+def test_a_window_names_its_rows_by_start_and_group(tmp_path: Path) -> None:
+    found = load(tmp_path, document(hourly=derived())).flows["hourly"]
+    assert isinstance(found, DerivedFlow) and found.kind == "window"
+    assert found.window is not None and (found.window.size, found.window.step) == (3600, 3600)
+    assert found.target.keys == found.target.essential == ["window_start", "carrier"]
+    assert found.target.kind.name == "derived" and found.table_name("hourly") == "hourly"
+    assert found.expressions == {("window", "measures", "n"): "count(*)"}
+
+
+def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
+    found = load(tmp_path, document(month=derived(per=PER))).flows["month"]
+    assert isinstance(found, DerivedFlow) and found.kind == "per" and found.target.keys == ["carrier"]
+
+
+def test_a_landing_flow_stays_one(tmp_path: Path) -> None:
+    spec = load(tmp_path, document(hourly=derived()))
+    assert isinstance(spec.flows["flights"], FlowSpec) and spec.flow("flights") is spec.flows["flights"]
+    with pytest.raises(TerminalError) as error:
+        spec.flow("hourly")
+    assert error.value.code == "derived-flow"
+    assert spec.declared("hourly") is spec.flows["hourly"] and spec.layout("hourly").table.endswith("/tables/hourly")
+
+
+def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> None:
+    spec = load(tmp_path, document(hourly=derived(), month=derived(per=PER)))
+    request = Request(spec=spec, flow="hourly", step="drain", run_id="r", root="/p")
+    again = Request.decode(request.encode())
+    assert again == request and again.declared.target.keys == ["window_start", "carrier"]
+    assert again.places["window.measures.n"].endswith("p.yaml:31:9")
+
+
+@pytest.mark.parametrize(
+    ("parts", "path", "part"),
+    [
+        ({}, "hourly.source", "needs one of window or per"),
+        ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
+        ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
+        ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),
+        ({"window": WINDOW | {"size": "0"}}, "hourly.window.size", "at least 1"),
+        ({"window": WINDOW | {"time": "ats"}}, "hourly.window.time", "did you mean 'at'?"),
+        ({"window": WINDOW | {"time": "day"}}, "hourly.window.time", "is date: a window needs a timestamp"),
+        ({"window": WINDOW | {"group_by": ["carier"]}}, "hourly.window.group_by.0", "did you mean 'carrier'?"),
+        ({"window": WINDOW | {"group_by": ["speed"]}}, "hourly.window.group_by.0", "compares exactly"),
+        ({"window": WINDOW | {"group_by": ["tags"]}}, "hourly.window.group_by.0", "plain type"),
+        ({"window": WINDOW | {"group_by": ["carrier", "Carrier"]}}, "hourly.window.group_by", "twice"),
+        ({"window": WINDOW | {"measures": {}}}, "hourly.window.measures", "at least 1"),
+        (
+            {"window": WINDOW | {"measures": {"carrier": "count(*)"}}},
+            "hourly.window.measures.carrier",
+            "another column",
+        ),
+        ({"window": WINDOW | {"measures": {"window_end": "count(*)"}}}, "hourly.window.measures.window_end", "another"),
+        ({"window": WINDOW | {"measures": {"n": "sum(dely)"}}}, "hourly.window.measures.n", "did you mean 'delay'?"),
+        ({"window": WINDOW | {"measures": {"n": "sum(rand())"}}}, "hourly.window.measures.n", "not determined by"),
+        ({"window": WINDOW | {"measures": {"n": "max(now())"}}}, "hourly.window.measures.n", "not determined by"),
+        ({"window": WINDOW | {"measures": {"n": "first(delay)"}}}, "hourly.window.measures.n", "order in which"),
+        ({"window": WINDOW | {"measures": {"n": "sum(delay) over ()"}}}, "hourly.window.measures.n", "looks beyond"),
+        ({"window": WINDOW | {"measures": {"n": "(select 1)"}}}, "hourly.window.measures.n", "looks beyond"),
+        ({"window": WINDOW | {"grup_by": ["carrier"]}}, "hourly.window.grup_by", "did you mean 'group_by'?"),
+        ({"per": PER | {"keys": []}}, "hourly.per.keys", "at least 1"),
+        ({"per": PER | {"keys": ["carrier", "carrier"]}}, "hourly.per.keys", "twice"),
+        ({"per": PER | {"keys": ["carier"]}}, "hourly.per.keys.0", "did you mean 'carrier'?"),
+        ({"per": PER | {"keys": ["speed"]}}, "hourly.per.keys.0", "compares exactly"),
+        ({"per": PER | {"sql": "drop table flights"}}, "hourly.per.sql", "write a SELECT"),
+        ({"per": PER | {"sql": "select 1; select 2"}}, "hourly.per.sql", "one expression"),
+        ({"per": PER | {"sql": "select uuid() from flights"}}, "hourly.per.sql", "not determined by"),
+        ({"per": PER | {"sql": "select collect_list(delay) from flights"}}, "hourly.per.sql", "order in which"),
+        ({"window": WINDOW, "rules": {"x": "true"}}, "hourly.rules", "unknown key"),
+        (
+            {"window": WINDOW, "target": {"keys": ["carrier"]}},
+            "hourly.target.keys",
+            "unknown key; allowed: table, part",
+        ),
+        ({"window": WINDOW, "target": {"partition_by": ["n"]}}, "hourly.target.partition_by.0", "is no key"),
+        ({"window": WINDOW, "columns": {"carrier": "double"}}, "hourly.columns.carrier", "compares exactly"),
+        ({"window": WINDOW, "accept": "2 days"}, "hourly.accept", "not supported yet"),
+    ],
+)
+def test_what_cant_work_is_named_with_its_line(tmp_path: Path, parts: dict[str, Any], path: str, part: str) -> None:
+    (problem,) = refused(tmp_path, document(hourly={"source": {"table": "flights"}, **parts}))
+    place, _, message = problem.partition(f": flows.{path}: ")
+    line, column = map(int, place.split(":"))
+    assert part in message and line > 20 and column >= 5
+
+
+@pytest.mark.parametrize(
+    ("flows", "path", "part"),
+    [
+        ({"a": derived("flihgts")}, "a.source.table", "did you mean 'flights'?"),
+        ({"a": derived("a")}, "a.source.table", "reads its own table"),
+        ({"a": derived("c"), "b": derived("a"), "c": derived("b")}, "a.source.table", "a → b → c → a"),
+        ({"a": derived(target={"table": "flights"}, window=WINDOW)}, "a.target.table", "one writer each"),
+    ],
+)
+def test_the_graph_is_refused_with_file_and_line(tmp_path: Path, flows: dict[str, Any], path: str, part: str) -> None:
+    (problem,) = refused(tmp_path, document(**flows))
+    assert f": flows.{path}: " in problem and part in problem
+
+
+def test_columns_that_only_a_run_shows_are_left_to_it(tmp_path: Path) -> None:
+    """A transform may make any column, and so may a derived flow whose columns are inferred."""
+    made = {**FLIGHTS, "transform": "flights.tidy"}
+    content = {**document(), "flows": {"flights": made, "a": derived(window=WINDOW | {"time": "made"})}}
+    content["flows"]["b"] = derived("a", per={"keys": ["n"], "sql": "select n from a group by n"})
+    assert load(tmp_path, content).graph.order == ["flights", "a", "b"]
+
+
+def test_flows_run_after_those_they_read(tmp_path: Path) -> None:
+    flows = {"a": derived("b"), "b": derived("flights"), "z": derived("flights")}
+    flows["a"] = derived("b", per={"keys": ["carrier"], "sql": "select carrier, sum(n) n from b group by carrier"})
+    spec = load(tmp_path, {**document(), "flows": {**flows, "flights": FLIGHTS}})
+    assert spec.graph.order == ["flights", "b", "a", "z"]
+    assert spec.graph.downstream("b") == {"a"}
+    assert spec.graph.downstream("flights") == {"a", "b", "z"}
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_graph_without_a_cycle_has_an_order(data: st.DataObject) -> None:
+    names = [f"f{i}" for i in range(data.draw(st.integers(1, 8)))]
+    rank = data.draw(st.permutations(names))
+    reads = {
+        name: tuple(data.draw(st.lists(st.sampled_from(before), unique=True, max_size=3))) if before else ()
+        for name in names
+        for before in [rank[: rank.index(name)]]
+    }
+    graph = FlowGraph({name: name for name in names}, reads)
+    assert not list(graph.problems())
+    found = graph.order
+    assert sorted(found) == names
+    assert all(found.index(need) < found.index(name) for name in names for need in reads[name])
+    free = [name for name in names if not any(reads.values())]
+    assert all(found.index(one) < found.index(two) for one, two in pairwise(free))
+
+
+@pytest.mark.parametrize(
+    ("flow", "valid"),
+    [
+        (derived(), True),
+        (derived(per=PER), True),
+        ({"source": {"table": "flights"}, "window": WINDOW | {"size": 3600}}, True),
+        ({"source": {"table": "flights"}, "window": {**WINDOW, "extra": 1}}, False),
+        ({"source": {"table": "flights"}, "rules": {}}, False),
+    ],
+)
+def test_editors_know_derived_flows(flow: dict[str, Any], valid: bool) -> None:
+    assert Draft202012Validator(schema()).is_valid(document(f=flow)) is valid
