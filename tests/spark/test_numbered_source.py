@@ -29,8 +29,6 @@ from tests import numbered_source
 from tests.flowfiles import about
 from tests.landing import Injected
 
-STEPS = ("begun", "read", "quarantined", "remembered", "merged", "recorded")
-
 
 class Lists:
     """A flow of lists, what it should hold, and its drains."""
@@ -101,15 +99,15 @@ def dying_at(step: str) -> StepHook:
     return reached
 
 
-def test_a_kill_in_any_gap_is_resumed(flow: Lists) -> None:
-    for number, step in enumerate(STEPS):
-        flow.deliver("a", ("x", number), (f"a{number}", 1), "no record")
-        flow.deliver("b", (f"b{number}", number), ("x", -1))
-        with pytest.raises(Injected):
-            flow.drain(dying_at(step))
-        flow.drain()
-        flow.agrees()
-    assert flow.drain().outcome == "idle"
+@pytest.mark.parametrize("flow", ["numbers"], indirect=True)
+@pytest.mark.parametrize("step", ["begun", "read", "quarantined", "remembered", "merged", "recorded"])
+def test_a_kill_in_any_gap_is_resumed(flow: Lists, step: str) -> None:
+    flow.deliver("a", ("x", 1), ("y", 1), "no record")
+    flow.deliver("b", ("x", 2), ("z", 1))
+    with pytest.raises(Injected):
+        flow.drain(dying_at(step))
+    flow.drain()
+    flow.agrees()
 
 
 def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
@@ -149,7 +147,7 @@ def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists) -> None:
     flow.drain()
     flow.deliver("a", ("x", 1), ("z", 1))
     flow.drain()
-    for step in ("merged", "staged", "swapped", "decided"):
+    for step in ("merged", "swapped"):
         with pytest.raises(Injected):
             rebuild(flow.request(), flow.spark, progress=lambda _: None, reached=dying_at(step))
     report = rebuild(flow.request(), flow.spark, progress=lambda _: None)

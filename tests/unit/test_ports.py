@@ -119,7 +119,7 @@ SAYS_FILE = frozenset(
         "spark/runs/drain.py",
     ]
 )
-"""Columns `file` and `files` of quarantine and ledger; a file as an example of a unit; the error `file-unreadable`."""
+"""The quarantine's `file`, the ledger's `files`; a file as an example of a unit; the error `file-unreadable`."""
 
 
 def _words(tree: ast.AST) -> Iterator[str]:
