@@ -324,3 +324,15 @@ def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -
 def test_a_withdrawal_is_no_refused_share() -> None:
     taken_out = batch(kind="gate", quarantined=0)
     assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])
+
+
+def test_a_derived_flow_shows_both_accounts() -> None:
+    row = BatchRow("p", "f", 1, 0, "r", form="derive", records=1_234, used=1_200, irrelevant=34, touched=9, updated=6)
+    row = replace(row, unchanged=2, deleted=1)
+    part = DrainPart(generation=1, batches=[row.as_dict()], totals=total([row]), before=Backlog(units=1, unit="commit"))
+    text = card([step("drain", 1, drain=part)])
+    assert "images  1,234  used 1,200  irrelevant 34" in text
+    assert "keys        9  inserted 0  updated 6  deleted 1  unchanged 2  absent 0" in text
+    assert "adds up ✓" in text and "1,234 images, 9 keys -> 7 changed" in text
+    wrong = part.model_copy(update={"totals": total([replace(row, touched=10)])})
+    assert "DOES NOT ADD UP" in card([step("drain", 1, drain=wrong)])
