@@ -15,12 +15,15 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.gate import published
+from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import Swap
+from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
+from draindown.sources.tables import readers
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
@@ -216,6 +219,20 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
         "source-replaced",
         "draindown reset p --flow d",
     )
+
+
+def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) -> None:
+    request = Request(spec=project.spec, flow="t", step="plan", run_id="r", root="/")
+    assert readers.readers(request) == ["d"] and readers.lacking(request, project.upstream) == "", "no table yet"
+    project.write([1], feed=False)
+    log = TableLog(project.upstream.table)
+    assert set(readers.owed(request, log)) == {FEED, readers.RETENTION}
+    assert "for d" in readers.lacking(request, project.upstream)
+    DeltaTable(project.upstream.table).alter.set_table_properties({FEED: "true", BOUNDED: "n"})
+    assert readers.owed(request, TableLog(project.upstream.table)) == {BOUNDED: "n,id"}
+    DeltaTable(project.upstream.table).alter.set_table_properties({BOUNDED: "n,id"})
+    assert readers.lacking(request, project.upstream) == ""
+    assert readers.readers(request.model_copy(update={"flow": "d"})) == []
 
 
 def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:

@@ -376,3 +376,15 @@ def test_parked_files_are_told_of_until_someone_decides() -> None:
     assert "wait for a decision" not in done
     failed = drained(parked=0).model_copy(update={"outcome": "failed", "error": {"code": "x"}})
     assert "2 files wait for a decision" in card([step("plan", plan=plan), failed])
+
+
+def test_a_derived_flow_shows_both_accounts() -> None:
+    row = BatchRow("p", "f", 1, 0, "r", form="derive", records=1_234, used=1_200, irrelevant=34, touched=9, updated=6)
+    row = replace(row, unchanged=2, deleted=1)
+    part = DrainPart(generation=1, batches=[row.as_dict()], totals=total([row]), before=Backlog(units=1, unit="commit"))
+    text = card([step("drain", 1, drain=part)])
+    assert "images  1,234  used 1,200  irrelevant 34" in text
+    assert "keys        9  inserted 0  updated 6  deleted 1  unchanged 2  absent 0" in text
+    assert "adds up ✓" in text and "1,234 images, 9 keys -> 7 changed" in text
+    wrong = part.model_copy(update={"totals": total([replace(row, touched=10)])})
+    assert "DOES NOT ADD UP" in card([step("drain", 1, drain=wrong)])

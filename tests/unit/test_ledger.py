@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from draindown.ledger.rows import newest_sequence
+from draindown.base.errors import TerminalError
+from draindown.ledger.rows import BatchRow, conserve, newest_sequence
 
 
 @pytest.mark.parametrize(
@@ -19,3 +22,35 @@ from draindown.ledger.rows import newest_sequence
 )
 def test_the_newest_sequence_is_that_by_value(texts: list[str], newest: str | None) -> None:
     assert newest_sequence(texts) == newest
+
+
+_DERIVED = BatchRow(
+    *("p", "f", 1, 0, "r"),
+    form="derive",
+    records=9,
+    used=7,
+    irrelevant=2,
+    touched=10,
+    inserted=1,
+    updated=2,
+    deleted=3,
+    unchanged=3,
+    absent=1,
+)
+
+
+def test_both_accounts_of_a_derived_flow_add_up() -> None:
+    assert conserve(_DERIVED) == _DERIVED == BatchRow.from_dict(_DERIVED.as_dict())
+
+
+@pytest.mark.parametrize("name", ["records", "used", "irrelevant", "touched", "inserted", "deleted", "unchanged"])
+def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
+    with pytest.raises(TerminalError) as error:
+        conserve(replace(_DERIVED, **{name: getattr(_DERIVED, name) + 1}))
+    assert error.value.code == "ledger-does-not-add-up"
+
+
+def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:
+    before = BatchRow("p", "f", 1, 0, "r", lines=1, records=1, inserted=1).as_dict()
+    old = {name: None if name in ("form", "used", "touched") else value for name, value in before.items()}
+    assert conserve(BatchRow.from_dict(old)).form == "land"

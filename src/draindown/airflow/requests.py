@@ -118,6 +118,6 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         owner=f"{task.dag_id} {context['run_id']} {task.task_id} try {task.try_number}",
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
-        replay=replay(spec, context),
+        replay=None if spec.graph.reads[flow] else replay(spec, context),  # derived flows follow what is replayed
         **bounds(context["params"]),
     )

@@ -15,6 +15,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import age, count, percent, printable
 from draindown.runs.card_lines import LABEL, WIDTH, labelled, pieces
 from draindown.runs.card_parts import check_lines, compact_lines, drain_lines
+from draindown.runs.derived_card import is_derived, moved
 from draindown.runs.report import DrainPart, PlanPart, StepReport
 from draindown.runs.request import STEPS, Step
 from draindown.runs.unfinished import Unfinished
@@ -152,6 +153,8 @@ def _drained(drain: DrainPart) -> str:
     sums = drain.totals
     if {batch.get("kind") for batch in drain.batches} == {"gate"}:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
+    if is_derived(drain):
+        return f"derived {moved(sums)}"
     verb = "replayed" if drain.replay else "drained"
     read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
     refused = f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
@@ -224,7 +227,7 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
 
 def _moved(sums: Mapping[str, Any]) -> str:
     if sums.get("touched"):
-        return f"{count(sums['records'], 'image')}, {count(sums['touched'], 'key')} -> {count(sums['applied'])} changed"
+        return moved(sums)
     return f"{count(sums['files'], 'file')}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
 
 

@@ -16,6 +16,12 @@ def is_derived(drain: DrainPart) -> bool:
     return any(batch.get("form") == "derive" for batch in (*drain.batches, *drain.settled))
 
 
+def moved(sums: Mapping[str, int]) -> str:
+    """Return in words what came in, and how many keys changed."""
+    images, keys = count(sums.get("records", 0), "image"), count(sums.get("touched", 0), "key")
+    return f"{images}, {keys} -> {count(sums.get('applied', 0))} changed"
+
+
 def account_lines(drain: DrainPart) -> list[str]:
     """Return what came in, as images of rows, and what became of the keys that they touch."""
     sums = drain.totals

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.table_log import TableLog, log_of
 from draindown.runs.request import Request
 from draindown.sources.tables.upstream import FEED
+from draindown.spec.derived import DerivedFlow, Window
+
+RETENTION = "delta.logRetentionDuration"
+_KEPT = "interval 90 days"
+"""How long the log of a table with readers is kept. Delta's own log cleanup knows no readers."""
+_NO_STATISTICS = ("boolean", "binary")
 
 
 def readers(request: Request) -> list[str]:
@@ -16,6 +25,33 @@ def readers(request: Request) -> list[str]:
 def lacking(request: Request, state: FlowLayout) -> str:
     """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not exist yet."""
     names, log = readers(request), log_of(state, state.table)
-    if not names or not log.exists or log.properties.get(FEED) == "true":
+    if not names or not log.exists or not owed(request, log):
         return ""
-    return f"the change feed is to be switched on, for {', '.join(names)}"
+    return f"the table lacks its change feed, or statistics, for {', '.join(names)}"
+
+
+def owed(request: Request, log: TableLog) -> Mapping[str, str]:
+    """Return the properties that an existing table lacks for its readers. Statistics concern files written later."""
+    has = log.properties
+    owed = {FEED: "true", RETENTION: _KEPT} if has.get(FEED) != "true" else {}
+    bounded = has.get(BOUNDED, "").split(",") if has.get(BOUNDED) else []
+    more = [name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)]
+    return owed | ({BOUNDED: ",".join([*bounded, *more])} if bounded and more else {})
+
+
+def _read_by(request: Request) -> list[str]:
+    """Return the columns by which the readers find the rows of touched keys."""
+    found: dict[str, None] = {}
+    for name in readers(request):
+        flow = request.spec.declared(name)
+        if isinstance(flow, DerivedFlow):
+            kind = flow.derivation
+            found |= dict.fromkeys([kind.time, *kind.group_by] if isinstance(kind, Window) else kind.keys)
+    return list(found)
+
+
+def _has_statistics(log: TableLog, name: str) -> bool:
+    """Return whether Delta keeps a minimum and maximum of a column, and its property can name it."""
+    plain = name.isascii() and name.isidentifier()
+    kind = log.column_types.get(name)
+    return plain and isinstance(kind, str) and kind not in _NO_STATISTICS and name not in log.partition_columns

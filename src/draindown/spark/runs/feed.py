@@ -1,25 +1,26 @@
-"""Switch on the change feed of a table that derived flows read."""
+"""Switch on what the readers of a table need: its change feed, and statistics of the columns that they look by."""
 
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources.tables import readers
-from draindown.sources.tables.upstream import FEED
-from draindown.spark.sql import quoted
-
-LOG_RETENTION = "delta.logRetentionDuration"
-_KEPT = "interval 90 days"
-"""How long the log of a table with readers is kept. Delta's own log cleanup knows no readers."""
+from draindown.spark.sql import literal, quoted
 
 
-def switch_on(request: Request, spark: SparkSession, state: FlowLayout) -> None:
+def switch_on(request: Request, spark: SparkSession, layout: FlowLayout) -> None:
     """Give the table of the request's flow what its readers need, in one commit. No-op if it has it, or has no readers.
 
-    Changes of earlier commits can't be read: a reader begins with a fill at a version that was published later.
+    Changes of earlier commits can't be read: a reader begins with a fill at a version that was published later. A
+    staged rebuild is left alone: its table is read by nobody.
     """
-    if readers.lacking(request, state):
-        properties = f"'{FEED}' = 'true', '{LOG_RETENTION}' = '{_KEPT}'"
-        spark.sql(f"ALTER TABLE delta.{quoted(state.table)} SET TBLPROPERTIES ({properties})")
+    log = TableLog(layout.table)
+    if layout.staged or not readers.readers(request) or not log.exists:
+        return
+    owed = readers.owed(request, log)
+    if owed:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in owed.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(layout.table)} SET TBLPROPERTIES ({said})")
