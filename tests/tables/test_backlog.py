@@ -134,7 +134,7 @@ def test_a_parked_file_is_in_every_plan_until_someone_decides(tmp_path: Path) ->
     (tmp_path / "in" / "a.json.gz").write_bytes(b"no gzip")
     take(asked)
     part, _ = plan(asked, NOW)
-    assert (part.backlog.files, part.parked, part.drain) == (0, 1, False)
+    assert (part.backlog.units, part.parked, part.drain) == (0, 1, False)
     parked.discard(asked.layout, [str(tmp_path / "in" / "a.json.gz")], by="me", note="", now=NOW)
     assert plan(asked, NOW)[0].parked == 0
 

@@ -616,7 +616,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     seen = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
     known = next(iter(spec.flows["orders"].columns))
     fields = [
-        schema_drift.Sighting("new-field", name, **seen, file="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
+        schema_drift.Sighting("new-field", name, **seen, unit="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
         for name in ("ga\x1bte", known)
     ]
     schema_drift.remember(spec.layout("orders"), fields)

@@ -76,6 +76,22 @@ SAYS_CUT_OR_PARKED = frozenset(
         "runs/report.py",
         "spark/checks/result.py",
         "lake/store.py",
+        "airflow/plan_log.py",
+        "cli/context.py",
+        "cli/drilling.py",
+        "cli/inspect.py",
+        "planning/plan.py",
+        "runs/request.py",
+        "sources/tables/source.py",
+        "spark/runs/drain.py",
+        "runs/card_lines.py",
+        "runs/card_parts.py",
+        "spark/checks/check.py",
+        "spark/derived/derive.py",
+        "spark/runs/batches.py",
+        "spark/targets/delta_target.py",
+        "spec/models.py",
+        "spec/targets.py",
     ]
 )
 """The table `parked` and its error; the ledger's column `cut`; flows that land; text that is cut."""
