@@ -133,3 +133,12 @@ def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(tmp_path: Pa
     commit(asked, 0, generation=2, recorded=False)
     checkpoint(asked, 2, offsets=1, commits=1)
     assert kept(asked) == {"1 source 1", "1 quarantine 2"}
+
+
+def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    remember(asked, 1)
+    reset(asked)
+    remember(asked, 0, generation=2)
+    assert reset_plan.undo(asked.layout, by="me") == 1
+    assert kept(asked) == {"1 source 1"}

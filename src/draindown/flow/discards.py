@@ -60,8 +60,8 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
 
 def forget_generation(layout: FlowLayout, generation: int) -> None:
     """Delete the refused rows and the tombstones of an ending generation that committed no batch."""
-    for path in (layout.quarantine, layout.tombstones):
-        delta.delete(path, f"generation = {int(generation)}")
+    delta.delete(layout.quarantine, f"generation = {int(generation)}")
+    delta.delete(layout.tombstones, f"_generation = {int(generation)}")
 
 
 def reads_input(kind: str) -> bool:
