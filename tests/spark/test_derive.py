@@ -18,6 +18,7 @@ from draindown.spark.derived import images
 from draindown.spark.derived.derive import SETTINGS, TableSlice
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.scope import pruning_of
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
@@ -83,6 +84,7 @@ def test_a_change_without_effect_leaves_an_empty_commit(derivation: Callable[...
     it = derivation(window=WINDOW | {"measures": {"c": "count(*)", "s": "sum(n)"}})
     it.insert(row(1, 0), row(2, 5))
     it.derive()
+    assert resolve(it.flow, images.at(it.spark, it.path, it.version), "", "").used == ["k", "at", "n"]
     it.upsert(row(1, 0, noise="other"))
     (noise,) = it.derive()
     assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
@@ -131,7 +133,8 @@ def test_a_refill_writes_only_what_differs(derivation: Callable[..., Derivation]
     it.sql("delete from {t} where id = 7")
     it.upsert(row(8, 3000))
     refilled = it.derive(buckets=2, fill=True)
-    assert sum(one.unchanged for one in refilled) == 2 and sum(one.updated for one in refilled) == 2
+    sums = [sum(getattr(one, name) for one in refilled) for name in ("inserted", "updated", "deleted", "unchanged")]
+    assert sums == [1, 1, 0, 3], "rows 7 and 8 were in one window"
     assert it.table() == it.whole()
 
 
@@ -155,6 +158,12 @@ def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     before = TableLog(it.layout.table).version
     again = it.attempt(TableSlice(1, it.path, None, it.version), 0)
     assert again == found and TableLog(it.layout.table).version == before, "nothing is written twice"
+
+
+def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(per=RANKED)
+    it.insert(row(1, 0))
+    assert resolve(it.flow, images.at(it.spark, it.path, it.version), "", "").used == ["id", "k", "at", "n"]
 
 
 def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None:

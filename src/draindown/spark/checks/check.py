@@ -11,12 +11,11 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
-from draindown.flow import refused_share
+from draindown.flow import generations, refused_share
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
-from draindown.ledger import table as ledger_table
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
@@ -71,8 +70,9 @@ def _part_way(request: Request) -> Finding | None:
     """Return the finding that a derived table is between two versions of its source; None if it is not."""
     if not isinstance(request.declared, DerivedFlow):
         return None
-    newest = ledger_table.recent(request.layout, 1)
-    part = part_way(request.layout, newest[0].generation, newest[0].cut) if newest else None
+    generation = generations.generation(request.layout)
+    # by the table's own transactions: after a crash the ledger may lack the newest batch
+    part = part_way(request.layout, generation, generations.first_unread(request.layout, generation) - 1)
     if part is None:
         return None
     detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"

@@ -74,9 +74,21 @@ def output(node: Node) -> dict[str, str]:
     return {identity(one): str(one.name()) for one in items(node.output())}
 
 
-def referenced(plan: Node) -> set[str]:
-    """Return the ids of all attributes that the plan's expressions refer to, the columns of its output included."""
-    found = {identity(one) for one in items(plan.output())}
+def optimized(frame: DataFrame) -> Node:
+    """Return the optimised plan of a frame, in which columns that nothing depends on are pruned."""
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
+def read(plan: Node) -> set[str]:
+    """Return the names of the columns of the plan's leaves that the nodes above them refer to.
+
+    A leaf that occurs twice, as in a join with itself, has other attribute ids the second time.
+    """
+    names: dict[str, str] = {}
+    referred = {identity(one) for one in items(plan.output())}
     for node in nodes(plan):
-        found |= {identity(one) for one in expressions(node) if kind(one) == "AttributeReference"}
-    return found
+        if children(node):
+            referred |= {identity(one) for one in expressions(node) if kind(one) == "AttributeReference"}
+        else:
+            names |= output(node)
+    return {name for one, name in names.items() if one in referred}

@@ -94,11 +94,12 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
 
 
 def _used(kind: Kind, source: DataFrame) -> list[str]:
-    # the plan of the whole query refers to the attributes of this very frame
-    own = plans.output(plans.analyzed(source))
-    keyed = kind.keyed(source)
-    named = plans.referenced(plans.analyzed(kind.result(keyed)))
-    return [name for one, name in own.items() if one in named]
+    """Return the columns that are left once Spark has pruned those that the result does not depend on."""
+    spark = source.sparkSession
+    # neither the table, whose files the optimizer would list, nor rows that it knows to be none, with which it folds
+    unread = spark.createDataFrame(spark.sparkContext.emptyRDD(), source.schema)
+    named = plans.read(plans.optimized(kind.result(kind.keyed(unread))))
+    return [name for name in source.columns if name in named]
 
 
 def _reason(error: BaseException) -> str:
