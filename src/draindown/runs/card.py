@@ -49,13 +49,13 @@ def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[St
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
-    """Without what earlier attempts left, of a run that was cleared: what ended before a step began that it follows."""
+    """Without what earlier attempts left, of a run that was cleared: what ended before a step began that it follows.
+
+    A verdict stands if the drain was done again and found nothing.
+    """
     order = {step: at for at, step in enumerate(STEPS)}
-    return [
-        s
-        for s in steps
-        if not any(order[before.step] < order[s.step] and before.started_at > s.finished_at for before in steps)
-    ]
+    anew = [s for s in steps if s.step == "plan" or s.outcome != "idle"]
+    return [s for s in steps if not any(order[b.step] < order[s.step] and b.started_at > s.finished_at for b in anew)]
 
 
 def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None) -> str:
