@@ -154,6 +154,16 @@ def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
     assert verdict([planned, again, judged]).startswith("UNFINISHED  flights/flights  check left no report")
 
 
+@pytest.mark.parametrize("outcome", ["done", "failed"])
+def test_a_verdict_stands_where_the_drain_found_nothing_when_it_was_done_again(outcome: Any) -> None:
+    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": []}
+    judged = checked().model_copy(update={"outcome": outcome, "error": error if outcome == "failed" else None})
+    later = judged.finished_at + timedelta(seconds=1)
+    again = step("drain", outcome="idle").model_copy(update={"started_at": later, "finished_at": later})
+    said = verdict([step("plan", plan=WANTED), again, judged])
+    assert said.startswith("OK" if outcome == "done" else "FAILED")
+
+
 def test_a_check_that_was_left_out_is_named() -> None:
     wanted = WANTED.model_copy(update={"left_out": ("check",)})
     said = verdict([step("plan", plan=wanted), drained()])

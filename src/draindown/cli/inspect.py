@@ -199,7 +199,7 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     if part.parked:
         pipeline, flow = where.split("/")
         command = f"draindown quarantine list {pipeline} --flow {flow} --files"
-        lines.append(f"  parked   {count(part.parked, 'file')} until someone decides   ({command})")
+        lines.append(f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})")
     for finding in findings:
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []
@@ -242,7 +242,7 @@ def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
             row["type"],
             count(row["rows"]),
             row["at"][:19].replace("T", " "),
-            printable(row["file"]) + (f":{row['position']}" if row["position"] is not None else ""),
+            printable(row["unit"]) + (f":{row['position']}" if row["position"] is not None else ""),
         ]
         for row in data
     ]
