@@ -146,7 +146,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None) -> list[s
         if step.drain:
             lines += _drain_lines(step.drain, looked=step.outcome != "failed")
         if step.check:
-            lines += _check_lines(step.check)
+            lines += _check_lines(step.check, idle=step.outcome == "idle")
         if step.compact:
             lines += _compact_lines(step.compact)
     lines += _finding_lines([f for step in steps for f in step.findings])
@@ -271,11 +271,12 @@ def _backlog(before: Backlog, after: Backlog) -> str:
     return f"{backlog_words(before)} -> {backlog_words(after)}"
 
 
-def _check_lines(check: CheckPart) -> list[str]:
+def _check_lines(check: CheckPart, *, idle: bool) -> list[str]:
     # a share of the input that held is told by the rows' own lines
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:
-        return labelled("gate", [f"no expectations, so nothing was judged; {_published(check)}"])
+        why = "nothing new to judge" if idle else "no expectations, so nothing was judged"
+        return labelled("gate", [f"{why}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
     judged = f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
