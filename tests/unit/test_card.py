@@ -154,6 +154,13 @@ def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
     assert verdict([planned, again, judged]).startswith("UNFINISHED  flights/flights  check left no report")
 
 
+def test_a_check_that_found_nothing_new_says_nothing_of_the_suite() -> None:
+    again = checked().model_copy(update={"outcome": "idle"})
+    again = again.model_copy(update={"check": again.check.model_copy(update={"expectations": []})})
+    said = card([step("plan", plan=WANTED), drained(), again])
+    assert "nothing new to judge; published 3" in said and "no expectations" not in said
+
+
 @pytest.mark.parametrize("outcome", ["done", "failed"])
 def test_a_verdict_stands_where_the_drain_found_nothing_when_it_was_done_again(outcome: Any) -> None:
     error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": []}

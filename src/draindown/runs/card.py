@@ -173,7 +173,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bo
         if step.drain:
             lines += drain_lines(step.drain, looked=step.outcome != "failed")
         if step.check:
-            lines += check_lines(step.check)
+            lines += check_lines(step.check, idle=step.outcome == "idle")
         if step.compact:
             lines += compact_lines(step.compact)
     if _is_unchecked(steps, whole=whole) and not any(step.error for step in steps):

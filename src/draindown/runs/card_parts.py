@@ -99,12 +99,16 @@ def _backlog(before: Backlog, after: Backlog) -> str:
     return f"{backlog_words(before)} -> {backlog_words(after)}"
 
 
-def check_lines(check: CheckPart) -> list[str]:
-    """Return the lines of a check: the verdict, expectations that failed, and the published version."""
+def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
+    """Return the lines of a check: the verdict, expectations that failed, and the published version.
+
+    `idle`: whether the check found nothing unpublished.
+    """
     # the lines of the drain show a refused share that holds
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:
-        judged = "passed: the refused share held; no expectations" if check.expectations else "no expectations"
+        none = "nothing new to judge" if idle else "no expectations"
+        judged = f"passed: the refused share held; {none}" if check.expectations else none
         return labelled("gate", [f"{judged}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
