@@ -18,9 +18,10 @@ from draindown.spec.derived import DerivedFlow, Per, TableSource, Window
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.kafka import KafkaCluster, KafkaSource
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
-from draindown.spec.models import FlowSpec, PipelineSpec, QuarantineBounds
+from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
+from draindown.spec.tolerance import QuarantineBounds
 from draindown.spec.yaml_document import MAX_BYTES
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,11 @@ from draindown.base.errors import TerminalError
 from draindown.spec.column_types import SCALARS, Column, normalise
 from draindown.spec.expressions import check_expression
 from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import Drift, FlowSpec, PipelineSpec
+from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance, Target
+from draindown.spec.tolerance import Drift
 from draindown.spec.units import parse_duration, parse_size, show_size
 
 FLOW: dict[str, Any] = {

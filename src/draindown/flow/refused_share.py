@@ -24,7 +24,8 @@ from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
 from draindown.runs.request import Request
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec, QuarantineBounds
+from draindown.spec.models import FlowSpec
+from draindown.spec.tolerance import QuarantineBounds
 
 LEAST = 20
 """Minimum number of records for a meaningful share. Below it, only a share of 100 % counts."""

@@ -7,7 +7,7 @@ The loader reports each of them at its position.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -39,46 +39,7 @@ from draindown.spec.names import (
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import AnySource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
-from draindown.spec.units import Share
-
-
-class Drift(Model):
-    """The actions on fields that the contract does not name, and on fields that are missing."""
-
-    new: Literal["rescue", "add", "refuse"] = Field(
-        default="rescue",
-        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
-        "refuse: the batch ends red before anything is written.",
-        examples=["add"],
-    )
-    missing: Literal["accept", "refuse"] = Field(
-        default="accept",
-        description="A column that no record of a file has. accept: it is NULL, and `not null` judges each row; "
-        "refuse: the batch ends red before anything is written.",
-        examples=["refuse"],
-    )
-
-
-class QuarantineBounds(Model):
-    """The largest share of records that may be refused, over source batches not yet published, from 20 records on.
-
-    If all records are refused, the check fails whatever the bounds and however few they are.
-    """
-
-    warn: Share = Field(
-        default=0.01, description="From this share of refused records on, a run says so.", examples=["1%"]
-    )
-    fail: Share = Field(
-        default=0.5,
-        description="From this share on, the check fails as `refused_share`, until someone decides.",
-        examples=["50%"],
-    )
-
-    @model_validator(mode="after")
-    def _combination(self) -> QuarantineBounds:
-        if {"warn", "fail"} <= self.model_fields_set and self.warn > self.fail:
-            refuse([(("warn",), "is more than fail: a share that fails would never have been warned of")])
-        return self
+from draindown.spec.tolerance import Drift, QuarantineBounds
 
 
 class FlowSpec(Model):
