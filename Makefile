@@ -16,7 +16,7 @@ SIDE_BY_SIDE := unit tables
 IN_PAIRS := spark airflow
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo up down test unit test-spark test-airflow e2e faults check shape schema bench bench-all lock clean
+.PHONY: help setup demo up down test unit test-spark test-kafka test-airflow e2e faults check shape schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
@@ -40,6 +40,7 @@ test: setup ## All tests but the long fault campaign
 	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
 	@set -e; for tier in $(IN_PAIRS); do \
 	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
+	@echo "== tests/kafka"; $(PYTEST) -q tests/kafka
 	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" --ignore tests/e2e/test_evening.py tests/faults tests/e2e
 	@echo "== an evening on call"; $(PYTEST) -q -m "not campaign" tests/e2e/test_evening.py
 
@@ -48,6 +49,9 @@ unit: setup ## Tests without a JVM
 
 test-spark: setup ## Tests with a Spark session, the long ones too
 	@$(PYTEST) $(PAIRS) tests/spark
+
+test-kafka: setup ## Tests against a real broker on loopback
+	@$(PYTEST) tests/kafka
 
 test-airflow: setup ## Tests through real DAG runs
 	@$(PYTEST) $(PAIRS) tests/airflow

@@ -29,7 +29,7 @@ AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 REFUSED = pa.schema(
     [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")]
     + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
-    + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
+    + [("generation", pa.int32()), ("raw_bytes", pa.binary()), ("envelope", pa.string())]
     + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
 )
 """Of the quarantine."""

@@ -27,7 +27,7 @@ from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, registry
 from draindown.sources.batch_size import Bound
-from draindown.sources.port import Forecast, Look, Progress, Taken
+from draindown.sources.port import Forecast, Look, NothingLost, Progress, Taken
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources import registry as readers
@@ -35,7 +35,7 @@ from draindown.spark.sources.place import Block, Offset
 from draindown.spark.sources.port import Read
 from draindown.spec import sources
 from draindown.spec.models import FlowSpec
-from draindown.spec.sources import SourceSpec
+from draindown.spec.source import SourceSpec
 from draindown.spec.units import Size
 
 _COLUMNS = pa.schema([("document", pa.string()), ("digest", pa.string())])
@@ -65,7 +65,7 @@ class OwnNumbersSource(NumbersSource):
     own_numbers: str
 
 
-class Numbers:
+class Numbers(NothingLost):
     """The `Source` of lists."""
 
     unit = "list"
@@ -144,6 +144,13 @@ class Numbers:
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         if found := self.missing(units):
             raise TerminalError("input-changed", tried="read lists", found=", ".join(found), next="put them back")
+
+    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+        sizes: Counter[str] = Counter()
+        for unit in units:
+            sizes[unit.name] += unit.until - unit.start
+        if wrong := [name for name, size in sizes.items() if read.get(name, 0) != size]:
+            raise TerminalError("lines-differ", tried=f"read slice {number}", found=", ".join(wrong), next="stop")
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         pass
@@ -233,15 +240,8 @@ class NumbersReader:
     def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
         return [(unit, block, 0) for unit, block, _, _ in blocks]
 
-    def miscounted(self, units: Sequence[Unit], blocks: Sequence[Block]) -> dict[str, str]:
-        seen: Counter[tuple[str, int]] = Counter()
-        for name, block, records, _ in blocks:
-            seen[name, block] += records
-        return {
-            unit.range: f"{unit.range}: {seen[unit.name, unit.start]} read"
-            for unit in units
-            if seen[unit.name, unit.start] != unit.until - unit.start
-        }
+    def failure(self, error: BaseException) -> None:
+        return None
 
 
 def lists(document: str) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
 from draindown.spec.formats import FORMATS, Format
 from draindown.spec.models import FlowSpec
-from draindown.spec.sources import SourceSpec
+from draindown.spec.source import SourceSpec
 
 
 class Pairs:

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from draindown.sources.files.line_counter import LineCounter
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
-from draindown.spark.contract.record_frame import ARRIVED
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
+from draindown.spark.sources.place import ARRIVED
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 from tests.spark.mutants import found_in, mutant

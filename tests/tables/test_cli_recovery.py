@@ -23,6 +23,7 @@ from draindown.lake.transactions import app_id
 from draindown.recovery import replay, swap
 from draindown.runs import store
 from draindown.runs.request import Request
+from draindown.sources.files.source import Files
 from tests.flowfiles import AT, REFUSED, drained, restore, rows_read, take_in
 
 
@@ -91,12 +92,32 @@ def test_replay_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.C
     assert "replay-input-gone" in capsys.readouterr().err
 
 
+def test_accept_loss_lists_first_and_takes_only_what_is_lost(
+    asked: Request, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(asked, "accept-loss", "p", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"lost": {}, "accepted": []}
+    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2") == 2  # says no reason
+    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2  # says no --yes
+    capsys.readouterr()
+    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r", "--yes") == 78
+    assert "not-lost" in capsys.readouterr().err
+    taken: list[Any] = []
+    monkeypatch.setattr(Files, "losses", lambda *_: {"t/0:1-2": "gone", "t/1:0-3": "gone"})
+    monkeypatch.setattr(
+        Files, "accept_losses", lambda _, ranges, *at, **said: taken.append((list(ranges), at, said["note"]))
+    )
+    assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
+    assert taken == [(["t/0:1-2", "t/1:0-3"], (1, 3), "retention")]
+    assert "t/1:0-3: gone" in capsys.readouterr().err
+
+
 def _refused(asked: Request) -> None:
     """Two refused rows, of which a replay applied the first and died before it could say so."""
     rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
     place = {"file": ["x"] * 2, "position": [1, 2], "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
     run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
-    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2}
+    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2, "envelope": pa.nulls(2, pa.string())}
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
     write_json(asked.layout.replaying, pending)

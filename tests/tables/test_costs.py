@@ -72,7 +72,8 @@ def asked(tmp_path: Path) -> Request:
     place = {"file": ["x"] * 3, "position": [1, 2, 3], "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
     why = {"quarantine_id": ["q1", "q2", "q3"], "reason": ["type"] * 3, "field": ["n"] * 3, "detail": ["x"] * 3}
     run = {"raw_length": [1] * 3, "generation": [1] * 3, "batch": [0] * 3, "kind": ["source"] * 3, "run_id": ["r"] * 3}
-    write_deltalake(layout.quarantine, pa.table(why | place | run | {"first_seen": [AT] * 3, "refused_at": [AT] * 3}))
+    times = {"first_seen": [AT] * 3, "refused_at": [AT] * 3, "envelope": pa.nulls(3, pa.string())}
+    write_deltalake(layout.quarantine, pa.table(why | place | run | times))
     remember(found, 1)
     quarantine.discard(layout, ["q1"], by="me")
     parked.record(layout, [parked.Event("/gone.json", 1, 1, "parked", reason="torn")], AT)

@@ -169,7 +169,7 @@ def dying_at(step: str) -> Any:
 
 def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0) -> None:
     """Rows of the quarantine: id, file, generation."""
-    columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id")}
+    columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id", "envelope")}
     content = [
         {
             "quarantine_id": known_id,

@@ -588,7 +588,7 @@ def test_audit_looks_at_every_flow_although_one_has_no_table(
 
 
 def _refuse(spec: PipelineSpec) -> None:
-    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")
+    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id", "envelope")
     numbers = ("position", "raw_length", "generation", "batch")
     row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]

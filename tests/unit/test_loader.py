@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from draindown.base.errors import TerminalError
 from draindown.spec.derived import DerivedFlow, Per, TableSource, Window
 from draindown.spec.json_schema import schema, schema_text
+from draindown.spec.kafka import KafkaCluster, KafkaSource
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.spec.models import FlowSpec, PipelineSpec, QuarantineBounds
 from draindown.spec.sources import FilesSource
@@ -80,7 +81,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("format: json", "format: jsn", "7:15: flows.flights.source.format", "did you mean 'json'?"),
         ("format: json", "format: avro", "7:15: flows.flights.source.format", "must be 'json', 'csv'"),
         ("format: json", "format:", "7:14: flows.flights.source.format", "is empty"),
-        ("format: json", "format: json\n      kafka: t", "8:7: flows.flights.source.kafka", "not supported yet"),
+        ("format: json", "format: json\n      changes: t", "8:7: flows.flights.source.changes", "not supported yet"),
+        ("format: json", "format: json\n      kafka: t", "6:7: flows.flights.source", "exactly one of files, kafka"),
         ("files: landing/*.json", "files: s3a://b/*", "6:14: flows.flights.source.files", "only local paths"),
         ("files: landing/*.json", "files: [a]", "6:14: flows.flights.source.files", "must be text, not a list"),
         ("files: landing/*.json", "files: 5", "6:14: flows.flights.source.files", "put it in quotes"),
@@ -513,6 +515,8 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Pipeline", PipelineSpec),
         ("Flow", FlowSpec),
         ("Source", FilesSource),
+        ("Kafka source", KafkaSource),
+        ("Kafka cluster", KafkaCluster),
         ("Quarantine", QuarantineBounds),
         ("Target", Target),
         ("Derived flow", DerivedFlow),

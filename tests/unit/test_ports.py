@@ -65,6 +65,7 @@ SAYS_CUT_OR_PARKED = frozenset(
         "sources/port.py",
         "audit/generations.py",
         "audit/ledger_sums.py",
+        "audit/pinned.py",
         "audit/recount.py",
         "ledger/rows.py",
         "flow/refused_share.py",

@@ -417,8 +417,9 @@ def _settings() -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _jars(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     jars = tmp_path_factory.mktemp("jars")
-    for name in ("delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"):
-        (jars / name).touch()
+    kafka = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
+    for name in ("delta-spark_4.1_2.13", "delta-storage", *kafka):
+        (jars / f"{name}-1.0.0.jar").touch()
     monkeypatch.setenv("DRAINDOWN_JARS", str(jars))
 
 

@@ -77,7 +77,7 @@ def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
 
 def _let_through_before(context: AuditContext) -> None:
     """Mark rows that were refused only when their file was read again: the first read put them into the table."""
-    cut_of = {row["unit"]: row["slice"] for row in _intake(context)}
+    cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
         batch.cut: batch.reasons for batch in of_source(context) if batch.generation == context.refused_since
@@ -95,8 +95,8 @@ def _let_through_before(context: AuditContext) -> None:
             context.accepted_before.add(row["quarantine_id"])
 
 
-def _intake(context: AuditContext) -> list[dict[str, Any]]:
-    return TableLog(context.layout.intake_of(1)).rows("select unit, slice from t")
+def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
+    return TableLog(context.layout.intake_of(generation)).rows("select unit, slice from t")
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
@@ -108,7 +108,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
-    files = {row["unit"] for row in _intake(context) if row["slice"] == batch.cut}
+    files = {row["unit"] for row in _intake(context, batch.generation) if row["slice"] == batch.cut}
     others = sum(
         row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
         for row in context.refused

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from draindown.spec.sources import SourceSpec
+from draindown.spec.source import SourceSpec
 
 CHUNK = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"

@@ -23,6 +23,7 @@ from draindown.audit.invariants import invariant_of
 from draindown.audit.keys import KeyRecount
 from draindown.audit.ledger_sums import ledger_against_commits, ledger_against_intake, ledger_sums
 from draindown.audit.model import Audit
+from draindown.audit.pinned import pinned_against_ledger
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
@@ -55,16 +56,21 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     settle_withdrawals(context)
     _settle_replay(context)
     generations_of(context)
+    raw_files = context.flow.source.raw_files
     cuts = {batch.cut for batch in of_source(context)}
-    context.files = [_as_file(row) for row in _all(context.layout.intake_of(1)) if row["slice"] in cuts]
+    taken_in = _all(context.layout.intake_of(1)) if raw_files else []
+    context.files = [_as_file(row) for row in taken_in if row["slice"] in cuts]
     context.seen |= {"batches": len(context.batches), "files": len(context.files), "refused rows": len(context.refused)}
     ledger_sums(context)
-    ledger_against_intake(context)
+    (ledger_against_intake if raw_files else pinned_against_ledger)(context)
     ledger_against_commits(context)
     _quarantine(context)
     withdrawals(context)
     with tempfile.TemporaryDirectory(prefix="draindown-audit-") as temporary:
-        _raw(context, Path(temporary))
+        if raw_files:
+            _raw(context, Path(temporary))
+        else:
+            invariant_of(context, Path(temporary)).settle(context, [], all_files=False)
     seconds = round(time.monotonic() - started, 3)
     return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds)
 

@@ -14,7 +14,7 @@ class Finding(Frozen):
     """
 
     kind: (
-        Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable"]
+        Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable", "retention"]
         | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused", "waiting"]
     )
     subject: str

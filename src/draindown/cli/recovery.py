@@ -141,6 +141,37 @@ def _meaning(plan: ResetPlan) -> str:
     )
 
 
+def accept_loss(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: OneFlow = None,
+    ranges: Annotated[
+        list[str] | None, typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All ranges that are lost now.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")] = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Go on without input that is lost at the source. Without --range or --all, list what is lost."""
+    from draindown.recovery import losses
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    lost = losses.found(request)
+    out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
+    wanted = list(lost) if every else ranges or []
+    if not wanted:
+        out.result({"lost": lost, "accepted": []}, "nothing was changed")
+        return
+    if not reason:
+        raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
+    refuse_without(yes)
+    losses.accept(request, wanted, by=person(), note=reason)
+    out.result({"lost": lost, "accepted": wanted}, f"accepted: {', '.join(wanted)}")
+
+
 def replay(
     ctx: typer.Context,
     pipeline: PipelineName,

@@ -25,7 +25,7 @@ State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
     *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
-    *("first_seen", "generation", "batch", "kind", "run_id", "refused_at"),
+    *("first_seen", "generation", "batch", "kind", "run_id", "refused_at", "envelope"),
 )
 """Columns of the quarantine table."""
 _OLDEST_FIRST = "order by refused_at, file, position, quarantine_id"
@@ -171,7 +171,7 @@ def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
     """
     # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
     wanted = list(dict.fromkeys(ids))
-    names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length"
+    names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length, envelope"
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
     found = (_query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
     return [row | {"value": _record(row)} for part in found for row in rows(part)]

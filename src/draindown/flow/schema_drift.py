@@ -126,12 +126,14 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
         held = {name.lower() for name in (*flow.columns, *RESERVED_COLUMNS)}
         fields = {name for name in fields if not re.fullmatch(ADDABLE, name) or name.lower() in held} | set(columns)
     lacking = {one.name for one in remembered if one.kind == "missing-column"} if missing == "accept" else set()
-    return Known(frozenset(fields - set(flow.columns)), frozenset(lacking), missing == "refuse")
+    return Known(frozenset(fields - set(flow.record_columns)), frozenset(lacking), missing == "refuse")
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec) -> list[Sighting]:
     """Return remembered fields that the contract still does not name, and columns that units lacked; oldest first."""
-    return [one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.columns)]
+    return [
+        one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.record_columns)
+    ]
 
 
 def findings(

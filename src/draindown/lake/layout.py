@@ -85,6 +85,11 @@ class FlowLayout:
         return f"{self.home}/parked"
 
     @property
+    def accepted_losses(self) -> str:
+        """JSON file with the ranges of input that a person gave up as lost."""
+        return f"{self.home}/accepted.json"
+
+    @property
     def resolutions(self) -> str:
         """Delta table of people's decisions about quarantined rows."""
         return f"{self.home}/resolutions"

@@ -14,7 +14,10 @@ DEFAULT_HEAP = "2g"
 """Driver heap if `DRAINDOWN_DRIVER_MEMORY` is not set."""
 _YOUNG_PER_TASK = 32 * 1024**2
 """Young generation per concurrent task, in bytes, measured with two. One task gets as much as two."""
-_DELTA_JARS = ("delta-spark", "delta-storage")
+_JARS = (
+    *("delta-spark", "delta-storage"),
+    *("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2"),
+)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -106,14 +109,18 @@ def spark_python() -> dict[str, str]:
 
 
 def class_path() -> str:
-    """Return Delta's jars for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`."""
+    """Return the jars of Delta and Kafka for `spark.driver.extraClassPath`. Raises TerminalError `jars-missing`.
+
+    All jobs have all of them, in one order, whatever their flow reads: the class-data archive is valid for one class
+    path only.
+    """
     directory = jar_dir()
-    found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in _DELTA_JARS]
+    found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in _JARS]
     if None in found:
-        missing = [name for name, jar in zip(_DELTA_JARS, found, strict=True) if jar is None]
+        missing = [name for name, jar in zip(_JARS, found, strict=True) if jar is None]
         raise TerminalError(
             "jars-missing",
-            tried=f"find Delta's jars in {directory}",
+            tried=f"find the jars of Delta and Kafka in {directory}",
             found=f"no {' and no '.join(missing)}",
             next="make setup",
         )

@@ -293,7 +293,8 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         without=tuple(discards.given_up(source_of(request), layout)),
         rebuilt=True,
     )
-    own = replace(own, without=tuple(sorted({*own.without, *found.missing})))
+    missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there
+    own = replace(own, without=tuple(sorted({*own.without, *missing})))
     generations.begin_staged(staged, own)
     return begun
 

@@ -121,7 +121,9 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     own = generations.card(layout, found.generation)
     previous = own.previous if own else found.previous
-    without = tuple(sorted({*found.missing, *discards.given_up(source_of(request), layout)}))
+    # with an intake of its own, the new generation pins what is there: there is nothing to leave out of it
+    missing = () if layout.own_intakes else found.missing
+    without = tuple(sorted({*missing, *discards.given_up(source_of(request), layout)}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
     generations.make_live(layout, fresh)
 

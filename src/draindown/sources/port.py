@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
 from draindown.sources.batch_size import Bound
@@ -64,6 +65,17 @@ class Taken:
     findings: tuple[Finding, ...] = ()
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why reading failed, as the reader of the source understands the engine's error.
+
+    `kind`: `lost`, pinned input is not there; `refused`, this user may not read it; `away`, the source does not answer.
+    """
+
+    kind: Literal["lost", "refused", "away"]
+    text: str
+
+
 class Pinning(Protocol):
     """Pins the new input of one drain, portion by portion. Used under the flow's lease. Close it."""
 
@@ -113,6 +125,23 @@ class Source(Protocol):
         Raises a TerminalError that names what is lost.
         """
 
+    def losses(self, generation: int, first: int) -> Mapping[str, str]:
+        """Return input that no batch has read, from slice `first` on or not pinned yet, and that is gone.
+
+        By range, as a person types it, each with what is there instead.
+        """
+
+    def accept_losses(
+        self, ranges: Sequence[str], generation: int, first: int, *, by: str, note: str, at: datetime
+    ) -> None:
+        """Record a person's decision to go on without input that is lost. Idempotent. Called under the lease.
+
+        Raises TerminalError `not-lost` if a range is not one of `losses`.
+        """
+
+    def left_of(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return what a batch reads of pinned units: all but the ranges that were given up as lost."""
+
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
         """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
 
@@ -124,6 +153,15 @@ class Source(Protocol):
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
+
+    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+        """Refuse slice `number` if its units gave other numbers of records than they must. `read`: records by unit.
+
+        Raises a TerminalError that names the units, each with both numbers.
+        """
+
+    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
+        """Return the error of a read that failed."""
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
@@ -151,3 +189,37 @@ class Source(Protocol):
 
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch that can't read them."""
+
+
+class NothingLost:
+    """The answers of a source whose unread input can't get lost, and whose units are read alone and in full."""
+
+    def losses(self, generation: int, first: int) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing."""
+        return {}
+
+    def accept_losses(
+        self,
+        ranges: Sequence[str],
+        generation: int,  # noqa: ARG002
+        first: int,  # noqa: ARG002
+        *,
+        by: str,  # noqa: ARG002
+        note: str,  # noqa: ARG002
+        at: datetime,  # noqa: ARG002
+    ) -> None:
+        """Refuse. Raises TerminalError `not-lost`."""
+        raise TerminalError(
+            "not-lost",
+            tried=f"accept the loss of {', '.join(ranges)}",
+            found="this source loses nothing: its units are there, or are named one by one",
+            next="draindown plan   # says what stands in the way",
+        )
+
+    def left_of(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return all of them."""
+        return list(units)
+
+    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:  # noqa: ARG002
+        """Not called: the reader explains no failure."""
+        raise AssertionError(failure.text)

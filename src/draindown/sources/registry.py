@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from draindown.lake.layout import FlowLayout
 from draindown.sources.port import Source
 from draindown.spec.derived import DerivedFlow, TableSource
+from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
 
@@ -30,6 +31,7 @@ def _in(module: str, name: str) -> Make:
 
 MAKERS: MutableMapping[str, Make] = {
     FilesSource.kind: _in("draindown.sources.files.source", "Files"),
+    KafkaSource.kind: _in("draindown.sources.kafka.source", "Kafka"),
     TableSource.kind: _in("draindown.sources.tables.source", "Tables"),
 }
 

@@ -43,28 +43,33 @@ _DEPTH = 32
 
 
 class Column(BaseModel):
-    """One column of the contract, written and serialised as one string."""
+    """One column of the contract, written and serialised as one string, or as `{type, from}`.
+
+    `taken_from`: where the value is taken from, if not from the record's text: a key of `SourceSpec.PLACES`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: str = Field(description="Normalised Spark SQL type.")
     nullable: bool = Field(default=True, description="False if the column was declared `not null`.")
+    taken_from: str | None = Field(
+        default=None, description="Where the value is taken from, if not from the record's text."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
         if isinstance(value, Column):
-            return {"type": value.type, "nullable": value.nullable}
-        if isinstance(value, dict) and set(value) <= {"type", "nullable"} and isinstance(value.get("type"), str):
+            return {"type": value.type, "nullable": value.nullable, "taken_from": value.taken_from}
+        if isinstance(value, dict) and set(value) <= {"type", "nullable", "taken_from"} and "nullable" in value:
             return {**value, "type": normalise(value["type"])}
-        if not isinstance(value, str):
-            raise ValueError(f"must be a type such as 'int' or 'string not null', not {value!r}")
-        bare = _NOT_NULL.sub("", value)
-        return {"type": normalise(bare), "nullable": bare == value}
+        if isinstance(value, dict):
+            return {**_declared(value.get("type")), "taken_from": _taken_from(value)}
+        return _declared(value)
 
     @model_serializer
-    def _to_text(self) -> str:
-        return str(self)
+    def _to_text(self) -> str | dict[str, str]:
+        return str(self) if self.taken_from is None else {"type": str(self), "from": self.taken_from}
 
     def __str__(self) -> str:
         return self.type if self.nullable else f"{self.type} not null"
@@ -87,7 +92,7 @@ class Column(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {
+        written = {
             "type": "string",
             "description": "A Spark SQL type, and `not null` if a row without it goes to quarantine.",
             "pattern": r"^\s*[A-Za-z]",
@@ -99,6 +104,30 @@ class Column(BaseModel):
                 "json",
             ],
         }
+        placed = {
+            "type": "object",
+            "description": "A column that is not taken from the record's text.",
+            "properties": {
+                "type": written,
+                "from": {"type": "string", "minLength": 1, "examples": ["key", "header:trace", "timestamp", "offset"]},
+            },
+            "required": ["type", "from"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [written, placed]}
+
+
+def _declared(value: object) -> dict[str, object]:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a type such as 'int' or 'string not null', not {value!r}")
+    bare = _NOT_NULL.sub("", value)
+    return {"type": normalise(bare), "nullable": bare == value}
+
+
+def _taken_from(value: dict[object, object]) -> str:
+    if set(value) != {"type", "from"} or not isinstance(value["from"], str):
+        raise ValueError("must be a type such as 'int', or {type: int, from: key}")
+    return value["from"]
 
 
 def normalise(text: str) -> str:

@@ -126,12 +126,38 @@ class FlowSpec(Model):
         refuse(
             [
                 *self._column_problems(),
+                *self._place_problems(),
                 *self._format_problems(),
                 *self._name_problems(),
                 *self._expression_problems(),
             ]
         )
         return self
+
+    @property
+    def record_columns(self) -> dict[str, Column]:
+        """The columns that are read from a record's text; all others have a place beside it."""
+        return {name: column for name, column in self.columns.items() if column.taken_from is None}
+
+    @property
+    def as_recorded(self) -> FlowSpec:
+        """The flow with only the columns that are read from a record's text: what a format's reader needs to know."""
+        return (
+            self
+            if len(self.record_columns) == len(self.columns)
+            else self.model_copy(update={"columns": self.record_columns})
+        )
+
+    @property
+    def deletes_by_null(self) -> bool:
+        """Whether a record without a value deletes its key: what it names then is its key and its time.
+
+        Keys move between partitions when partitions are added, so an offset may only follow the time.
+        """
+        keys, order = ([self.columns.get(n) for n in names] for names in (self.target.keys, self.target.sequence_by))
+        places = [column and column.taken_from for column in order]
+        by_key = bool(keys) and all(column is not None and column.taken_from == "key" for column in keys)
+        return by_key and places[:1] == ["timestamp"] and set(places[1:]) <= {"offset"}
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
@@ -157,9 +183,25 @@ class FlowSpec(Model):
             if first != name:
                 yield ("columns", name), f"is {first!r} again: case doesn't tell columns apart"
 
+    def _place_problems(self) -> Iterable[Problem]:
+        places = self.source.PLACES
+        for name, column in self.columns.items():
+            if column.taken_from is None:
+                continue
+            head, colon, rest = column.taken_from.partition(":")
+            types = places.get(head + colon, ())
+            if not types or (colon and not rest):
+                known = ", ".join(f"{one}NAME" if one.endswith(":") else one for one in places)
+                found = f"from: {column.taken_from}: {'one of ' + known if known else 'this source has no such places'}"
+                yield ("columns", name), found
+            elif column.type.partition("(")[0] not in types:
+                yield ("columns", name), f"from: {column.taken_from} is {' or '.join(types)}, not {column.type}"
+        if places and not self.record_columns:
+            yield ("columns",), "no column is read from the record; name one without `from`"
+
     def _format_problems(self) -> Iterable[Problem]:
         form = self.source.form
-        if form.whole_line and [(n, c.type) for n, c in self.columns.items()] != [("value", "string")]:
+        if form.whole_line and [(n, c.type) for n, c in self.record_columns.items()] != [("value", "string")]:
             yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
         if not form.named or (form.delimited and not self.source.has_header):
             what = f"a {form.name} without a header has" if form.delimited else f"format {form.name} has"
@@ -169,7 +211,7 @@ class FlowSpec(Model):
                 for (key, is_set), verb in zip(unnamed.items(), ("added", "missed"), strict=True)
                 if is_set
             )
-        for name, column in self.columns.items():
+        for name, column in self.record_columns.items():
             if column.is_nested and not form.nested:
                 yield ("columns", name), f"a {form.name} cell can't hold {column.type}; use string and a transform"
             if column.type == "json" and not form.json_columns and not form.whole_line:

@@ -13,23 +13,36 @@ from pydantic_core import ErrorDetails
 from draindown.spec.derived import KINDS, DerivedFlow
 from draindown.spec.models import DERIVED_FORM, LANDING_FORM, FlowSpec, PipelineSpec
 from draindown.spec.names import near
-from draindown.spec.sources import SOURCES, SourceSpec
+from draindown.spec.source import SourceSpec
+from draindown.spec.sources import SOURCES, kind_of
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _LATER = frozenset(
-    ("kafka", "tables", "pipeline", "changes", "left", "right", "watermark", "lookup", "deduplicate", "session")
+    ("tables", "pipeline", "changes", "left", "right", "watermark", "lookup", "deduplicate", "session")
 ) | {"accept", "also_to", "cluster_by", "engine", "join", "processor", "state", "top"}
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
     """Yield one problem for each error. A value that already has a problem of its own yields no further one."""
     known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
-    for details in error.errors(include_url=False):
+    for details in _details(error):
         for problem in _problems(details, document):
             if not any(problem.path[: len(path)] == path for path in known):
                 yield problem
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    """Yield the errors, those of a source as if the pipeline's model had found them."""
+    for details in error.errors(include_url=False):
+        if details["type"] == "source":
+            inner = _details(details["ctx"]["error"])
+            for one in inner:
+                one["loc"] = (*details["loc"], *one["loc"])
+                yield one
+        else:
+            yield details
 
 
 def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
@@ -40,16 +53,16 @@ def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
             whole = (*path, *inner)
             yield Problem(document.key_mark(whole), whole, message)
     elif kind == "extra_forbidden":
-        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"]))
+        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"], document.value))
     elif kind == "missing" or _KEY in details["loc"]:
         yield Problem(document.key_mark(path), path, _message(details))
     else:
         yield Problem(document.value_mark(path), path, _message(details))
 
 
-def _unknown_key(location: tuple[int | str, ...]) -> str:
+def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
     *path, key = (str(part) for part in location)
-    allowed = _keys_at(path)
+    allowed = _keys_at(path, value)
     hint = near(key, allowed)
     if key in KINDS and path[-1] == LANDING_FORM:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
@@ -58,18 +71,23 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
 
 
-def _keys_at(path: Iterable[str]) -> list[str]:
-    """Return the keys that the model at a path accepts. The path has the form of each flow."""
+def _keys_at(path: Iterable[str], value: Any) -> list[str]:
+    """Return the keys that the model at a path accepts. The path has the form of each flow.
+
+    `value`: the document, which says of which kind a source is.
+    """
     kind: object = PipelineSpec
     for part in path:
         if part in _FORMS:
             kind = _FORMS[part]
-        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            continue
+        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = _given(kind.model_fields[part].annotation)
         else:  # a value of a dict
             kind = get_args(kind)[-1]
-    if kind is SourceSpec:  # of any kind
-        return list(dict.fromkeys(name for one in SOURCES.values() for name in one.model_fields))
+        if kind is SourceSpec:
+            kind = SOURCES.get(kind_of(value) or "", kind)
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 

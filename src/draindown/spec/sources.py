@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-from zoneinfo import ZoneInfo
+from collections.abc import MutableMapping
+from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
-from draindown.spec.base import Model, Problem, refuse
-from draindown.spec.formats import FORMATS, Format
+from draindown.spec.base import Problem, refuse
+from draindown.spec.formats import FORMATS
+from draindown.spec.kafka import KafkaSource
 from draindown.spec.names import local_path
+from draindown.spec.source import LONGEST_RECORD, RecordBytes, SourceSpec, Zone
 from draindown.spec.units import Duration, Size
 
 _NAMES = {"type": "string", "enum": list(FORMATS)}
@@ -36,52 +38,12 @@ MOST_FILES = 2000
 """The most files of one batch. Each file costs Spark a task or a part of one, however small it is."""
 
 
-class SourceSpec(Model):
-    """What all kinds of sources of records have in common: how records are written, and how large a batch may be."""
-
-    kind: ClassVar[str]
-    """The key of the pipeline file that names a source of this kind, and its name in every registry."""
-    own_intakes: ClassVar[bool] = False
-    """Whether each generation has an intake of its own. Otherwise all generations share one."""
-
-    counts_from: ClassVar[int] = 0
-    """The position of the first record of a unit that starts at 0: 1 for files, whose records people count."""
-    beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
-    """The fields that don't change what a record becomes."""
-
-    if TYPE_CHECKING:  # each kind declares these fields, in the order in which its reference lists them
-        format: str
-        max_bytes_per_trigger: int | None
-        max_record_bytes: int
-        delimiter: str
-        timezone: str
-
-    @property
-    def form(self) -> Format:
-        """The properties of the format."""
-        return FORMATS[self.format]
-
-    @property
-    def has_header(self) -> bool:
-        """Whether a line of each unit names the cells of its records."""
-        return False
-
-    @property
-    def place(self) -> str:
-        """Where the input comes from, as the pipeline file has it."""
-        return str(getattr(self, self.kind))
-
-    @property
-    def most_units(self) -> tuple[int | None, str]:
-        """The most units of one batch (None: any number), and the setting that says so, in words, if one does."""
-        return None, ""
-
-
 class FilesSource(SourceSpec):
     """Files that land in a directory. Each file is read once."""
 
     kind = "files"
     counts_from = 1
+    raw_files = True
     beside_rows = frozenset({"files", "max_bytes_per_trigger", "max_files_per_trigger"})
 
     files: str = Field(
@@ -105,17 +67,12 @@ class FilesSource(SourceSpec):
         description="A file changed less than this ago is left for the next run. For writers that don't rename.",
         examples=["30 seconds"],
     )
-    max_record_bytes: Size = Field(default=8 * 1024**2, description="A longer record is refused.", examples=["8mb"])
+    max_record_bytes: RecordBytes = LONGEST_RECORD
     header: bool = Field(default=True, description="csv: the first line of each file names its columns.")
     delimiter: str = Field(
         default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
     )
-    timezone: str = Field(
-        default="UTC",
-        min_length=1,
-        description="Zone of timestamps that are written without one.",
-        examples=["UTC", "America/New_York", "+02:00"],
-    )
+    timezone: Zone = "UTC"
 
     @property
     def has_header(self) -> bool:
@@ -143,17 +100,6 @@ class FilesSource(SourceSpec):
             raise ValueError(f"{value!r} can't separate cells")
         return value
 
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, value: str) -> str:
-        if re.fullmatch(r"[+-](0\d|1[0-4]):[0-5]\d", value):
-            return value
-        try:
-            ZoneInfo(value)
-        except (OSError, ValueError, LookupError):
-            raise ValueError(f"{value!r} is no time zone; write a name such as Europe/Berlin, or +02:00") from None
-        return value
-
     @model_validator(mode="after")
     def _combination(self) -> FilesSource:
         problems: list[Problem] = []
@@ -167,25 +113,41 @@ class FilesSource(SourceSpec):
         return self
 
 
-SOURCES: MutableMapping[str, type[SourceSpec]] = {FilesSource.kind: FilesSource}
+SOURCES: MutableMapping[str, type[SourceSpec]] = {one.kind: one for one in (FilesSource, KafkaSource)}
 """The model of each kind of source. What it does is in `sources.registry`, how Spark reads it in `spark.sources`."""
 
 
+def kind_of(value: object) -> str | None:
+    """Return the kind that the mapping of a source is of: the one key of SOURCES that it has; None without one."""
+    named = [kind for kind in SOURCES if isinstance(value, dict) and kind in value]
+    return named[0] if len(named) == 1 else None
+
+
 class _OfAnyKind:
-    """Validates a source by the model of its kind. Text without a known kind is judged as a source of files."""
+    """Validates a source by the model of its kind, whose errors it passes on as one error, `source`."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(
-            _validated, handler.generate_schema(FilesSource), serialization=core_schema.simple_ser_schema("any")
-        )
+        whole = core_schema.no_info_plain_validator_function(_validated)
+        whole["serialization"] = core_schema.simple_ser_schema("any")
+        return whole
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(one.__pydantic_core_schema__) for one in SOURCES.values()]}
 
 
-def _validated(value: Any, as_files: Callable[[Any], SourceSpec]) -> SourceSpec:
+def _validated(value: Any) -> SourceSpec:
     if isinstance(value, SourceSpec):
         return value
-    kind = next((kind for kind in SOURCES if isinstance(value, dict) and kind in value), FilesSource.kind)
-    return as_files(value) if kind == FilesSource.kind else SOURCES[kind].model_validate(value)
+    kind = kind_of(value)
+    if kind is None:
+        text = f"must say where the input comes from, by exactly one of {', '.join(SOURCES)}"
+        raise PydanticCustomError("source_kind", text)
+    try:
+        return SOURCES[kind].model_validate(value)
+    except ValidationError as error:
+        raise PydanticCustomError("source", "{text}", {"text": str(error), "error": error}) from None
 
 
 AnySource = Annotated[SourceSpec, _OfAnyKind]

@@ -21,14 +21,14 @@ from draindown.sources.files.listing import Listing, directory_of
 from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, sort_out
 from draindown.sources.files.recorded import PinnedFile, differences
 from draindown.sources.intake import Waiting
-from draindown.sources.port import Forecast, Look, Progress
+from draindown.sources.port import Forecast, Look, NothingLost, Progress
 from draindown.sources.slices import Unit
 from draindown.spec.sources import FilesSource
 
 _SHOWN = 5
 
 
-class Files:
+class Files(NothingLost):
     """The `Source` of files. Lists the source once: what a plan saw is what the drain after it takes in."""
 
     unit = "file"
@@ -114,6 +114,25 @@ class Files:
             ]
         discard = self.leaving_out(changed[:_SHOWN])
         return [f"{back} run {layout.pipeline}", f"{discard}   # it is never read"]
+
+    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+        """Compare lines or rows with those that the intake counted. Files whose records may span lines are not.
+
+        Raises TerminalError `lines-differ`.
+        """
+        wrong = {
+            unit.name: f"{unit.name}: {unit.until} lines when it was taken in, {read.get(unit.name, 0)} now"
+            for unit in units
+            if not unit.row["multiline"] and unit.until != read.get(unit.name, 0)
+        }
+        if wrong:
+            raise TerminalError(
+                "lines-differ",
+                tried=f"read slice {number} of flow {self._flow.layout.flow}",
+                found="; ".join(list(wrong.values())[:_SHOWN]),
+                changed="nothing of this batch is in the table",
+                next=[f"draindown audit {self._flow.layout.pipeline}", self.leaving_out(wrong)],
+            )
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Fail if a file's content changed after it was read. Raises TerminalError `input-changed`."""

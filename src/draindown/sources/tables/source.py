@@ -18,7 +18,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.port import Forecast, Look, Progress, Taken
+from draindown.sources.port import Forecast, Look, NothingLost, Progress, Taken
 from draindown.sources.slices import Slice, Unit
 from draindown.sources.tables.upstream import Upstream
 from draindown.spec.derived import TableSource
@@ -52,7 +52,7 @@ class Piece:
         return max(1, ceil(self.rows / ROWS))
 
 
-class Tables:
+class Tables(NothingLost):
     """The `Source` of a table. Looks at its log and its published version once."""
 
     unit = "commit"
@@ -129,6 +129,9 @@ class Tables:
         rows = sum(file.get("num_records") or 0 for file in files)
         return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
 
+    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+        """Not called: a derived batch reads changes, and holds them against its own account."""
+
     def refuse_lost(self, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue on another table, or for another derivation.
 
@@ -203,7 +206,7 @@ class Tables:
         """Return nothing: a new generation compares the whole table, and reads no slice again."""
         return {}
 
-    def open_findings(self) -> list[Finding]:
+    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
         """Return nothing: no version is kept out."""
         return []
 

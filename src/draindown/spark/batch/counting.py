@@ -8,8 +8,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
-from draindown.base import formatting
-from draindown.base.errors import TerminalError
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms
@@ -82,22 +80,6 @@ def _sequence(frame: DataFrame, name: str) -> Column:
         F.unix_micros(column) if isinstance(kind, TimestampType) else column if isinstance(kind, NumericType) else text
     )
     return F.struct(value.alias("value"), text.alias("text"))
-
-
-def refuse_other_counts(batch: Batch, counted: Counted) -> None:
-    """Check that Spark read as many records of each unit as were pinned, where the source knows how many.
-
-    Raises TerminalError `lines-differ`.
-    """
-    wrong = batch.input.miscounted(counted.blocks)
-    if wrong:
-        raise TerminalError(
-            "lines-differ",
-            tried=f"read {formatting.count(len(batch.input.units), 'unit')} of flow {batch.writer.layout.flow}",
-            found="; ".join(list(wrong.values())[:5]),
-            changed="nothing of this batch is in the table",
-            next=[f"draindown audit {batch.writer.layout.pipeline}", batch.input.leaving_out(wrong)],
-        )
 
 
 def newest_sequence(groups: Sequence[Row]) -> str | None:

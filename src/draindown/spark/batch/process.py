@@ -55,7 +55,7 @@ def _process(spark: SparkSession, batch: Batch) -> BatchRow:
             kept.enter_context(persisted(frame))
             with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
                 counted = counting.count_batch(parsed, frame, batch)
-            counting.refuse_other_counts(batch, counted)
+            batch.input.refuse_miscounted(counted.blocks)
             batch.was_read()
             batch.reached("read")
             found = schema_drift.look(batch, frame, counted)

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from draindown.lake import delta
+from draindown.spark.contract.envelope import encoded
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.place import Block, number
+from draindown.spark.sources.place import ENVELOPE, Block, number
 from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Writer, write_batch
 
@@ -60,8 +61,8 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
     """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
     `rows` has the columns quarantine_id (for a record, a hash of file and position), file, position, raw, raw_bytes
-    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail. This function adds
-    first_seen, generation, batch, kind, run_id and refused_at.
+    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail, and ENVELOPE
+    if the records have one. This function adds first_seen, generation, batch, kind, run_id and refused_at.
     """
     kept = rows.select(
         "quarantine_id",
@@ -79,6 +80,7 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
         F.lit(writer.kind).alias("kind"),
         F.lit(run_id).alias("run_id"),
         F.lit(datetime.now().astimezone()).alias("refused_at"),
+        (encoded() if ENVELOPE in rows.columns else F.lit(None).cast("string")).alias("envelope"),
     )
     delta.make_private(writer.layout.quarantine)
     write_batch(writer, kept, writer.layout.quarantine, "quarantine")

@@ -10,7 +10,7 @@ from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.place import PLACE
+from draindown.spark.sources.place import ENVELOPE, PLACE
 from draindown.spark.targets.delta_target import written
 
 
@@ -22,12 +22,17 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
         batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
     elif requarantine.concerns(batch.writer):
-        bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
+        bad = _refused(frame)
         fresh = requarantine.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
         if fresh is not None:
             written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
-        bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
+        bad = _refused(frame)
         quarantine_writer.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
     batch.reached("quarantined")
+
+
+def _refused(frame: DataFrame) -> DataFrame:
+    came_in = [ENVELOPE] if ENVELOPE in frame.columns else []
+    return frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *came_in, *PLACE)

@@ -14,15 +14,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
-from draindown.spark.contract.record_frame import ARRIVED, Records
-from draindown.spark.sources.place import PLACE, union
+from draindown.spark.contract.record_frame import Records
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", *PLACE)
-"""The columns that `parse` adds to those of the contract. `_raw` is set if a record is refused, or may be later."""
+KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", ENVELOPE, *PLACE)
+"""The columns that `parse` adds to those of the contract; ENVELOPE only where the records have one.
+
+`_raw` and ENVELOPE are set if a record is refused, or may be later.
+"""
 _DETAIL = 200
 
 
@@ -44,7 +47,7 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
 
 
 def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
-    frame = records.frame.withColumn("_delete", _is_delete(spark, flow))
+    frame = records.frame.withColumn("_delete", _is_delete(spark, flow, records))
     if "arrived_at" not in flow.columns:
         own = F.timestamp_micros(ARRIVED) if ARRIVED in frame.columns else F.lit(arrived_at)
         frame = frame.withColumn("arrived_at", own)
@@ -56,6 +59,8 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
+    kept = F.lit(True) if may_be_refused_later(flow) else refused
+    came_in = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         F.when(good, F.col("_unknown")).alias("_rescued"),
@@ -65,6 +70,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
         "_header",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),
         (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
+        *came_in,
         *PLACE,
     )
 
@@ -102,9 +108,12 @@ def may_be_refused_later(flow: FlowSpec) -> bool:
     return bool(goal.essential) and (flow.transform is not None or bool(set(goal.keys) & set(goal.partition_by)))
 
 
-def _is_delete(spark: SparkSession, flow: FlowSpec) -> Column:
+def _is_delete(spark: SparkSession, flow: FlowSpec, records: Records) -> Column:
     condition = flow.target.apply_as_deletes
-    return F.coalesce(try_eval(spark, condition), F.lit(False)) if condition else F.lit(False)
+    asked = F.coalesce(try_eval(spark, condition), F.lit(False)) if condition else F.lit(False)
+    if records.without_value is None:
+        return asked
+    return F.when(records.without_value, F.lit(flow.deletes_by_null)).otherwise(asked)
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,8 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
     """Yield the refusals in order of precedence."""
     size, limit = records.size, flow.source.max_record_bytes
     shown = F.concat(size.cast("string"), F.lit(f" bytes; at most {limit}"))
+    if records.without_value is not None and not flow.deletes_by_null:
+        yield _Refusal(records.without_value, "null_value", detail="the record has no value")
     yield _Refusal(size > limit, "too_large", found=shown)
     if records.whole_text:
         yield _Refusal(~F.is_valid_utf8(F.col("_raw")), "malformed", detail="not valid UTF-8")

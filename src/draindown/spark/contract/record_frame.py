@@ -16,12 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.sources.place import PLACE
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
-ARRIVED = "_arrived"
-"""When the unit of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"
 
@@ -31,7 +29,8 @@ class Records:
     """A frame as the module describes it, and how to get at a named cell of it (typed, or text to be cast).
 
     `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
-    many bytes of text and binary it holds, to be held against the limit.
+    many bytes of text and binary it holds, to be held against the limit. `without_value` says whether a record has no
+    text at all; None if each has one.
     """
 
     frame: DataFrame
@@ -39,6 +38,7 @@ class Records:
     raw: Column
     size: Column
     whole_text: bool = True
+    without_value: Column | None = None
 
 
 class RecordReader(Protocol):
@@ -55,6 +55,7 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     """Lines as `_raw`, and as `value` to be parsed: NULL for one that is too large, which would fill the heap."""
     # trimmed in front only: from behind it would walk through the whole line
     blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
+    blank = F.lit(False) if ENVELOPE in lines.columns else blank
     frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
     fits = F.octet_length("value") <= flow.source.max_record_bytes
     return frame.withColumn("value", F.when(fits, F.col("value")))
@@ -63,5 +64,5 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
 def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     """The columns of a `Records` frame, and those that `keep` names for its cells."""
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name in (ARRIVED, ENVELOPE))]
     return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

@@ -7,9 +7,11 @@ from collections.abc import Iterable, MutableMapping
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract.columnar_records import ColumnarRecords
 from draindown.spark.contract.csv_records import CsvRecords
+from draindown.spark.contract.envelope import enveloped
 from draindown.spark.contract.json_records import JsonRecords
 from draindown.spark.contract.record_frame import RecordReader, Records
 from draindown.spark.contract.text_records import TextRecords
+from draindown.spark.sources.place import ENVELOPE
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
@@ -25,4 +27,6 @@ _NOTHING_KNOWN = Known()
 
 def records_of(reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KNOWN) -> list[Records]:
     """Return the records of what was read, one entry per plan. Arguments as in `RecordReader.records`."""
-    return [READERS[flow.source.format].records(read, flow, known) for read in reads]
+    recorded = flow.as_recorded
+    found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
+    return [enveloped(records, flow) if ENVELOPE in records.frame.columns else records for records in found]

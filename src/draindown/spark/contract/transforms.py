@@ -77,7 +77,7 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     """
     packed = frame.select(
         *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
-        F.struct(*[F.col(c) for c in KEPT]).alias(_ROW),
+        F.struct(*[F.col(c) for c in KEPT if c in frame.columns]).alias(_ROW),
     )
     result = transform(packed)
     if not isinstance(result, DataFrame) or _ROW not in result.columns:
@@ -85,7 +85,7 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     _hold_to_columns(result, packed, name)
     _hold_to_names(result.columns, name)
     own = [F.col(quoted(c)) for c in result.columns if c != _ROW]
-    return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT])
+    return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT if c in frame.columns])
 
 
 def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:

@@ -29,6 +29,8 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) 
     except DraindownError:
         raise
     except Exception as error:
+        if (known := read.failed(error)) is not None:
+            raise known from error
         found = _among(spark, flow, layout, read)
         if not found or (len(found) == len(read.units) > 1):
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -76,6 +76,7 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         read = _pinned(references).but(self.without)
+        read = replace(read, units=tuple(self.source.left_of(read.units)))
         row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
         self.progress(batch_lines.told(row, self.source.unit))

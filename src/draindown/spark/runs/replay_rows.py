@@ -36,10 +36,11 @@ from draindown.sources.registry import source_of
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
-from draindown.spark.contract.record_frame import ARRIVED
+from draindown.spark.contract.envelope import decoded
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sources.input import GivenRecords
+from draindown.spark.sources.place import ARRIVED, ENVELOPE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
@@ -191,8 +192,15 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
     numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
     reads = []
     for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
-        data = [(row["value"], row["file"], 0, at, _micros(row["first_seen"])) for at, row in group]
-        kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
-        frame = relation(spark, kinds, data)
-        reads.append(Read(frame.withColumn("value", F.col("value").cast("string")), header))
+        some = list(group)
+        data = [
+            (row["value"], row["file"], 0, at, row["position"], row["envelope"], _micros(row["first_seen"]))
+            for at, row in some
+        ]
+        kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER, "_position": NUMBER}
+        frame = relation(spark, kinds | {"_kept": TEXT, ARRIVED: NUMBER}, data)
+        frame = frame.withColumn("value", F.col("value").cast("string"))
+        if any(row["envelope"] for _, row in some):
+            frame = frame.withColumn(ENVELOPE, decoded("_kept"))
+        reads.append(Read(frame.drop("_kept", "_position"), header))
     return reads

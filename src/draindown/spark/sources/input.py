@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
+from draindown.base.errors import DraindownError
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
 from draindown.spark.sources.place import Block, Offset
@@ -59,9 +61,17 @@ class SliceInput:
         """As `SliceReader.offsets`."""
         return self.reader.offsets(blocks)
 
-    def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:
-        """As `SliceReader.miscounted`."""
-        return self.reader.miscounted(self.units, blocks)
+    def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
+        """Compare the records that were read with those of the slice. Raises as `Source.refuse_miscounted`."""
+        read: Counter[str] = Counter()
+        for unit, _, records, _ in blocks:
+            read[self.name(unit)] += records
+        self.source.refuse_miscounted(self.number, self.units, read)
+
+    def failed(self, error: BaseException) -> DraindownError | None:
+        """Return what the source says of a failure that the reader knows as its own."""
+        failure = self.reader.failure(error)
+        return None if failure is None else self.source.read_failed(failure, self.units)
 
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch."""
@@ -94,9 +104,11 @@ class GivenRecords:
         """Return 0 for every block: nobody asks for the positions."""
         return [(unit, block, 0) for unit, block, _, _ in blocks]
 
-    def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:  # noqa: ARG002
-        """Return nothing: no unit was counted."""
-        return {}
+    def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
+        """Refuse nothing: no unit was counted."""
+
+    def failed(self, error: BaseException) -> None:
+        """Explain nothing: the records are not at the source."""
 
     def leaving_out(self, units: Iterable[str]) -> str:
         """Not possible: there are no units."""

@@ -17,6 +17,17 @@ from draindown.spark.frames import NUMBER, TEXT, relation
 PLACE = ("_unit", "_block", "_id")
 """Columns that every reader adds: the unit as the reader spells it, the block's start, an id that rises within it."""
 
+ARRIVED = "_arrived"
+"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
+ENVELOPE = "_envelope"
+"""What a record came in, of records that have more than their text: a struct of ENVELOPE_FIELDS.
+
+Such records are counted by their source, so a text of blanks is a record, too. A NULL text is a record without a value.
+"""
+ENVELOPE_FIELDS = (
+    "struct<key: binary, headers: array<struct<key: string, value: binary>>, "
+    "timestamp: timestamp, topic: string, partition: int, offset: bigint>"
+)
 Block = tuple[str, int, int, int]
 """(unit as in PLACE, block, records, smallest id) of one block that was read."""
 Offset = tuple[str, int, int]

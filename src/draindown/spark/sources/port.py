@@ -11,6 +11,8 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from draindown.base.errors import DraindownError
+from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
 from draindown.spark.sources.place import Block, Offset
 from draindown.spec.models import FlowSpec
@@ -53,8 +55,8 @@ class SliceReader(Protocol):
     def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
         """Return the offset of every block that was read."""
 
-    def miscounted(self, units: Sequence[Unit], blocks: Sequence[Block]) -> dict[str, str]:
-        """Return the units that gave another number of records than they were pinned with, each with both in words."""
+    def failure(self, error: BaseException) -> Failure | None:
+        """Return why reading failed, if the error says that it is the source's; else None."""
 
 
 class Input(Protocol):
@@ -88,8 +90,11 @@ class Input(Protocol):
     def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
         """As `SliceReader.offsets`."""
 
-    def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:
-        """As `SliceReader.miscounted`."""
+    def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
+        """Refuse units that gave other numbers of records than they must. Raises as `Source.refuse_miscounted`."""
+
+    def failed(self, error: BaseException) -> DraindownError | None:
+        """Return the error for people, if an engine's error says that the source failed; else None."""
 
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch."""

@@ -8,11 +8,13 @@ from draindown.sources.port import Source
 from draindown.sources.slices import Slice
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.input import SliceInput
+from draindown.spark.sources.kafka import KafkaReader
 from draindown.spark.sources.port import SliceReader
+from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
 
-READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader()}
+READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader(), KafkaSource.kind: KafkaReader()}
 
 
 def input_of(flow: FlowSpec, source: Source, pinned: Slice) -> SliceInput:

@@ -1,0 +1,93 @@
+"""Lost offsets: which they are, and the error that names topic, partition, range and the ways on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.sources.kafka.offsets import Available, Loss, LossKind, Span
+from draindown.spec.kafka import KafkaSource
+
+_SHOWN = 5
+_CAUSES = (
+    ("topic-recreated", "the topic was created again since they were pinned"),
+    ("topic-gone", "there is no such topic any more"),
+    ("partition-gone", "there is no such partition any more"),
+    ("log-truncated", "the log ends before"),
+    ("offsets-lost", "the brokers hold later offsets only"),
+)
+"""The kinds of losses, each in words, the worst first."""
+_WORST = [kind for kind, _ in _CAUSES]
+_WORDS = dict(_CAUSES)
+
+
+def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) -> Iterator[Loss]:
+    """Yield what the brokers no longer hold of pinned spans."""
+    for span in spans:
+        held = have.get(span.place)
+        if held is None:
+            here = any(topic == span.topic for topic, _ in have)
+            kind: LossKind = "partition-gone" if here else "topic-gone"
+            yield Loss(kind, span, _WORDS[kind])
+        elif held.topic_id != span.topic_id:
+            yield recreated(span)
+        elif held.beginning > span.start:
+            gone = replace(span, until=min(span.until, held.beginning))
+            yield Loss("offsets-lost", gone, f"the brokers hold offsets from {held.beginning} on")
+        elif held.end < span.until:
+            gone = replace(span, start=max(span.start, held.end))
+            yield Loss("log-truncated", gone, f"the log ends at {held.end}")
+
+
+def recreated(span: Span) -> Loss:
+    """Return the loss of pinned offsets of a topic that is another one now."""
+    return Loss("topic-recreated", span, _WORDS["topic-recreated"])
+
+
+def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was pinned or read") -> TerminalError:
+    """Return the error for offsets that were never read and are gone. Its code is the kind of the worst loss."""
+    shown = [f"{loss.span}: {loss.detail}" for loss in losses[:_SHOWN]]
+    more = [f"and {len(losses) - _SHOWN} more"] if len(losses) > _SHOWN else []
+    return TerminalError(
+        min((loss.kind for loss in losses), key=_WORST.index),
+        tried=f"read on where flow {layout.flow} of pipeline {layout.pipeline} has read its topics up to",
+        found="; ".join(shown + more),
+        changed=changed,
+        next=_ways_on(losses, layout),
+    )
+
+
+def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
+    flow = f"{layout.pipeline} --flow {layout.flow}"
+    rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what the topics hold now"
+    if any(loss.kind == "log-truncated" for loss in losses):
+        return [rebuild]
+    ranges = " ".join(f"--range {shlex.quote(loss.span.range)}" for loss in losses[:_SHOWN])
+    accept = f"draindown accept-loss {flow}"
+    if len(losses) > _SHOWN:
+        return [f"{accept}   # lists them; --all accepts them", rebuild]
+    return [f'{accept} {ranges} --reason "..." --yes   # goes on with what is there', rebuild]
+
+
+def unknown(topic: str, source: KafkaSource) -> TerminalError:
+    """Return the error for a topic that the source names and the cluster does not have."""
+    return TerminalError(
+        "topic-unknown",
+        tried=f"look at topic {topic} at {source.kafka.bootstrap_servers}",
+        found="the cluster has no such topic, or this user may not see it",
+        next="draindown validate   # check `topics` and `bootstrap_servers`, or create the topic",
+    )
+
+
+def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowLayout) -> TerminalError:
+    """Return the error for ranges that are not lost, or not as they were typed."""
+    there = ", ".join(loss.span.range for loss in losses) or "none"
+    return TerminalError(
+        "not-lost",
+        tried=f"accept the loss of {', '.join(asked)} of flow {layout.flow}",
+        found=f"lost are: {there}",
+        next=f"draindown accept-loss {layout.pipeline} --flow {layout.flow}",
+    )

@@ -1,0 +1,110 @@
+"""Up to where a generation has pinned each partition, as the newest slice of its intake says.
+
+Each slice bears the positions of all partitions, those without new offsets included. So a look reads one row,
+however long the history, and knows every partition that the source ever had.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
+from draindown.sources import intake
+from draindown.sources.kafka.offsets import Span
+from draindown.sources.slices import FIRST, Unit
+
+OWN = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int64()),
+        ("topic_id", pa.string()),
+        ("compacted", pa.bool_()),
+        ("positions", pa.string()),
+    ]
+)
+"""The columns of a Kafka intake besides those of every intake.
+
+`compacted`: whether the topic was compacted when the slice was pinned. `positions`: in the first row of a slice, the
+offsets [start, until) that the slice pins of every partition, as JSON.
+"""
+
+
+def span_of(unit: Unit) -> Span:
+    """Return the offsets that a unit pins."""
+    row = unit.row
+    return Span(row["topic"], int(row["partition"]), row["topic_id"], unit.start, unit.until)
+
+
+def newest(state: FlowLayout, generation: int) -> list[Span]:
+    """Return what the newest slice pins of every partition; none before the first slice."""
+    number = intake.newest(state, generation)
+    return _at(state, generation, number) if number else []
+
+
+def first(state: FlowLayout, generation: int) -> list[Span]:
+    """Return what the first slice of a generation pins of every partition: where the generation began."""
+    return _at(state, generation, FIRST) if intake.newest(state, generation) else []
+
+
+def rows(
+    spans: Sequence[Span],
+    *,
+    record_bytes: float,
+    oldest: Mapping[tuple[str, int], datetime],
+    now: datetime,
+    compacted: Iterable[str],
+) -> list[dict[str, Any]]:
+    """Return the rows of a slice. A slice without offsets has one row, which pins nothing but the positions."""
+    gaps = frozenset(compacted)
+    found = [
+        {
+            "unit": span.unit,
+            "start": span.start,
+            "until": span.until,
+            "bytes": round(span.size * record_bytes),
+            "unpacked": round(span.size * record_bytes),
+            "records": None,
+            "arrived_at": min(now, oldest.get(span.place, now)),
+            "topic": span.topic,
+            "partition": span.partition,
+            "topic_id": span.topic_id,
+            "compacted": span.topic in gaps,
+            "positions": None,
+        }
+        for span in [span for span in spans if span.size] or spans[:1]
+    ]
+    found[0]["positions"] = _text(spans)
+    return found
+
+
+def _at(state: FlowLayout, generation: int, number: int) -> list[Span]:
+    sql = f"select positions from t where slice = {int(number)} and positions is not null"
+    (row,) = log_of(state, state.intake_of(generation)).rows(sql)
+    return _spans(row["positions"])
+
+
+def _text(spans: Sequence[Span]) -> str:
+    topics: dict[str, dict[str, Any]] = {}
+    for span in spans:
+        of_topic = topics.setdefault(f"{span.topic}:{span.topic_id}", {})
+        of_topic[str(span.partition)] = [span.start, span.until]
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _spans(text: str) -> list[Span]:
+    return [
+        Span(*_named(topic, partition), *offsets)
+        for topic, partitions in json.loads(text).items()
+        for partition, offsets in partitions.items()
+    ]
+
+
+def _named(topic: str, partition: str) -> tuple[str, int, str]:
+    name, _, id = topic.rpartition(":")
+    return name, int(partition), id

@@ -1,0 +1,39 @@
+"""Warn of unread records that the brokers will delete soon. A warning never delays a drain: that would be the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from draindown.base.findings import Finding
+from draindown.base.formatting import age
+from draindown.sources.kafka.client import Policy
+
+_NEAR = 0.7  # of the time that a topic keeps records
+_SHOWN = 5
+
+
+def findings(
+    oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy], now: datetime
+) -> list[Finding]:
+    """Return a finding for each partition whose oldest unread record has lived most of its time.
+
+    `oldest`: when it was written, by topic and partition. Brokers count from the record's own timestamp, so a record
+    that says it is old is deleted at once.
+    """
+    found = [
+        (at, topic, partition, timedelta(milliseconds=policy.retention_ms))
+        for (topic, partition), at in oldest.items()
+        if (policy := policies.get(topic)) and policy.deleted and policy.retention_ms is not None
+    ]
+    due = sorted((at, topic, partition, keeps) for at, topic, partition, keeps in found if now - at > _NEAR * keeps)
+    return [
+        Finding(
+            kind="retention",
+            subject=f"{topic}/{partition}",
+            detail=f"the oldest unread record is {age((now - at).total_seconds())} old, and the topic keeps records "
+            f"for {age(keeps.total_seconds())}",
+            next="drain more often, or have the topic keep records for longer (retention.ms)",
+        )
+        for at, topic, partition, keeps in due[:_SHOWN]
+    ]

@@ -1,0 +1,315 @@
+"""Topics of Kafka, as a source: a unit is a range of offsets of one partition."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.base.findings import Finding
+from draindown.base.formatting import count
+from draindown.base.secrets import names_in, resolved
+from draindown.lake.layout import FlowLayout
+from draindown.sources import intake
+from draindown.sources.batch_size import Bound
+from draindown.sources.kafka import positions, retention
+from draindown.sources.kafka.accepted import accept, accepted
+from draindown.sources.kafka.client import Client, Sample, Seen
+from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
+from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, unread, without
+from draindown.sources.kafka.pinning import KafkaPinning, forecast
+from draindown.sources.kafka.positions import span_of
+from draindown.sources.port import Failure, Forecast, Look, Progress
+from draindown.sources.slices import Unit
+from draindown.spec.kafka import KafkaSource
+
+
+class Kafka:
+    """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain after it pins."""
+
+    unit = "partition"
+
+    def __init__(self, source: KafkaSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
+        self._source, self._layout = source, layout
+        self._client: Client | None = None
+        self._seen: Seen | None = None
+        self._sample: Sample | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client of the cluster; it connects when it is first asked."""
+        if self._client is None:
+            self._client = Client(self._source)
+        return self._client
+
+    def out_of_reach(self) -> tuple[str, str] | None:
+        """Return the client or the secret that is not there. The brokers are not asked."""
+        if find_spec("confluent_kafka") is None:
+            return "the package confluent-kafka is not installed on this machine", "pip install 'draindown[kafka]'"
+        texts = (value for value in self._source.kafka.model_dump().values() if isinstance(value, str))
+        for name in (name for text in texts for name in names_in(text)):
+            try:
+                resolved(f"${{secret:{name}}}")
+            except TerminalError as error:
+                return error.found, error.next[0]
+        return None
+
+    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+        """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError `topic-unknown`."""
+        found = self._unread(state, generation)
+        waiting = list(intake.slices(state, generation, first))
+        pinned = [unit for one in waiting for unit in self.left_of(one.units) if unit.until > unit.start]
+        held = sum(unit.until - unit.start for unit in pinned)
+        sample = self._sampled(found.spans)
+        oldest = [*sample.oldest.values()] if found.size else []
+        weight = self._record_bytes(pinned)
+
+        def expected(bound: Bound) -> Forecast:
+            return forecast(found.size, bound, weight)
+
+        return Look(
+            unit="record",
+            units=found.size + held,
+            bytes=round((found.size + held) * weight),
+            oldest=min((at.timestamp() for at in [*oldest, *(unit.arrived_at for unit in pinned)]), default=None),
+            findings=retention.findings(sample.oldest, self._look().policies, now),
+            pinned=Forecast(len(waiting), round(held * weight)) if held else Forecast(),
+            reasons=_reasons(found, len(waiting), held, begun=bool(positions.newest(state, generation))),
+            forecast=expected,
+        )
+
+    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
+        """Begin to pin what is unread. Raises as `refuse_lost`."""
+        intake.create(self._layout, generation, positions.OWN)
+        self.refuse_lost(generation, 0)
+        found, seen = self._unread(self._layout, generation), self._look()
+        compacted = [topic for topic, policy in seen.policies.items() if policy.compacted]
+        sample = self._sampled(found.spans)
+        return KafkaPinning(
+            layout=self._layout,
+            generation=generation,
+            spans=found.spans,
+            now=now,
+            record_bytes=self._record_bytes([]),
+            oldest=sample.oldest,
+            compacted=compacted,
+            before=intake.newest(self._layout, generation),
+        )
+
+    def refuse_lost(self, generation: int, first: int) -> None:  # noqa: ARG002
+        """Refuse to continue if offsets that were never read are gone, or the topic is another one.
+
+        Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`, `partition-gone`.
+        """
+        losses = self._unread(self._layout, generation).losses
+        if losses:
+            raise lost(losses, self._layout)
+
+    def losses(self, generation: int, first: int) -> Mapping[str, str]:
+        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead."""
+        return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
+
+    def accept_losses(
+        self, ranges: Sequence[str], generation: int, first: int, *, by: str, note: str, at: datetime
+    ) -> None:
+        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`."""
+        known = {loss.span.range: loss for loss in self._losses(generation, first)}
+        if not set(ranges) <= set(known):
+            raise not_lost(ranges, list(known.values()), self._layout)
+        accept(self._layout, (known[name].span for name in ranges), by=by, note=note, at=at)
+
+    def _losses(self, generation: int, first: int) -> list[Loss]:
+        waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
+        pinned = [span_of(unit) for unit in self.left_of(waiting)]
+        return [
+            *of_pinned((span for span in pinned if span.size), self._have),
+            *self._unread(self._layout, generation).losses,
+        ]
+
+    @property
+    def _have(self) -> Mapping[tuple[str, int], Available]:
+        return {one.place: one for one in self._look().partitions}
+
+    def left_of(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return what is left of pinned units without the ranges that a person gave up."""
+        given_up = accepted(self._layout)
+        if not given_up:
+            return list(units)
+        return [
+            replace(unit, start=part.start, until=part.until)
+            for unit in units
+            for part in without(span_of(unit), given_up)
+        ]
+
+    def _look(self) -> Seen:
+        if self._seen is None:
+            self._seen = self.client.look()
+        return self._seen
+
+    def _unread(self, state: FlowLayout, generation: int) -> Unread:
+        seen, every = self._look(), positions.newest(state, generation)
+        pinned = [span for span in every if self._source.matches(span.topic)]
+        starts = {} if every else self._starts(state, generation, seen)
+        found = unread(seen.partitions, pinned, starts=starts, accepted=accepted(self._layout))
+        here = {one.topic for one in seen.partitions} | {loss.span.topic for loss in found.losses}
+        for topic in self._source.kafka.topics:
+            if topic not in here:
+                raise unknown(topic, self._source)
+        # topics that the source named once keep their place, should it name them again
+        asleep = [replace(span, start=span.until) for span in every if span not in pinned]
+        return Unread((*found.spans, *asleep), found.losses)
+
+    def _starts(self, state: FlowLayout, generation: int, seen: Seen) -> Mapping[tuple[str, int], int]:
+        """Return where partitions begin that the generation has not read.
+
+        The first generation begins as the source says. A later one begins where the first one did, as far as the
+        topics still hold it.
+        """
+        for earlier in range(1, generation):
+            began = {span.place: span for span in positions.first(state, earlier)}
+            if began:
+                ids = {one.place: one.topic_id for one in seen.partitions}
+                return {place: span.start for place, span in began.items() if ids.get(place) == span.topic_id}
+        if self._source.starting == "earliest":
+            return {}
+        ends = {one.place: one.end for one in seen.partitions}
+        if self._source.starting_time is None:
+            return ends
+        found = self.client.at_time(list(ends), self._source.starting_time)
+        return {place: ends[place] if offset is None else offset for place, offset in found.items()}
+
+    def _sampled(self, spans: Iterable[Span]) -> Sample:
+        if self._sample is None:
+            self._sample = self.client.sample(spans)
+        return self._sample
+
+    def _record_bytes(self, pinned: Sequence[Unit]) -> float:
+        """Return the expected bytes of a record: those of a few unread ones, else those of pinned ones."""
+        if self._sample is not None and self._sample.record_bytes:
+            return self._sample.record_bytes
+        records = sum(unit.until - unit.start for unit in pinned)
+        return sum(unit.bytes for unit in pinned) / records if records else _RECORD_BYTES
+
+    def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
+        """Return the pinned ranges of which some offsets can't be read again.
+
+        Records that compaction removed are not told from records that are there.
+        """
+        found: dict[str, Finding] = {}
+        for unit in units:
+            for loss in of_pinned([span_of(unit)] if unit.until > unit.start else [], self._have):
+                found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
+        return found
+
+    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
+        """Return nothing: no partition is kept out."""
+        return []
+
+    def refuse_changed(self, units: Sequence[Unit]) -> None:
+        """Check that the topics are those of which the offsets were pinned. Raises TerminalError `topic-recreated`.
+
+        An id is never used twice: if it is the same after the read, it was the same topic all the time.
+        """
+        spans = [span for unit in units if (span := span_of(unit)).size]
+        ids = self.client.topic_ids(sorted({span.topic for span in spans})) if spans else {}
+        wrong = [span for span in spans if ids.get(span.topic) != span.topic_id]
+        if wrong:
+            raise lost(list(map(recreated, wrong)), self._layout, _NOTHING)
+
+    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+        """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
+
+        Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
+        neither is, each pinned offset has its record.
+        """
+        pinned: dict[str, int] = defaultdict(int)
+        for unit in units:
+            pinned[unit.name] += unit.until - unit.start
+        gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
+        wrong = {
+            name: read.get(name, 0)
+            for name, size in pinned.items()
+            if read.get(name, 0) != size and not (name in gaps and read.get(name, 0) < size)
+        }
+        if wrong:
+            raise TerminalError(
+                "records-absent",
+                tried=f"read slice {number} of flow {self._layout.flow}",
+                found="; ".join(
+                    f"{name}: {count(n, 'record')} at {pinned[name]:,} offsets"
+                    for name, n in list(wrong.items())[:_SHOWN]
+                ),
+                changed=_NOTHING,
+                next=[
+                    f"draindown run {self._layout.pipeline}   # once the source says `transactional: true`, if "
+                    "producers write in transactions",
+                ],
+            )
+
+    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
+        """Return the error of a read that failed. Lost offsets are told from others by asking the brokers."""
+        tried = f"read {count(len(units), 'partition')} of flow {self._layout.flow}"
+        if failure.kind == "refused":
+            return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
+        if failure.kind == "lost":
+            self._seen = self.client.look()  # what was seen before the read is not what the brokers hold now
+            spans = [span for unit in units if (span := span_of(unit)).size]
+            if wrong := list(of_pinned(spans, self._have)):
+                return lost(wrong, self._layout, _NOTHING)
+        return TransientError(
+            "kafka-unreachable",
+            tried=tried,
+            found=failure.text,
+            changed=_NOTHING,
+            next=f"draindown run {self._layout.pipeline}   # it resumes with this batch",
+        )
+
+    def refuse_findings(self, findings: Sequence[Finding]) -> None:
+        """Nothing that a look finds fails a drain afterwards."""
+
+    def names(self, asked: Iterable[str]) -> list[str]:
+        """Return the names of partitions as they are: `topic/partition`."""
+        return list(asked)
+
+    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:  # noqa: ARG002
+        """Refuse: offsets are read in order, and none is skipped. Raises TerminalError."""
+        raise TerminalError(
+            "not-parked",
+            tried=f"discard {', '.join(units)}",
+            found="partitions of Kafka are never parked",
+            next=f"draindown quarantine list {self._layout.pipeline} --flow {self._layout.flow}   # refused records",
+        )
+
+    def given_up(self, left_out: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+        """Return nothing: no partition is given up."""
+        return frozenset()
+
+    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing: no record names the cells of others."""
+        return {}
+
+    def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
+        """Return the command that goes on without what can't be read."""
+        return f"draindown accept-loss {self._layout.pipeline} --flow {self._layout.flow}"
+
+
+_SHOWN = 5
+_RECORD_BYTES = 1024.0  # of a record of which nothing is known
+_NOTHING = "nothing of this batch is in the table"
+_ACCESS = "draindown lag   # once this user may Read the topics"
+
+
+def _reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:
+    reasons = []
+    if found.size:
+        parts = sum(1 for span in found.spans if span.size)
+        reasons.append(f"{count(found.size, 'new record')} in {count(parts, 'partition')}")
+    elif not begun and found.spans:
+        reasons.append("where the topics begin is to be pinned")
+    if held:
+        reasons.append(f"{count(held, 'record')} pinned for {count(slices, 'batch', 'batches')} yet to be processed")
+    return reasons

@@ -1,0 +1,133 @@
+"""The reader of Kafka: exactly the pinned offsets, by Spark's batch source, each record with its offset.
+
+A stream over Kafka would read on without an error where a topic was created again and is longer than the offsets read
+so far. A batch read of pinned offsets, with the topic's id compared before and after it, does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.errors import said
+from draindown.sources.kafka.offsets import by_partition
+from draindown.sources.kafka.options import of_java
+from draindown.sources.kafka.positions import span_of
+from draindown.sources.port import Failure
+from draindown.sources.slices import Unit
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset
+from draindown.spark.sources.port import Read
+from draindown.spec.kafka import KafkaSource
+from draindown.spec.models import FlowSpec
+
+_OPTIONS = {
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",
+    # a read that ends with its log otherwise waits half a second per partition for more
+    "kafka.fetch.max.wait.ms": "10",
+    # never kafka.group.id: with one, Spark keeps consumers between batches, and a prefetched record of a topic that was
+    # created again in the meantime is taken for one of the new topic
+}
+_REFUSED = ("SaslAuthenticationException", "AuthorizationException", "SslAuthenticationException")
+_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "RetriableException")
+_KAFKA = "org.apache.kafka."
+
+
+class KafkaReader:
+    """The `SliceReader` of Kafka. PLACE has `topic/partition`, no blocks, and offsets."""
+
+    settings: Mapping[str, str] = MappingProxyType({})
+
+    def read(self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str) -> list[Read]:  # noqa: ARG002
+        """Read the pinned offsets: one task per partition, and one plan more where a partition has several ranges."""
+        assert isinstance(flow.source, KafkaSource), "the registry chose this reader"
+        spans = [span for unit in units if (span := span_of(unit)).size]
+        if not spans:
+            return [Read(_nothing(spark))]
+        first_seen = round(max(unit.row["first_seen"] for unit in units).timestamp() * 1_000_000)
+        client = {f"kafka.{name}": value for name, value in of_java(flow.source.kafka).items()}
+        found = []
+        for wanted in by_partition(spans):
+            options = client | self._options(flow.source, wanted)
+            rows = spark.read.format("kafka").options(**options).load()
+            found.append(Read(_records(rows, first_seen)))
+        return found
+
+    def _options(self, source: KafkaSource, wanted: Mapping[str, Mapping[int, tuple[int, int]]]) -> dict[str, str]:
+        ends = [{t: {p: ends[at] for p, ends in parts.items()} for t, parts in wanted.items()} for at in (0, 1)]
+        return {
+            **_OPTIONS,
+            "kafkaConsumer.pollTimeoutMs": str(3000 * source.kafka.request_timeout),
+            "assign": json.dumps({topic: sorted(parts) for topic, parts in wanted.items()}),
+            "startingOffsets": json.dumps(ends[0]),
+            "endingOffsets": json.dumps(ends[1]),
+        }
+
+    def name(self, unit: str) -> str:
+        """Return the name, which PLACE has as it is."""
+        return unit
+
+    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
+        """Return 0 for every partition: an id is an offset."""
+        return [(unit, block, 0) for unit, block, _, _ in blocks]
+
+    def failure(self, error: BaseException) -> Failure | None:
+        """Understand the errors of Spark's connector and of Kafka's client, wherever they stand in the chain."""
+        chain = list(_causes(error))
+        lost = next((text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None)
+        if lost is not None:
+            return Failure("lost", lost[:500])
+        kafka = [(name, text) for _, name, text in chain if name.startswith(_KAFKA)]
+        if not kafka:
+            return None
+        name, text = kafka[-1]
+        return Failure("refused" if name.endswith(_REFUSED) else "away", f"{name.rpartition('.')[2]}: {text}"[:500])
+
+
+def _records(rows: DataFrame, first_seen: int) -> DataFrame:
+    fields = ["key", "headers", "timestamp", "topic", "partition", "offset"]
+    return rows.select(
+        F.col("value").cast("string").alias("value"),
+        F.struct(*fields).cast(ENVELOPE_FIELDS).alias(ENVELOPE),
+        F.least(F.unix_micros("timestamp"), F.lit(first_seen)).alias(ARRIVED),
+        F.concat_ws("/", "topic", F.col("partition").cast("string")).alias("_unit"),
+        F.lit(0).cast("bigint").alias("_block"),
+        F.col("offset").alias("_id"),
+    )
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    kinds = {"value": "string", ENVELOPE: ENVELOPE_FIELDS, ARRIVED: "bigint"}
+    kinds |= {"_unit": "string", "_block": "bigint", "_id": "bigint"}
+    return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in kinds.items()])
+
+
+def _causes(error: BaseException) -> Iterator[tuple[str, str, str]]:
+    """Yield (Spark's error condition, Java class, message) of an error and its causes, outermost first."""
+    java = getattr(error, "java_exception", None) if isinstance(error, Py4JJavaError) else None
+    if isinstance(error, PySparkException):
+        java = getattr(error, "_origin", None)
+        yield error.getCondition() or "", "", said(error)
+    try:
+        for _ in range(20):
+            if java is None:
+                return
+            yield _condition(java), str(java.getClass().getName()), str(java.getMessage() or "")
+            java = java.getCause()
+    except Py4JError:  # the JVM is gone
+        return
+
+
+def _condition(java: Any) -> str:
+    try:
+        return str(java.getCondition() or "")
+    except Py4JError:  # only Spark's own errors have one, and py4j can't be asked which methods there are
+        return ""

@@ -1,0 +1,87 @@
+"""What all kinds of sources of records have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, Field
+
+from draindown.spec.base import Model
+from draindown.spec.formats import FORMATS, Format
+from draindown.spec.units import Size
+
+
+def _known_zone(value: str) -> str:
+    if re.fullmatch(r"[+-](0\d|1[0-4]):[0-5]\d", value):
+        return value
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError, LookupError):
+        raise ValueError(f"{value!r} is no time zone; write a name such as Europe/Berlin, or +02:00") from None
+    return value
+
+
+RecordBytes = Annotated[Size, Field(description="A longer record is refused.", examples=["8mb"])]
+LONGEST_RECORD = 8 * 1024**2
+Zone = Annotated[
+    str,
+    AfterValidator(_known_zone),
+    Field(
+        min_length=1,
+        description="Zone of timestamps that are written without one.",
+        examples=["UTC", "America/New_York", "+02:00"],
+    ),
+]
+
+
+class SourceSpec(Model):
+    """What all kinds of sources of records have in common: how records are written, and how large a batch may be."""
+
+    kind: ClassVar[str]
+    """The key of the pipeline file that names a source of this kind, and its name in every registry."""
+    own_intakes: ClassVar[bool] = False
+    """Whether each generation has an intake of its own. Otherwise all generations share one."""
+
+    counts_from: ClassVar[int] = 0
+    """The position of the first record of a unit that starts at 0: 1 for files, whose records people count."""
+    raw_files: ClassVar[bool] = False
+    """Whether raw input is files, which an audit can read again by itself."""
+
+    beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
+    """The fields that don't change what a record becomes."""
+
+    PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What a column may be taken `from` beside the record's text, each with the types that hold it.
+
+    A place that ends with ":" is followed by a name.
+    """
+
+    if TYPE_CHECKING:  # each kind declares these fields, in the order in which its reference lists them
+        format: str
+        max_bytes_per_trigger: int | None
+        max_record_bytes: int
+        delimiter: str
+        timezone: str
+
+    @property
+    def form(self) -> Format:
+        """The properties of the format."""
+        return FORMATS[self.format]
+
+    @property
+    def has_header(self) -> bool:
+        """Whether a line of each unit names the cells of its records."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """Where the input comes from, as the pipeline file has it."""
+        return str(getattr(self, self.kind))
+
+    @property
+    def most_units(self) -> tuple[int | None, str]:
+        """The most units of a batch, or records of a log (None: any number), and the setting that says so, in words."""
+        return None, ""

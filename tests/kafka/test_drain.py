@@ -1,0 +1,226 @@
+"""Topics drained into tables: every committed record once, whatever kills the drain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.planning import plan
+from draindown.spark.runs.dispatch import run_drain
+from tests.kafka.cluster import Cluster
+from tests.kafka.flow import KEYED, KafkaFlow
+
+Flow = Callable[..., KafkaFlow]
+STEPS = ("begun", "read", "quarantined", "remembered", "merged", "recorded")
+
+
+def record(n: Any, partition: int = 0, **more: Any) -> dict[str, Any]:
+    return {"value": json.dumps({"n": n}).encode(), "partition": partition, **more}
+
+
+def test_records_become_rows_with_what_they_came_in(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2)
+    at = datetime(2026, 9, 21, 13, 46, 40, 123000, tzinfo=UTC)
+    headers = [("trace", b"first"), ("other", b"x"), ("trace", b"last")]
+    cluster.send(topic, [record(1, 1, key=b"k", headers=headers, timestamp=int(at.timestamp() * 1000)), record(2, 0)])
+    f = flow()
+    report = f.run()
+    assert report.outcome == "done" and report.drain is not None
+    assert (report.drain.before.units, report.drain.before.unit) == (2, "record")
+    assert report.drain.after.units == 0
+    rows = {row["n"]: row for row in f.rows()}
+    assert (rows[1]["key"], rows[1]["trace"], rows[1]["at"]) == ("k", "last", at)
+    assert (rows[2]["key"], rows[2]["trace"], rows[2]["part"], rows[2]["offset"]) == (None, None, 0, 0)
+    assert f.totals()["records"] == 2
+
+
+def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic)
+    values = [b"\xff\xfe garbage", b"", b"   ", b"[1]", b'{"n": "x"}', None, b'{"n": 1}', b'{"n": 2, "key": "mine"}']
+    cluster.send(
+        topic, [{"value": value, "key": b"\xff"} if value == b'{"n": 1}' else {"value": value} for value in values]
+    )
+    f = flow()
+    f.run()
+    refused = {row["position"]: (row["file"], row["reason"]) for row in f.quarantine()}
+    unit = f"{topic}/0"
+    assert refused == {
+        0: (unit, "malformed"),
+        1: (unit, "malformed"),
+        2: (unit, "malformed"),
+        3: (unit, "malformed"),
+        4: (unit, "type"),
+        5: (unit, "null_value"),
+        6: (unit, "type"),  # its key is no text
+    }
+    (kept,) = f.rows()
+    assert (kept["n"], kept["key"], json.loads(kept["_rescued"])) == (2, None, {"key": "mine"})
+
+
+def test_a_drain_reads_what_is_new_and_an_idle_plan_says_so(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 3)
+    f = flow()
+    for number in range(3):
+        cluster.send(topic, [record(number, at) for at in (0, 1) for _ in range(10)])
+        found, _ = plan.plan(f.request(), now())
+        assert found.drain and (found.backlog.units, found.backlog.unit, found.batches) == (20, "record", 1)
+        assert found.backlog.oldest_seconds is not None and found.backlog.oldest_seconds < 60
+        f.run()
+    assert f.offsets() == [(part, offset) for part in (0, 1) for offset in range(30)]
+    found, _ = plan.plan(f.request(), now())
+    assert not found.drain and found.backlog.units == 0
+    assert f.run().outcome == "idle"
+
+
+def test_a_batch_holds_no_more_records_than_asked_for(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2)
+    cluster.send(topic, [record(1, 0)] * 70 + [record(1, 1)] * 30)
+    f = flow(source={"max_offsets_per_trigger": 40})
+    f.run()
+    assert [row["records"] for row in f.ledger()] == [40, 40, 20]
+    assert f.offsets() == [(0, offset) for offset in range(70)] + [(1, offset) for offset in range(30)]
+
+
+def test_a_null_value_deletes_the_key_and_an_older_record_does_not_bring_it_back(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
+    cluster.create(topic)
+    sent = [(b"a", b'{"n": 1}', 1000), (b"b", b'{"n": 2}', 1000), (b"a", None, 3000), (b"a", b'{"n": 3}', 2000)]
+    cluster.send(topic, [{"key": k, "value": v, "timestamp": at} for k, v, at in sent])
+    f = flow(**KEYED)
+    f.run()
+    assert [(row["user"], row["n"]) for row in f.rows()] == [("b", 2)]
+    assert f.totals()["quarantined"] == 0
+
+
+@pytest.mark.parametrize("target", ["append", "keyed"])
+def test_killed_in_any_gap_every_record_is_there_once(cluster: Cluster, topic: str, flow: Flow, target: str) -> None:
+    cluster.create(topic, 2)
+    keyed = target == "keyed"
+    f = flow(source={"max_offsets_per_trigger": 12}, **(KEYED if keyed else {}))
+    sent = 0
+    for step in STEPS:
+        cluster.send(
+            topic,
+            [record(n if n % 5 else "bad", n % 2, key=f"k{n}".encode()) for n in range(sent, sent + 20)],
+        )
+        sent += 20
+        assert f.dies_at(step) or (step == "remembered" and not keyed), step
+    f.run()
+    found = audit(f.spec, "f", root=f.home)
+    assert not found.residues
+    assert any("not asked" in one for one in found.unlooked)
+    good = [n for n in range(sent) if n % 5]
+    assert sorted(row["n"] for row in f.rows("n")) == good
+    refused = [(row["file"], row["position"]) for row in f.quarantine()]
+    assert len(refused) == len(set(refused)) == sent - len(good)
+    assert f.totals()["records"] == sent
+
+
+def test_aborted_records_are_not_read_and_what_a_transaction_leaves_is_no_loss(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
+    cluster.create(topic)
+    for number, commit in enumerate([True, False, True]):
+        cluster.send_transaction(topic, [record(number)] * 3, commit=commit, id=topic)
+    f = flow()
+    with pytest.raises(Exception) as red:
+        f.run()
+    assert getattr(red.value, "code", "") == "records-absent"
+    assert f.offsets() == []
+    f = flow(source={"transactional": True})
+    f.run()
+    assert sorted(row["n"] for row in f.rows("n")) == [0, 0, 0, 2, 2, 2]
+
+
+def test_records_of_an_open_transaction_wait(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic)
+    cluster.send(topic, [record(0)])
+    producer = cluster.producer(transactional_id=topic)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, record(1)["value"])
+    assert producer.flush(20) == 0
+    cluster.send(topic, [record(2)])
+    f = flow(source={"transactional": True})
+    f.run()
+    assert [row["n"] for row in f.rows("n")] == [0]
+    producer.commit_transaction(20)
+    cluster.until(lambda: bool(f.run().drain and len(f.rows("n")) == 3))
+
+
+def test_a_compacted_topic_is_read_with_its_gaps(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(
+        topic, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=100
+    )
+    for number in range(4):
+        cluster.send(topic, [record(number, key=f"k{at}".encode()) for at in range(10)])
+        cluster.pause(0.2)
+    cluster.send(topic, [record(9, key=b"last")])
+    cluster.until(lambda: cluster.count(topic) < 41)
+    f = flow(**KEYED)
+    f.run()
+    rows = {row["user"]: row["n"] for row in f.rows()}
+    assert rows == {f"k{at}": 3 for at in range(10)} | {"last": 9}
+
+
+def test_text_is_one_column_and_a_blank_record_is_a_record(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic)
+    cluster.send(topic, [{"value": b"one\ntwo"}, {"value": b""}, {"value": b"  "}])
+    columns = {"value": "string", "offset": {"type": "bigint", "from": "offset"}}
+    f = flow(source={"format": "text"}, columns=columns)
+    f.run()
+    assert {row["offset"]: row["value"] for row in f.rows()} == {0: "one\ntwo", 1: "", 2: "  "}
+
+
+def test_a_flow_begins_where_it_is_told(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2)
+    cluster.send(topic, [record(1, 0, timestamp=1_000_000), record(2, 0, timestamp=2_000_000)])
+    latest = flow(source={"starting": "latest"})
+    latest.run()
+    cluster.send(topic, [record(3, 0), record(4, 1)])
+    latest.run()
+    assert sorted(row["n"] for row in latest.rows("n")) == [3, 4]
+
+
+def test_a_flow_begins_at_a_time(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2, message_timestamp_type="CreateTime", retention_ms=-1)
+    cluster.send(topic, [record(n, 0, timestamp=1_790_000_000_000 + n * 1000) for n in range(5)])
+    f = flow(source={"starting": "2026-09-21T14:13:22Z"})
+    f.run()
+    assert sorted(row["n"] for row in f.rows("n")) == [2, 3, 4]
+
+
+def test_large_records_pass_and_those_above_the_limit_are_refused(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic)
+    large = {"value": json.dumps({"n": 1, "text": "x" * 1024**2}).encode()}
+    cluster.send(topic, [large, record(2)], message_max_bytes=8 * 1024**2)
+    f = flow(source={"max_record_bytes": "1mb"})
+    f.run()
+    assert [(row["position"], row["reason"]) for row in f.quarantine()] == [(0, "too_large")]
+    assert [row["n"] for row in f.rows("n")] == [2]
+
+
+def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2)
+    at = 1_790_000_000_123
+    cluster.send(topic, [record("x", 1, key=b"k\x00", headers=[("trace", b"\xff"), ("trace", None)], timestamp=at)])
+    cluster.send(topic, [record(1, 1, key=b"k", headers=[("trace", b"t")], timestamp=at), record(1, 0)])
+    f = flow(rules={"large": "n > 100"})
+    f.run()
+    assert len(f.quarantine()) == 3 and f.rows() == []
+    again = flow()
+    request = again.request(quarantine_ids=tuple(row["quarantine_id"] for row in f.quarantine()))
+    assert f.spark is not None
+    run_drain(request, f.spark, progress=lambda _: None)
+    rows = {(row["part"], row["offset"]): row for row in again.rows()}
+    assert set(rows) == {(1, 1), (0, 0)}
+    assert (rows[1, 1]["key"], rows[1, 1]["trace"], rows[1, 1]["n"]) == ("k", "t", 1)
+    assert rows[1, 1]["at"] == datetime(2026, 9, 21, 14, 13, 20, 123000, tzinfo=UTC)
+    assert (rows[0, 0]["key"], rows[0, 0]["trace"]) == (None, None)

@@ -1,0 +1,271 @@
+"""The Kafka source over its intake, with a cluster that lives in memory: pinning, positions, losses, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.base.errors import TerminalError, TransientError
+from draindown.lake.layout import FlowLayout
+from draindown.sources import intake
+from draindown.sources.batch_size import Bound
+from draindown.sources.kafka import positions, retention
+from draindown.sources.kafka.client import Policy, Sample, Seen
+from draindown.sources.kafka.offsets import Available, Span
+from draindown.sources.kafka.source import Kafka
+from draindown.sources.registry import MAKERS
+from draindown.spec.kafka import KafkaSource
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+SMALL = Bound(1024**2, 10, "10 records")
+
+
+@dataclass
+class Brokers:
+    """What brokers hold: (id, [beginning, end] per partition) by topic. Answers as `Client` does."""
+
+    topics: dict[str, tuple[str, list[list[int]]]] = field(default_factory=dict)
+    compacted: frozenset[str] = frozenset()
+    asked: Sequence[str] = ("t",)
+
+    def look(self) -> Seen:
+        parts = [
+            Available(topic, at, id, first, end)
+            for topic, (id, held) in sorted(self.topics.items())
+            if topic in self.asked
+            for at, (first, end) in enumerate(held)
+        ]
+        return Seen(tuple(parts), {name: Policy(name in self.compacted, True, None, None) for name in self.topics})
+
+    def sample(self, spans: Sequence[Span]) -> Sample:
+        return Sample({span.place: NOW - timedelta(hours=1) for span in spans if span.size}, 100.0)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return {name: self.topics[name][0] for name in topics if name in self.topics}
+
+    def at_time(self, places: Sequence[tuple[str, int]], at: datetime) -> dict[tuple[str, int], int | None]:
+        return dict.fromkeys(places, 5)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    return FlowLayout(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
+
+
+def source(layout: FlowLayout, brokers: Brokers, **more: Any) -> Kafka:
+    kafka = {"topics": ["t"], "bootstrap_servers": "h:1"} | more.pop("kafka", {})
+    spec = KafkaSource.model_validate({"kafka": kafka, "format": "json", **more})
+    made = MAKERS[spec.kind](spec, layout, Path("/"), "r")
+    assert isinstance(made, Kafka)
+    brokers.asked = kafka["topics"]
+    made._client = brokers  # type: ignore[assignment]
+    return made
+
+
+def pinned(layout: FlowLayout, generation: int = 1) -> list[list[tuple[str, int, int]]]:
+    """(unit, start, until) of each slice."""
+    slices = intake.slices(layout, generation)
+    return [[(unit.name, unit.start, unit.until) for unit in one.units] for one in slices]
+
+
+def test_a_slice_holds_at_most_what_was_asked_for_and_every_offset_is_in_one(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 14], [3, 9], [0, 0]])})
+    pinning = source(layout, brokers).pin(1, NOW)
+    assert pinning.forecast(SMALL).slices == 2
+    assert pinning.take(SMALL, most=1)
+    assert not pinning.take(SMALL)
+    assert pinned(layout) == [[("t/0", 0, 7), ("t/1", 3, 6)], [("t/0", 7, 14), ("t/1", 6, 9)]]
+    assert (pinning.taken.slices, pinning.taken.units) == (2, 20)
+
+
+def test_a_second_pinning_goes_on_where_the_first_one_died(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 25]])})
+    assert source(layout, brokers).pin(1, NOW).take(SMALL, most=1)
+    late = source(layout, brokers).pin(1, NOW)
+    brokers.topics["t"][1][0][1] = 27
+    assert not source(layout, brokers).pin(1, NOW).take(SMALL)
+    assert pinned(layout) == [[("t/0", 0, 10)], [("t/0", 10, 20)], [("t/0", 20, 27)]]
+    with pytest.raises(TransientError) as found:
+        late.take(SMALL)
+    assert found.value.code == "lease-lost"
+
+
+def test_a_look_counts_records_pinned_and_not(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 25]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL, most=1)
+    found = source(layout, brokers).look(layout, 1, 1, NOW)
+    assert (found.units, found.unit, found.bytes, found.pinned.slices) == (25, "record", 2500, 1)
+    assert found.oldest == (NOW - timedelta(hours=1)).timestamp()
+    assert found.forecast(SMALL).slices == 2
+    done = source(layout, brokers).look(layout, 1, 2, NOW)
+    assert (done.units, done.pinned.slices) == (15, 0)
+    nothing = source(layout, Brokers({"t": ("a", [[0, 10]])})).look(layout, 1, 2, NOW)
+    assert (nothing.units, list(nothing.reasons), nothing.oldest) == (0, [], None)
+
+
+def test_one_slice_says_where_every_partition_stands_however_long_the_history(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5], [4, 4]])})
+    for end in range(5, 60, 5):
+        brokers.topics["t"][1][0][1] = end
+        source(layout, brokers).pin(1, NOW).take(SMALL)
+    assert positions.newest(layout, 1) == [Span("t", 0, "a", 50, 55), Span("t", 1, "a", 4, 4)]
+    brokers.topics["t"][1][1][1] = 6  # it was empty from the start, and is not an added one
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    assert pinned(layout)[-1] == [("t/1", 4, 6)]
+
+
+def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5]])})
+    latest = {"starting": "latest"}
+    first = source(layout, brokers, **latest)
+    assert first.look(layout, 1, 1, NOW).reasons
+    first.pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = 8
+    again = source(layout, brokers, **latest)
+    assert again.look(layout, 1, 1, NOW).units == 3
+    again.pin(1, NOW).take(SMALL)
+    assert pinned(layout) == [[("t/0", 5, 5)], [("t/0", 5, 8)]]
+    assert not source(layout, brokers, **latest).look(layout, 1, 3, NOW).reasons
+
+
+def test_a_later_generation_begins_where_the_first_one_did(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 9]])})
+    at_a_time = {"starting": "2026-01-01"}
+    source(layout, brokers, **at_a_time).pin(1, NOW).take(SMALL)
+    brokers.topics["t"] = ("a", [[7, 12]])
+    source(layout, brokers, **at_a_time).pin(2, NOW).take(SMALL)
+    assert (pinned(layout, 1), pinned(layout, 2)) == ([[("t/0", 5, 9)]], [[("t/0", 7, 12)]])
+
+
+def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
+    both = {"kafka": {"topics": ["t", "u"]}}
+    source(layout, brokers, **both).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = brokers.topics["u"][1][0][1] = 8
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    source(layout, brokers, **both).pin(1, NOW).take(SMALL)
+    assert pinned(layout) == [[("t/0", 0, 5), ("u/0", 0, 5)], [("t/0", 5, 8)], [("u/0", 5, 8)]]
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "ranges"),
+    [
+        ({"t": ("a", [[12, 15]])}, "offsets-lost", ["t/0:10-12"]),
+        ({"t": ("b", [[0, 90]])}, "topic-recreated", ["t/0:10-10"]),
+        ({}, "topic-gone", ["t/0:10-10"]),
+        ({"t": ("a", [[0, 10], [2, 3]])}, "offsets-lost", ["t/1:0-2"]),
+    ],
+)
+def test_a_loss_is_red_until_it_is_accepted(
+    layout: FlowLayout, after: dict[str, Any], code: str, ranges: list[str]
+) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    brokers.topics = after
+    for act in (lambda: source(layout, brokers).refuse_lost(1, 2), lambda: source(layout, brokers).pin(1, NOW)):
+        with pytest.raises(TerminalError) as found:
+            act()
+        assert found.value.code == code
+    assert list(source(layout, brokers).losses(1, 2)) == ranges
+    with pytest.raises(TerminalError) as wrong:
+        source(layout, brokers).accept_losses(["t/0:1-2"], 1, 2, by="me", note="n", at=NOW)
+    assert wrong.value.code == "not-lost"
+    source(layout, brokers).accept_losses(ranges, 1, 2, by="me", note="n", at=NOW)
+    if after:
+        source(layout, brokers).refuse_lost(1, 2)
+        assert source(layout, brokers).losses(1, 2) == {}
+
+
+def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    brokers.topics = {}
+    source(layout, brokers).accept_losses(["t/0:10-10"], 1, 2, by="me", note="n", at=NOW)
+    with pytest.raises(TerminalError) as found:
+        source(layout, brokers).look(layout, 1, 2, NOW)
+    assert found.value.code == "topic-unknown"
+
+
+def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][0] = 4
+    made = source(layout, brokers)
+    assert list(made.losses(1, 1)) == ["t/0:0-4"]
+    made.accept_losses(["t/0:0-4"], 1, 1, by="me", note="n", at=NOW)
+    (one,) = intake.slices(layout, 1)
+    assert [(unit.start, unit.until) for unit in made.left_of(one.units)] == [(4, 10)]
+    assert made.look(layout, 1, 1, NOW).units == 6
+    made.refuse_miscounted(1, made.left_of(one.units), {"t/0": 6})
+    with pytest.raises(TerminalError) as found:
+        made.refuse_miscounted(1, one.units, {"t/0": 6})
+    assert found.value.code == "records-absent"
+
+
+@pytest.mark.parametrize(
+    ("source_says", "compacted", "read", "red"),
+    [
+        ({}, False, 10, False),
+        ({}, False, 9, True),
+        ({}, False, 0, True),
+        ({}, True, 9, False),
+        ({"transactional": True}, False, 9, False),
+        ({"transactional": True}, True, 0, False),
+        ({"transactional": True}, True, 11, True),
+    ],
+)
+def test_absent_records_need_a_reason(
+    layout: FlowLayout, source_says: dict[str, Any], compacted: bool, read: int, red: bool
+) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])}, frozenset({"t"} if compacted else ()))
+    made = source(layout, brokers, **source_says)
+    made.pin(1, NOW).take(SMALL)
+    (one,) = intake.slices(layout, 1)
+    if red:
+        with pytest.raises(TerminalError) as found:
+            made.refuse_miscounted(1, one.units, {"t/0": read})
+        assert found.value.code == "records-absent"
+    else:
+        made.refuse_miscounted(1, one.units, {"t/0": read})
+
+
+def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    made = source(layout, brokers)
+    made.pin(1, NOW).take(SMALL)
+    (one,) = intake.slices(layout, 1)
+    made.refuse_changed(one.units)
+    for after in ({"t": ("b", [[0, 10]])}, {}):
+        brokers.topics = after
+        with pytest.raises(TerminalError) as found:
+            made.refuse_changed(one.units)
+        assert found.value.code == "topic-recreated"
+
+
+def test_what_can_not_be_read_again_is_named(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5], [0, 5]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    units = [unit for one in intake.slices(layout, 1) for unit in one.units]
+    assert source(layout, brokers).missing(units) == {}
+    brokers.topics["t"][1][1][0] = 2
+    assert list(source(layout, brokers).missing(units)) == ["t/1:0-5"]
+
+
+def test_records_that_are_near_their_end_are_warned_of() -> None:
+    def policy(**more: Any) -> dict[str, Policy]:
+        return {
+            "t": Policy(
+                **({"compacted": False, "deleted": True, "retention_ms": 3_600_000, "retention_bytes": None} | more)
+            )
+        }
+
+    old, young = {("t", 0): NOW - timedelta(minutes=50)}, {("t", 0): NOW - timedelta(minutes=30)}
+    assert [one.kind for one in retention.findings(old, policy(), NOW)] == ["retention"]
+    assert retention.findings(young, policy(), NOW) == []
+    assert retention.findings(old, policy(retention_ms=None), NOW) == []
+    assert retention.findings(old, policy(deleted=False), NOW) == []

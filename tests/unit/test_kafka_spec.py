@@ -1,0 +1,167 @@
+"""The Kafka source in a pipeline file: what is refused and where, and what clients are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.base.errors import TerminalError
+from draindown.base.secrets import names_in, resolved
+from draindown.sources.kafka.options import of_java, of_librdkafka
+from draindown.spec.kafka import KafkaCluster, KafkaSource
+from draindown.spec.loader import digest, load
+from draindown.spec.models import FlowSpec
+
+GOOD = """\
+pipeline: events
+lake: lake
+flows:
+  events:
+    source:
+      kafka: {topics: [a], bootstrap_servers: "127.0.0.1:9092"}
+      format: json
+    columns:
+      user: {type: string not null, from: key}
+      at: {type: timestamp not null, from: timestamp}
+      n: int
+    target: {keys: [user], sequence_by: [at]}
+"""
+KAFKA = 'kafka: {topics: [a], bootstrap_servers: "127.0.0.1:9092"}'
+
+
+def loaded(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "events.yaml"
+    path.write_text(text)
+    return load(path, {})
+
+
+def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, GOOD)
+    flow = spec.flows["events"]
+    assert isinstance(flow.source, KafkaSource)
+    assert {name: column.taken_from for name, column in flow.columns.items()} == {
+        "user": "key",
+        "at": "timestamp",
+        "n": None,
+    }
+    assert list(flow.record_columns) == list(flow.as_recorded.columns) == ["n"]
+    again = type(spec).model_validate_json(spec.model_dump_json())
+    assert again == spec and digest(again) == digest(spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "words"),
+    [
+        (KAFKA, KAFKA.replace("topics: [a]", "topics: []"), "6:15: flows.events.source.kafka.topics", "needed"),
+        (KAFKA, KAFKA.replace("[a]", "[a, b, a]"), "6:15: flows.events.source.kafka.topics", "twice"),
+        (KAFKA, KAFKA.replace("[a]", '["a b"]'), "6:24: flows.events.source.kafka.topics[0]", "no topic"),
+        (KAFKA, KAFKA.replace("topics: [a]", 'pattern: "a["'), "6:24: flows.events.source.kafka.pattern", "regular"),
+        (KAFKA, KAFKA.replace(":9092", ""), "flows.events.source.kafka.bootstrap_servers", "no list of brokers"),
+        (KAFKA, KAFKA.replace("}", ", group_id: x}"), "flows.events.source.kafka.group_id", "unknown key"),
+        (KAFKA, KAFKA.replace("}", ", sasl_username: x}"), "flows.events.source.kafka.sasl_username", "sasl_"),
+        (KAFKA, KAFKA.replace("}", ", ssl_ca_location: x}"), "flows.events.source.kafka.ssl_ca_location", "ssl"),
+        ("format: json", "format: csv", "7:15: flows.events.source.format", "'json' or 'text'"),
+        ("format: json", "format: json\n      files: x", "flows.events.source", "exactly one of"),
+        ("format: json", "format: json\n      starting: soon", "8:17: flows.events.source.starting", "earliest"),
+        ("format: json", "format: json\n      fail_on_data_loss: false", "8:7: flows.events.source", "unknown key"),
+        ("from: key", "from: kay", "9:7: flows.events.columns.user", "header:NAME"),
+        ("from: key", 'from: "header:"', "9:7: flows.events.columns.user", "header:NAME"),
+        ("timestamp not null, from", "date not null, from", "10:7: flows.events.columns.at", "is timestamp"),
+        ("{type: string not null, from: key}", "{type: string}", "9:13: flows.events.columns.user", "from: key"),
+    ],
+)
+def test_what_can_not_work_is_refused_at_its_place(tmp_path: Path, old: str, new: str, place: str, words: str) -> None:
+    assert GOOD.count(old) == 1
+    with pytest.raises(TerminalError) as found:
+        loaded(tmp_path, GOOD.replace(old, new))
+    assert found.value.code == "invalid-pipeline"
+    assert place in found.value.found and words in found.value.found
+
+
+@pytest.mark.parametrize("value", ["hunter2", "${secret:A}x", "${secret:}"])
+def test_a_password_is_a_reference_and_is_never_shown(tmp_path: Path, value: str) -> None:
+    sasl = f', security_protocol: sasl_ssl, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: "{value}"}}'
+    with pytest.raises(TerminalError) as found:
+        loaded(tmp_path, GOOD.replace(KAFKA, KAFKA.replace("}", sasl)))
+    assert found.value.code == "invalid-pipeline"
+    assert "hunter2" not in str(found.value)
+
+
+def test_places_are_not_for_files(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError) as found:
+        loaded(tmp_path, GOOD.replace(KAFKA, "files: landing/*"))
+    assert "9:7: flows.events.columns.user" in found.value.found
+
+
+KEY, AT = {"type": "string not null", "from": "key"}, {"type": "timestamp not null", "from": "timestamp"}
+OFFSET = {"type": "bigint not null", "from": "offset"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "order", "deletes"),
+    [
+        (["user"], ["at"], True),
+        (["user"], ["at", "offset"], True),
+        (["user"], ["offset"], False),
+        (["user"], ["offset", "at"], False),
+        (["user"], ["own"], False),
+        (["user"], ["at", "own"], False),
+        (["user", "own"], ["at"], False),
+        ([], [], False),
+    ],
+)
+def test_a_null_value_deletes_where_key_and_time_name_what(keys: list[str], order: list[str], deletes: bool) -> None:
+    source = {"kafka": {"topics": ["a"], "bootstrap_servers": "h:1"}, "format": "json"}
+    columns = {"user": KEY, "at": AT, "offset": OFFSET, "own": "int not null"}
+    target = {"keys": keys, "sequence_by": order} if keys else {}
+    flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": target})
+    assert flow.deletes_by_null is deletes
+
+
+CLUSTER = {
+    "topics": ["a"],
+    "bootstrap_servers": "h:1",
+    "security_protocol": "sasl_ssl",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "sasl_username": 'us"er',
+    "sasl_password": "${secret:WORD}",
+}
+ENVIRON = {"DRAINDOWN_SECRET_WORD": 'pa"ss\\word'}
+
+
+def test_clients_get_the_secret_and_the_spec_keeps_the_reference(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("-----BEGIN CERTIFICATE-----\n")
+    cluster = KafkaCluster.model_validate(CLUSTER | {"ssl_ca_location": str(ca)})
+    assert ENVIRON["DRAINDOWN_SECRET_WORD"] not in cluster.model_dump_json()
+    assert of_librdkafka(cluster, ENVIRON)["sasl.password"] == ENVIRON["DRAINDOWN_SECRET_WORD"]
+    java = of_java(cluster, ENVIRON)
+    assert java["sasl.jaas.config"].endswith('required username="us\\"er" password="pa\\"ss\\\\word";')
+    assert java["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----\n"
+    assert java["security.protocol"] == "SASL_SSL"
+
+
+def test_no_client_gets_a_group_or_reads_what_is_not_committed() -> None:
+    cluster = KafkaCluster.model_validate({"topics": ["a"], "bootstrap_servers": "h:1"})
+    assert not {name for name in (*of_java(cluster), *of_librdkafka(cluster)) if "group" in name}
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    cluster = KafkaCluster.model_validate(CLUSTER | {"ssl_ca_location": str(tmp_path / "none.pem")})
+    with pytest.raises(TerminalError) as found:
+        of_java(cluster, ENVIRON)
+    assert found.value.code == "kafka-tls"
+
+
+def test_a_secret_is_looked_up_in_the_environment_then_in_files(tmp_path: Path) -> None:
+    (tmp_path / "A").write_text("from file\n")
+    files = {"DRAINDOWN_SECRETS": str(tmp_path)}
+    assert resolved("x ${secret:A} y", files) == "x from file y"
+    assert resolved("${secret:A}", files | {"DRAINDOWN_SECRET_A": "from environment"}) == "from environment"
+    assert names_in("${secret:A} and ${secret:B}") == ["A", "B"]
+    for environ in ({}, files):
+        with pytest.raises(TerminalError) as found:
+            resolved("${secret:B}", environ)
+        assert found.value.code == "secret-missing"
