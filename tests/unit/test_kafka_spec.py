@@ -56,7 +56,7 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
     [
         (KAFKA, KAFKA.replace("topics: [a]", "topics: []"), "6:15: flows.events.source.kafka.topics", "needed"),
         (KAFKA, KAFKA.replace("[a]", "[a, b, a]"), "6:15: flows.events.source.kafka.topics", "twice"),
-        (KAFKA, KAFKA.replace("[a]", '["a b"]'), "6:24: flows.events.source.kafka.topics.0", "no topic"),
+        (KAFKA, KAFKA.replace("[a]", '["a b"]'), "6:24: flows.events.source.kafka.topics[0]", "no topic"),
         (KAFKA, KAFKA.replace("topics: [a]", 'pattern: "a["'), "6:24: flows.events.source.kafka.pattern", "regular"),
         (KAFKA, KAFKA.replace(":9092", ""), "flows.events.source.kafka.bootstrap_servers", "no list of brokers"),
         (KAFKA, KAFKA.replace("}", ", group_id: x}"), "flows.events.source.kafka.group_id", "unknown key"),

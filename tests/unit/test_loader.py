@@ -82,7 +82,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("format: json", "format: jsn", "7:15: flows.flights.source.format", "did you mean 'json'?"),
         ("format: json", "format: avro", "7:15: flows.flights.source.format", "must be 'json', 'csv'"),
         ("format: json", "format:", "7:14: flows.flights.source.format", "is empty"),
-        ("format: json", "format: json\n      table: t", "8:7: flows.flights.source.table", "not supported yet"),
+        ("format: json", "format: json\n      changes: t", "8:7: flows.flights.source.changes", "not supported yet"),
         ("format: json", "format: json\n      kafka: t", "6:7: flows.flights.source", "exactly one of files, kafka"),
         ("files: landing/*.json", "files: s3a://b/*", "6:14: flows.flights.source.files", "only local paths"),
         ("files: landing/*.json", "files: [a]", "6:14: flows.flights.source.files", "must be text, not a list"),
