@@ -230,3 +230,20 @@ def _matching(source: DataFrame, pruning: Pruning) -> int:
     for condition in pruning.conditions(source.schema):
         source = source.where(condition)
     return source.count()
+
+
+@pytest.mark.parametrize("of", ["the table", "its changes"])
+def test_versions_whose_files_are_gone_end_red(derivation: Callable[..., Derivation], of: str) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0), row(2, 5))
+    it.derive()
+    before = it.table()
+    it.upsert(row(1, 0, n=7), row(3, 90))
+    found = [one for one in Path(it.path).rglob("*.parquet") if "_delta_log" not in str(one)]
+    gone = [one for one in found if ("_change_data" in str(one)) == (of == "its changes")]
+    assert gone, "there are files to remove"
+    for one in gone:
+        one.unlink()
+    with pytest.raises(TerminalError) as refused:
+        it.derive()
+    assert refused.value.code == "history-gone" and it.table() == before

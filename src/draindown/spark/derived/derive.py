@@ -20,7 +20,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.derived import difference, images, recompute
+from draindown.spark.derived import difference, history, images, recompute
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.images import IMAGES, NET
 from draindown.spark.derived.kind import Kind
@@ -97,14 +97,16 @@ class _Work:
 def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
-    Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`.
+    Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
+    `history-gone`.
     """
     writer = batch.writer
     if writer.is_done():
         ledger_table.heal(writer.layout)
         return ledger_table.row_of(writer.layout, writer.generation, writer.batch, "source")
-    with configured(spark, SETTINGS), ExitStack() as kept:
-        source = images.at(spark, batch.slice.path, batch.slice.until)
+    path, until = batch.slice.path, batch.slice.until
+    with configured(spark, SETTINGS), history.kept(writer.layout, path, until), ExitStack() as kept:
+        source = images.at(spark, path, until)
         resolved = resolve(batch.flow, source, _tried(batch), _next(batch))
         with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
             work = _touched(spark, batch, source, resolved, kept)

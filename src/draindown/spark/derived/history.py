@@ -1,0 +1,40 @@
+"""The error for a source table whose older versions can't be read any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.lake.layout import FlowLayout
+
+_GONE = (
+    "FILE_NOT_EXIST",
+    "FileNotFoundException",
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+)
+"""What Spark and Delta say of a data file, a change file or a commit that the log names and that is not there."""
+
+
+@contextmanager
+def kept(layout: FlowLayout, path: str, until: int) -> Iterator[None]:
+    """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the source table.
+
+    VACUUM removes files that no current version needs, after the table's retention. So a flow that stood still for
+    longer may need files that are gone. `path`, `until`: the source table, and the version that the batch reads.
+    """
+    try:
+        yield
+    except DraindownError:
+        raise
+    except Exception as error:
+        if not any(mark in str(error) for mark in _GONE):
+            raise
+        raise TerminalError(
+            "history-gone",
+            tried=f"read what changed in {path} up to version {until}, for flow {layout.flow}",
+            found="files of that version, or of changes before it, are not there: VACUUM removed them, or a person did",
+            changed="nothing of this batch is in the table",
+            next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+        ) from error
