@@ -220,7 +220,9 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Call
         found = pruning_of(keys.toDF(*kind.keys), kind.keys)
         again = kind.source_pruning(found)
         assert set(found.ranges) == {"window_start"} and set(found.values) == {"k"}
-        assert again.ranges == {"at": [("2026-03-02 23:20:00", "2026-03-03 01:00:00")]}
+        assert set(again.ranges) == {"at"}
+        starts, ends = zip(*again.ranges["at"], strict=True)
+        assert (min(starts), max(ends)) == ("2026-03-02 23:20:00", "2026-03-03 01:00:00")
         assert source.where("id between 2000 and 2004").count() == _matching(source, again) == 5
     files = TableLog(it.path).files(["at", "k"])
     assert (len(files), len(again.files(source.schema, files))) == (4, 1)

@@ -54,6 +54,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
 
 
 def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark: SparkSession) -> None:
+    spark.catalog.clearCache()  # what other tests left
     path = str(tmp_path / "t")
     spark.range(10).write.format("delta").save(path)
     assert spark.read.format("delta").load(path).where("id > 3").count() == 6
@@ -74,6 +75,7 @@ def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark
 
 
 def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
+    spark.catalog.clearCache()
     usage = ResourceUsage(spark)
     rows = spark.range(1000).persist(StorageLevel.DISK_ONLY)
     assert rows.count() == 1000

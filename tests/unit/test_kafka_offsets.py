@@ -151,6 +151,7 @@ def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, 
         ([], [span(0, 3)], "topic-gone", (3, 3)),
         ([held(0, 3)], [span(0, 3), span(0, 4, 1)], "partition-gone", (4, 4)),
         ([held(0, 3), held(4, 9, 1)], [span(0, 3)], "offsets-lost", (0, 4)),
+        ([held(0, 3, id=B), held(4, 9, 1, id=B)], [span(0, 3)], "topic-recreated", (3, 3)),
     ],
 )
 def test_what_is_lost_is_named(have: list[Available], pinned: list[Span], kind: str, lost: tuple[int, int]) -> None:

@@ -100,6 +100,7 @@ def unread(
     have = {one.place: one for one in available}
     known = {span.place: span for span in pinned}
     topics = {topic for topic, _ in known}
+    anew = {place[0] for place, last in known.items() if place in have and have[place].topic_id != last.topic_id}
     here = {topic for topic, _ in have}
     spans: list[Span] = []
     losses: list[Loss] = []
@@ -111,7 +112,12 @@ def unread(
                 spans.append(replace(last, start=last.until))
                 losses += gone
             continue
-        start = _start(held, last, place[0] in topics, starts or {})
+        # the loss `topic-recreated` stands for all partitions of a topic that was created again
+        start = (
+            held.beginning
+            if last is None and place[0] in anew
+            else _start(held, last, place[0] in topics, starts or {})
+        )
         span, loss = _span(held, last, start, accepted)
         spans.append(span)
         losses += loss
