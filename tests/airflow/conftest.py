@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from draindown.launch.settings import JARS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="draindown-airflow-"))
 PROJECT = HOME / "project"
@@ -43,8 +45,8 @@ def _make_project() -> None:
     (PROJECT / "jobs").mkdir()
     (PROJECT / "expectations").mkdir()
     (PROJECT / "jars").mkdir()
-    for jar in ("delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"):
-        (PROJECT / "jars" / jar).touch()
+    for jar in JARS:
+        (PROJECT / "jars" / f"{jar}-1.0.jar").touch()
     shutil.copy(REPOSITORY / "dags" / "draindown_dags.py", PROJECT / "dags")
     for step in ("drain", "check", "compact"):
         (PROJECT / "jobs" / f"{step}.py").touch()

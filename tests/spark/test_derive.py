@@ -225,7 +225,7 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Call
         assert (min(starts), max(ends)) == ("2026-03-02 23:20:00", "2026-03-03 01:00:00")
         assert source.where("id between 2000 and 2004").count() == _matching(source, again) == 5
     files = TableLog(it.path).files(["at", "k"])
-    assert (len(files), len(again.files(source.schema, files))) == (4, 1)
+    assert 0 < len(again.files(source.schema, files)) * 4 == len(files), "one day of four"
 
 
 def _matching(source: DataFrame, pruning: Pruning) -> int:

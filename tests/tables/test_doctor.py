@@ -256,7 +256,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     java.chmod(0o755)
     (tmp_path / "classes.jsa").write_bytes(b"")
     lines = []
-    for name in ("delta-spark_4.1_2.13", "delta-storage"):
+    for name in spark_settings.JARS:
         (home / f"{name}-4.4.0.jar").write_bytes(b"")
         empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         lines.append(f"io.delta:{name}:4.4.0 {empty} 0")

@@ -14,10 +14,11 @@ DEFAULT_HEAP = "2g"
 """Driver heap if `DRAINDOWN_DRIVER_MEMORY` is not set."""
 _YOUNG_PER_TASK = 32 * 1024**2
 """Young generation per concurrent task, in bytes, measured with two. One task gets as much as two."""
-_JARS = (
+JARS = (
     *("delta-spark", "delta-storage"),
     *("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2"),
 )
+"""The jars on the class path of every job, by artifact name."""
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -115,9 +116,9 @@ def class_path() -> str:
     path only.
     """
     directory = jar_dir()
-    found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in _JARS]
+    found = [next(iter(sorted(directory.glob(f"{name}[_-]*.jar"))), None) for name in JARS]
     if None in found:
-        missing = [name for name, jar in zip(_JARS, found, strict=True) if jar is None]
+        missing = [name for name, jar in zip(JARS, found, strict=True) if jar is None]
         raise TerminalError(
             "jars-missing",
             tried=f"find the jars of Delta and Kafka in {directory}",
