@@ -87,7 +87,7 @@ def _plan(tally: Tally, shift: Shift, orders: Orders, so: Facts) -> None:
     said = shift.draindown("plan", orders.spec.pipeline, "--json")
     tally.hold("exit", "plan ends with 0", said.code, 0)
     part = (said.document or {}).get("flows", {}).get("f", {}).get("plan", {})
-    tally.hold("plan", "what waits", part.get("backlog", {}).get("files"), len(so.waiting))
+    tally.hold("plan", "what waits", part.get("backlog", {}).get("units"), len(so.waiting))
     tally.hold("plan", "whether a drain is due", part.get("drain"), bool(so.waiting))
     tally.hold("plan", "whether a check is due", part.get("check"), so.unpublished or bool(so.waiting))
 
