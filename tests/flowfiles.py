@@ -24,13 +24,19 @@ from draindown.sources.files.intake import Intake, Taken
 from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
 REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")]
-    + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
-    + [("generation", pa.int32()), ("raw_bytes", pa.binary())]
-    + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
+    [(name, pa.string()) for name in ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id")]
+    + [(name, pa.int64()) for name in ("raw_length", "batch")]
+    + [("origin", ORIGIN), ("generation", pa.int32()), ("raw_bytes", pa.binary())]
+    + [(name, pa.timestamp("us", "UTC")) for name in ("arrived_at", "first_seen", "refused_at")]
 )
 """Of the quarantine."""
+
+
+def places(*positions: int, unit: str = "x") -> pa.Array:
+    """The column `origin` of refused rows."""
+    return pa.array([{"unit": unit, "position": position} for position in positions], ORIGIN)
 
 
 def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:

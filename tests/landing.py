@@ -121,7 +121,7 @@ class Landing:
     def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Quarantined rows by file name and position."""
         rows = self.quarantine()
-        found = {(Path(row["file"]).name, row["position"]): row for row in rows}
+        found = {_place(row): row for row in rows}
         assert len(found) == len(rows), "a record is in quarantine twice"
         return found
 
@@ -159,6 +159,10 @@ class Landing:
         assert sums["quarantined"] == len(self.refused())
         assert sums["inserted"] - sums["deleted"] == len(self.rows("1"))
         return sums
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    return Path(row["origin"]["unit"]).name, row["origin"]["position"]
 
 
 def _dying_at(fault: str | None) -> Callable[[str], None]:

@@ -16,8 +16,9 @@ from draindown.lake.table_log import TableLog
 from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
-from draindown.spark.sources.readers import InputFile, local_path, number, offsets, read_text
-from draindown.spark.sql import try_eval
+from draindown.spark.sources.origin import Block, located
+from draindown.spark.sources.readers import InputFile, local_path, offsets, read_text
+from draindown.spark.sql import ORIGIN, try_eval
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -138,9 +139,10 @@ def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSessio
         counts = frame.groupBy("_file", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
         assert (len(counts) > len(NAMES)) == (split == 64)
         places = offsets([(row["_file"], row["_block"], row["n"], row["least"]) for row in counts])
-        found = number(frame, places).select("file", "position", "value").collect()
+        blocks = [Block(*place, local_path(place[0]), 0) for place in places]
+        found = located(frame, blocks).select(f"{ORIGIN}.*", "value").collect()
         frame.unpersist()
-    assert {(row["file"], row["position"]): row["value"] for row in found} == expected
+    assert {(row["unit"], row["position"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
     assert {local_path(row["_file"]) for row in counts} == {file.path for file in files}
 

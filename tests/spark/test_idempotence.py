@@ -159,7 +159,7 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSessio
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
     assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
-    assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
+    assert [(row["origin"]["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
     version = TableLog(landing.layout.table).version
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")

@@ -28,6 +28,7 @@ from draindown.spark.batch import counting
 from draindown.spark.runs import replay_input
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.sql import STAMPS
 from draindown.spark.targets import delta_target
 from draindown.spec.models import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
@@ -53,11 +54,11 @@ def flow(home: Path, **more: Any) -> Landing:
 
 
 def content(landing: Landing) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple((k, v) for k, v in row.items() if k != "_changed_at") for row in landing.rows())
+    return Counter(tuple((k, v) for k, v in row.items() if k not in STAMPS) for row in landing.rows())
 
 
 def refusals(landing: Landing) -> list[tuple[str, int]]:
-    found = sorted((Path(row["file"]).name, row["position"]) for row in landing.quarantine())
+    found = sorted(landing.refused())
     assert len(set(found)) == len(found), "a row stands in the quarantine twice"
     return found
 

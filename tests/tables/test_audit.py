@@ -30,7 +30,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.sources.files import catalog
 from draindown.spec.models import LeaseSpec, PipelineSpec
-from tests.flowfiles import REFUSED
+from tests.flowfiles import ORIGIN, REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -57,6 +57,7 @@ class World:
     source: dict[str, Any] = field(default_factory=lambda: {"files": "in/*", "format": "json"})
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
+    origins: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for at, content in enumerate(self.contents):
@@ -74,6 +75,7 @@ class World:
                 replace(first, quarantined=1, reasons={"malformed": 1}, inserted=3),
                 replace(second, inserted=5),
             ]
+            self.origins = [(self.path(0), n) for n in (1, 2, 5)] + [(self.path(1), n) for n in range(1, 6)]
         self.refused = [self.row(0, 4, '{"id": "c", "n')]
 
     @property
@@ -95,7 +97,7 @@ class World:
         return row | facts | {"sha256": hashlib.sha256(content).hexdigest(), "mtime_ns": 1, "bom": False}
 
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
-        place = {"quarantine_id": f"q{at}-{position}", "file": self.path(at), "position": position}
+        place = {"quarantine_id": f"q{at}-{position}", "origin": {"unit": self.path(at), "position": position}}
         what = {"raw": raw, "raw_bytes": None, "raw_length": len(raw), "reason": "malformed", "field": None}
         run = {"generation": 1, "batch": at, "kind": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
         return place | what | run | {"detail": None} | more
@@ -124,10 +126,14 @@ class World:
         return audit(self.spec, "f", root=self.root)
 
     def _write_target(self, path: str) -> None:
-        write_deltalake(path, _rows(self.target).slice(0, 0))
+        target = _rows(self.target)
+        if not self.keyed:
+            origins = [{"unit": unit, "position": position} for unit, position in self.origins]
+            target = target.append_column("_origin", pa.array(origins, ORIGIN))
+        write_deltalake(path, target.slice(0, 0))
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
-            write_deltalake(path, _rows(self.target).slice(0, None if last else 0), mode="overwrite")
+            write_deltalake(path, target.slice(0, None if last else 0), mode="overwrite")
             _stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
 
     def kinds(self) -> set[str]:
@@ -198,6 +204,16 @@ def _set(name: str, at: int, **changes: Any) -> Callable[[World], None]:
     return change
 
 
+def _place(file: int | str, position: int) -> Callable[[World], None]:
+    """Give the refused row another origin."""
+
+    def change(world: World) -> None:
+        unit = world.path(file) if isinstance(file, int) else file
+        world.refused[0]["origin"] = {"unit": unit, "position": position}
+
+    return change
+
+
 def _rows_are(name: str, *rows: tuple[str, int]) -> Callable[[World], None]:
     return lambda world: setattr(world, name, list(rows))
 
@@ -234,9 +250,9 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "forgotten newest delete": (_rows_are("tombstones", ("b", 2), ("e", 5)), {"old-sequence"}),
     "raw altered": (_set("refused", 0, raw='{"id": "c", "m'), {"quarantine-raw"}),
     "raw length": (_set("refused", 0, raw_length=3), {"quarantine-length"}),
-    "wrong line": (_set("refused", 0, position=3), {"quarantine-of-blank", "accepted-unreadable"}),
-    "line behind the end": (_set("refused", 0, position=99), {"quarantine-beyond-file", "accepted-unreadable"}),
-    "unknown file": (_set("refused", 0, file="/no/such"), {"quarantine-without-file", "accepted-unreadable"}),
+    "wrong line": (_place(0, 3), {"quarantine-of-blank", "accepted-unreadable"}),
+    "line behind the end": (_place(0, 99), {"quarantine-beyond-file", "accepted-unreadable"}),
+    "unknown file": (_place("/no/such", 4), {"quarantine-without-file", "accepted-unreadable"}),
     "unknown batch": (_set("refused", 0, batch=7), {"quarantine-count", "quarantine-without-batch"}),
     "row missing from quarantine": (lambda w: w.refused.clear(), {"quarantine-count", "accepted-unreadable"}),
     "row twice": (
@@ -355,8 +371,51 @@ def test_no_audit_beside_a_drain(world: World) -> None:
 @pytest.mark.parametrize("rows", [[("a", 1)] * 7, [("a", 1)] * 9])
 def test_an_append_table_with_another_number_of_rows(tmp_path: Path, rows: list[tuple[str, int]]) -> None:
     world = World(tmp_path, keyed=False)
-    world.target = rows
-    assert {"row-count", "appended-rows"} <= world.kinds()
+    world.target, world.origins = rows, [(world.path(1), n) for n in range(len(rows))]
+    assert {"row-count", "appended-rows", "appended-records"} <= world.kinds()
+
+
+APPENDED: dict[str, tuple[Callable[[World], object], list[tuple[str, str]]]] = {
+    "one twice, one lost": (lambda w: w.origins.__setitem__(1, w.origins[0]), [("double-origin", "0.json:1")]),
+    "a refused one": (lambda w: w.origins.__setitem__(2, (w.path(0), 4)), [("appended-positions", "0.json")]),
+    "a blank one": (lambda w: w.origins.__setitem__(2, (w.path(0), 3)), [("appended-positions", "0.json")]),
+    "one of another file": (
+        lambda w: w.origins.__setitem__(2, (w.path(1), 6)),
+        [("appended-records", "0.json"), ("appended-records", "1.json")],
+    ),
+    "one from nowhere": (
+        lambda w: w.origins.__setitem__(2, ("/no/such", 1)),
+        [("appended-records", "0.json"), ("origin-from-nowhere", "such")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_an_append_table_with_as_many_rows_of_other_records(tmp_path: Path, name: str) -> None:
+    world, (falsify, found) = World(tmp_path, keyed=False), APPENDED[name]
+    falsify(world)
+    residues = {(one.kind, one.where.rpartition("/")[2]) for one in world.audit().residues}
+    assert residues - {("appended-positions", "0.json")} == set(found) - {("appended-positions", "0.json")}
+    assert set(found) <= residues
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+def test_rows_of_files_that_are_gone_are_not_from_nowhere(tmp_path: Path, doubled: bool) -> None:
+    world = World(tmp_path, keyed=False)
+    Path(world.path(0)).unlink()
+    if doubled:
+        world.origins[0] = world.origins[1]
+    assert [one.kind for one in world.audit().residues] == ["double-origin"] * doubled
+
+
+def test_a_released_row_is_in_an_append_table_by_its_origin(tmp_path: Path) -> None:
+    raw = FIRST[0].replace(b'"n\n', b'"n": 4}\n')
+    world = World(tmp_path, False, [raw, FIRST[1]])
+    world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.target.append(("c", 4))
+    world.origins.append((world.path(0), 4))
+    assert world.audit().residues == []
 
 
 def test_files_that_are_gone_are_said_and_what_is_left_still_counts(world: World) -> None:
@@ -402,6 +461,7 @@ def test_a_file_that_was_given_up_unread_is_not_missed(tmp_path: Path, keyed: bo
     world = World(tmp_path, keyed=keyed)
     world.committed[1] = BatchRow("p", "f", 1, 1, "r", cut=2)
     world.target, world.tombstones = ([("a", 1), ("b", 1)], []) if keyed else ([("a", 1), ("b", 1), ("a", 1)], [])
+    world.origins = world.origins[:3]
     Path(world.path(1)).unlink()
     without = {"generation": 1, "previous": None, "at": "then", "by": "me", "without": [world.path(1)]}
     write_json(world.spec.layout("f").generation, {"generation": 1, "cards": {"1": without}})
@@ -527,7 +587,9 @@ def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, 
     row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=path.stat().st_size, lines=4, records=4, quarantined=1)
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
     world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
-    world.refused = [world.row(0, 2, "{}", file=str(path), reason="missing", field="id")]
+    origin = {"unit": str(path), "position": 2}
+    world.refused = [world.row(0, 2, "{}", origin=origin, reason="missing", field="id")]
+    world.origins = [(str(path), n) for n in (1, 3, 4)]
     world.tombstones, world.target = [], [("a", 4), ("b", 3)] if keyed else [("a", 1), ("b", 3), ("a", 4)]
     assert world.audit().residues == []
 
@@ -539,7 +601,7 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world.intake = world.intake[:1]
     row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=3)
     world.committed, world.refused = [row], []
-    world.target = [("one", 1), ("two", 1), ("last", 1)]
+    world.target, world.origins = [("one", 1), ("two", 1), ("last", 1)], [(world.path(0), n) for n in (1, 3, 4)]
     assert world.audit().residues == []
 
 

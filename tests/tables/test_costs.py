@@ -30,7 +30,7 @@ from draindown.runs.request import Request
 from draindown.sources.files import listing, parked
 from draindown.sources.files.intake import Intake
 from draindown.spec.sources import FilesSource
-from tests.flowfiles import AT, checkpoint, commit, drained, take_in
+from tests.flowfiles import AT, checkpoint, commit, drained, places, take_in
 
 TABLES = ("table", "tombstones", "quarantine", "ledger", "intake", "parked", "resolutions")
 
@@ -61,10 +61,13 @@ def asked(tmp_path: Path) -> Request:
     lines += ["    columns: {id: string not null, n: int not null}", "    target: {keys: [id], sequence_by: [n]}"]
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
-    place = {"file": ["x"] * 3, "position": [1, 2, 3], "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
+    place = {"origin": places(1, 2, 3), "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
     why = {"quarantine_id": ["q1", "q2", "q3"], "reason": ["type"] * 3, "field": ["n"] * 3, "detail": ["x"] * 3}
     run = {"raw_length": [1] * 3, "generation": [1] * 3, "batch": [0] * 3, "kind": ["source"] * 3, "run_id": ["r"] * 3}
-    write_deltalake(layout.quarantine, pa.table(why | place | run | {"first_seen": [AT] * 3, "refused_at": [AT] * 3}))
+    write_deltalake(
+        layout.quarantine,
+        pa.table(why | place | run | {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}),
+    )
     remember(found, 1)
     quarantine.discard(layout, ["q1"], by="me")
     parked.record(layout, [parked.Event("/gone.json", 1, 1, "parked", reason="torn")], AT)

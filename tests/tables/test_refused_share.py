@@ -46,7 +46,7 @@ def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded:
 
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
-    place = {"quarantine_id": id, "file": path, "position": position, "batch": batch, "generation": 1}
+    place = {"quarantine_id": id, "origin": {"unit": path, "position": position}, "batch": batch, "generation": 1}
     why = {"raw": "[1,", "reason": "malformed", "detail": "not one JSON object", "kind": "source", "run_id": run}
     return place | why
 

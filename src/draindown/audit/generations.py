@@ -85,7 +85,7 @@ def _let_through_before(desk: Desk) -> None:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
-        first = earliest.get(cut_of.get(row["file"], -1))
+        first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
         later = kind_of(row) == "replay" or (
             kind_of(row) == "source" and first is not None and row["generation"] > first
         )
@@ -108,7 +108,8 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
         return 0
     files = {row["path"] for row in _intake(desk) if row["cut"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
+        row["origin"]["unit"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
+        for row in desk.refused
     )
     return min(missing, others)
 

@@ -27,6 +27,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
@@ -154,8 +155,8 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 def _quarantine(desk: Desk) -> None:
     first = [row for row in desk.refused if kind_of(row) != "quarantine"]
-    for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
-        desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
+    for place, times in Counter(place_of(r) for r in first).items():
+        desk.expect("quarantine-double", place, 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         desk.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}

@@ -24,11 +24,17 @@ from draindown.lake.transactions import WriterId
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
-    *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
+    *("quarantine_id", "origin", "arrived_at", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
     *("first_seen", "generation", "batch", "kind", "run_id", "refused_at"),
 )
-"""Columns of the quarantine table."""
-_OLDEST_FIRST = "order by refused_at, file, position, quarantine_id"
+"""Columns of the quarantine table.
+
+`origin`: struct of `unit` and `position`. For a record: its file, and its number in the file from 1. For a row that the
+gate withdrew: the path of the target, and the version that was judged. `arrived_at`: the record's `_arrived_at`.
+"""
+UNIT, POSITION = "origin['unit']", "origin['position']"
+"""The fields of `origin` in the SQL of a query."""
+_OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"
 _ALL_OPEN = "select *, 'open' as state from t"
 _WITH_STATE = """
     select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
@@ -83,9 +89,14 @@ class Counts:
         return sums | {"by_reason": dict(self.by_reason)}
 
 
+def place_of(row: Mapping[str, Any]) -> str:
+    """Return where a refused row came from, in the `file:line` form that editors open."""
+    return f"{row['origin']['unit']}:{row['origin']['position']}"
+
+
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `file` and the refusing batch's `kind` of every row that was ever refused."""
-    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, kind from t")
+    """Return `quarantine_id`, `unit` and the refusing batch's `kind` of every row that was ever refused."""
+    return log_of(layout, layout.quarantine).rows(f"select quarantine_id, {UNIT} as unit, kind from t")
 
 
 def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
@@ -115,7 +126,11 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
     The limit is part of the query, so no other rows are loaded.
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
-    few = _these(_query(layout, "quarantine_id, file", which, first)) if limit is not None and limit <= _MANY else ""
+    few = (
+        _these(_query(layout, f"quarantine_id, {UNIT} as unit", which, first))
+        if limit is not None and limit <= _MANY
+        else ""
+    )
     found = _query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
     return [row | {"raw_bytes": _base64(row["raw_bytes"])} for row in rows(found)]
 
@@ -123,24 +138,24 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
 def _these(chosen: pa.Table) -> str:
     """Return SQL that is true for the chosen rows, so that a query for their raw text reads little else.
 
-    Random ids alone allow no file or page skipping. The bounds of `file` do.
+    Random ids alone allow no file or page skipping. The bounds of the unit do.
     """
     if not chosen.num_rows:
         return "false"
-    files = sorted(chosen["file"].to_pylist())
-    between = f"file between {literal(files[0])} and {literal(files[-1])}"
+    units = sorted(chosen["unit"].to_pylist())
+    between = f"{UNIT} between {literal(units[0])} and {literal(units[-1])}"
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 
 
-def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
-    """Return the number of open rows by file, for these files. Files without open rows are left out."""
-    if not files:
+def open_by_unit(layout: FlowLayout, units: Sequence[str]) -> dict[str, int]:
+    """Return the number of open rows by unit of origin, for these units. Units without open rows are left out."""
+    if not units:
         return {}
-    among = f"file in ({', '.join(map(literal, files))})" if len(files) <= _MANY else ""
-    found = _query(layout, "file, count(*) as rows", Filter(state="open"), "group by file", among)
-    wanted = frozenset(files)
-    counted = zip(found["file"].to_pylist(), found["rows"].to_pylist(), strict=True)
-    return {file: number for file, number in counted if file in wanted}
+    among = f"{UNIT} in ({', '.join(map(literal, units))})" if len(units) <= _MANY else ""
+    found = _query(layout, f"{UNIT} as unit, count(*) as rows", Filter(state="open"), f"group by {UNIT}", among)
+    wanted = frozenset(units)
+    counted = zip(found["unit"].to_pylist(), found["rows"].to_pylist(), strict=True)
+    return {unit: number for unit, number in counted if unit in wanted}
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
@@ -164,14 +179,15 @@ def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the open ones of these rows for a replay: quarantine_id, file, position, first_seen, kind, `value`.
+    """Return the open ones of these rows for a replay: quarantine_id, origin, arrived_at, first_seen,
+    kind, `value`.
 
     `value` holds the bytes; None if the quarantine does not hold the whole record: it was too long or could not be
     stored.
     """
     # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
     wanted = list(dict.fromkeys(ids))
-    names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length"
+    names = "quarantine_id, origin, arrived_at, first_seen, kind, raw, raw_bytes, raw_length"
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
     found = (_query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
     return [row | {"value": _record(row)} for part in found for row in rows(part)]

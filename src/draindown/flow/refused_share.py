@@ -29,7 +29,7 @@ LEAST = 20
 """Minimum number of records for a meaningful share. Below it, only a share of 100 % counts."""
 State = Literal["", "warned", "failed"]
 _RANK: tuple[State, ...] = ("", "warned", "failed")
-_SHOWN = ("file", "position", "reason", "field", "detail")
+_SHOWN = ("origin", "reason", "field", "detail")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
     sql = f"select path, cut from t where cut in ({', '.join(str(int(cut)) for cut in cuts)})"
     files = {row["path"]: row["cut"] for row in log_of(layout, layout.intake).query(sql).to_pylist()}
     found: dict[Place, int] = {}
-    for path, number in quarantine.open_by_file(layout, list(files)).items():
+    for path, number in quarantine.open_by_unit(layout, list(files)).items():
         place = cuts[files[path]].place
         found[place] = found.get(place, 0) + number
     return {row.place: min(row.quarantined, found.get(row.place, 0)) for row in cuts.values()}
@@ -136,7 +136,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
         scope="input",
         unexpected=window.open,
         judged=window.records,
-        sample=[place_of(first)] if first else [],
+        sample=[quarantine.place_of(first)] if first else [],
         detail="; ".join([told, *_about(request.flow_spec, first)]),
         judged_by="the ledger",
     )
@@ -160,12 +160,15 @@ def told(flow: FlowSpec, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[
     first = first_refused(layout, rows)
     what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
-    subject, detail = place_of(first) if first else layout.quarantine, "; ".join([what, *_about(flow, first)])
+    subject, detail = (
+        quarantine.place_of(first) if first else layout.quarantine,
+        "; ".join([what, *_about(flow, first)]),
+    )
     return state, [Finding(kind="refused", subject=subject, detail=detail, next=listing)]
 
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
-    """Return the first row that these source batches refused, by file and position; None if the quarantine has none."""
+    """Return the first row that these source batches refused, by unit and position; None if the quarantine has none."""
     batches = {(row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined}
     if not batches:
         return None
@@ -173,13 +176,10 @@ def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
     where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
-    found = log_of(layout, layout.quarantine).rows(f"{sql} order by batch, file, position limit 1")
+    found = log_of(layout, layout.quarantine).rows(
+        f"{sql} order by batch, {quarantine.UNIT}, {quarantine.POSITION} limit 1"
+    )
     return found[0] if found else None
-
-
-def place_of(row: Mapping[str, Any]) -> str:
-    """Return where a refused row came from, in the `file:line` form that editors open."""
-    return f"{row['file']}:{row['position']}"
 
 
 def _about(flow: FlowSpec, first: Mapping[str, Any] | None) -> list[str]:

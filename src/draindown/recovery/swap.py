@@ -134,10 +134,10 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     rows = quarantine.places(layout)
     if not rows:
         return
-    before = {row["quarantine_id"]: row["file"] for row in rows if discards.reads_files(row["kind"])}
+    before = {row["quarantine_id"]: row["unit"] for row in rows if discards.reads_files(row["kind"])}
     left_out = generations.without(staged, begun.generation)
     read = catalog.find(layout, set(before.values())).keys() - left_out
-    passed = [one for one, file in before.items() if file in read and one not in again]
+    passed = [one for one, unit in before.items() if unit in read and one not in again]
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
     released = quarantine.released(layout).keys()

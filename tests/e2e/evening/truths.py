@@ -53,7 +53,7 @@ def _tables(tally: Tally, so: Facts) -> None:
     found = {row["id"]: (row["seq"], row["a"], row["b"]) for row in so.table}
     tally.hold("table", "each key once", len(found), len(so.table))
     tally.hold("table", "rows are those of the oracle", _difference(found, meaning.live), {})
-    refused = {(row["file"].rpartition("/")[2], row["position"]) for row in so.quarantine}
+    refused = {(row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"]) for row in so.quarantine}
     tally.hold("quarantine", "refused lines are those of the oracle", refused ^ meaning.refused, set())
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])

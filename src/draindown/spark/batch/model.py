@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.sql import DataFrame, Row
@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, Row
 from draindown.base.progress import Reached, untold
 from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
-from draindown.spark.sources.readers import InputFile
+from draindown.spark.sources.origin import Block
+from draindown.spark.sources.readers import InputFile, local_path, offsets
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import TUNING, Tuning
@@ -31,12 +32,13 @@ class Batch:
         start: the start of the step within the run; empty if it has none.
         cut: number of the intake's cut; 0 for a replay of quarantined rows.
         files: input files; empty for a replay of quarantined rows.
-        lines: input lines, one frame per CSV header, if there are no files.
+        lines: input lines, one frame per CSV header, if there are no files. Their `_id` is their position.
         transform: the flow's transform; None if it has none.
         reached: progress hook, called with each step's name when the step completes: begun, read, quarantined,
             remembered, merged, recorded. An exception it raises aborts the batch before the next step.
         was_read: called when all input is read and nothing is written. Raises if a file changed since the intake.
-        keep_open: called with the `_id` of every line that a replay refuses again, before the target is written.
+        arrived: when each unit arrived, by name, in microseconds since 1970, if there are no files.
+        keep_open: called with the origin of every line that a replay refuses again, before the target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.
         compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
         tuning: settings of the batch's query plans.
@@ -54,7 +56,8 @@ class Batch:
     transform: Transform | None = None
     reached: Reached = untold
     was_read: Callable[[], None] = lambda: None
-    keep_open: Callable[[Sequence[int]], None] = lambda _: None
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    keep_open: Callable[[Sequence[tuple[str, int]]], None] = lambda _: None
     releases: Sequence[str] = ()
     compared: Callable[[Held | None, Pruning], None] = lambda *_: None
     tuning: Tuning = TUNING
@@ -63,6 +66,12 @@ class Batch:
     def counted(self) -> int:
         """Lines and records that the intake counted in the files; 0 if the batch has `lines` instead."""
         return sum(file.counted for file in self.files)
+
+    def located(self, counted: Counted) -> list[Block]:
+        """Return the blocks that were read, with unit, arrival, and the offset of positions."""
+        found = offsets(counted.blocks) if self.files else [(file, block, 0) for file, block, _, _ in counted.blocks]
+        at = {file.path: file.arrived_us(self.first_seen) for file in self.files} or self.arrived
+        return [Block(*one, unit, at[unit]) for one in found for unit in [local_path(one[0])]]
 
     @property
     def kind(self) -> BatchKind:

@@ -27,7 +27,7 @@ from draindown.spark.contract.parsing import KEPT, WHY, parse
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
-from draindown.spark.sources.readers import SETTINGS
+from draindown.spark.sources.readers import PLACE, SETTINGS
 from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
@@ -78,10 +78,11 @@ def _apply(batch: Batch, accepted: Accepted, row: BatchRow) -> BatchRow:
 
 
 def _accepted(batch: Batch, good: DataFrame, counted: Counted, number: int, added: Sequence[str]) -> Accepted:
-    names = [name for name in good.columns if name not in KEPT]
+    names = [name for name in good.columns if name not in KEPT or name in (*PLACE, "_rescued", "_delete")]
     return Accepted(
         writer=batch.writer,
-        rows=good.select(*[F.col(quoted(name)) for name in names], "_rescued", "_delete"),
+        rows=good.select(*[F.col(quoted(name)) for name in names]),
+        blocks=batch.located(counted),
         number=number,
         lines=batch.counted,
         pruning=counted.pruning,

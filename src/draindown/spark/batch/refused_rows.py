@@ -10,7 +10,7 @@ from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.readers import PLACE, offsets
+from draindown.spark.sources.readers import PLACE, local_path
 from draindown.spark.targets.delta_target import written
 
 
@@ -20,17 +20,17 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
     """
     if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
-        batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
+        still = frame.where(F.col(WHY).isNotNull()).select("_file", "_id").collect()
+        batch.keep_open([(local_path(line["_file"]), line["_id"]) for line in still])
     elif requarantine.concerns(batch.writer):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
         files = [file.path for file in batch.files]
-        fresh = requarantine.quarantine(
-            batch.writer, bad, offsets(counted.blocks), files, batch.run_id, batch.first_seen
-        )
+        blocks = batch.located(counted)
+        fresh = requarantine.quarantine(batch.writer, bad, blocks, files, batch.run_id, batch.first_seen)
         if fresh is not None:
             written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
-        quarantine_writer.quarantine(batch.writer, bad, offsets(counted.blocks), batch.run_id, batch.first_seen)
+        quarantine_writer.quarantine(batch.writer, bad, batch.located(counted), batch.run_id, batch.first_seen)
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
     batch.reached("quarantined")

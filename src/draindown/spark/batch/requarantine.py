@@ -18,6 +18,7 @@ from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
 from draindown.lake.table_log import log_of
 from draindown.spark.batch import quarantine as quarantine_writer
+from draindown.spark.sources.origin import Block
 from draindown.spark.targets.delta_target import Writer
 
 
@@ -29,7 +30,7 @@ def concerns(writer: Writer) -> bool:
 def quarantine(
     writer: Writer,
     bad: DataFrame,
-    places: Sequence[tuple[str, int, int]],
+    blocks: Sequence[Block],
     files: Sequence[str],
     run_id: str,
     first_seen: datetime,
@@ -39,12 +40,12 @@ def quarantine(
     None if nothing had to be written. Also records which quarantined rows of `files`, the batch's, are accepted now.
     """
     held = _held(writer, bad, files)
-    ids = quarantine_writer.identified(bad, places).select("quarantine_id")
+    ids = quarantine_writer.identified(bad, blocks).select("quarantine_id")
     _note(writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None)
     fresh = ids.count() - (0 if held is None else ids.join(held, "quarantine_id", "left_semi").count())
     if not fresh and not writer.holds(writer.layout.quarantine, "quarantine"):
         return None
-    quarantine_writer.quarantine(writer, bad, places, run_id, first_seen, besides=held)
+    quarantine_writer.quarantine(writer, bad, blocks, run_id, first_seen, besides=held)
     return fresh
 
 
@@ -56,7 +57,7 @@ def _held(writer: Writer, bad: DataFrame, files: Sequence[str]) -> DataFrame | N
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
-    return rows.where(F.col("file").isin(list(files)) & ~mine).select("quarantine_id").distinct()
+    return rows.where(F.col("origin.unit").isin(list(files)) & ~mine).select("quarantine_id").distinct()
 
 
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:

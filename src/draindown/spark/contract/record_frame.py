@@ -2,8 +2,8 @@
 
 A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
 string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
-`_drift` (`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
-`cell` and `raw` read from.
+`_drift` (`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, FIRST_SEEN if the lines had it, and
+whatever `cell` and `raw` read from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from draindown.flow.schema_drift import Known
 from draindown.spark.sources.readers import PLACE, InputFile
 from draindown.spec.models import FlowSpec
 
-ARRIVED = "_arrived"
+FIRST_SEEN = "_first_seen"
 """When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"
@@ -53,7 +53,7 @@ class RecordReader(Protocol):
         """
 
     def from_lines(self, lines: DataFrame, flow: FlowSpec, header: str | None, known: Known) -> Records:
-        """Records of raw texts that the quarantine kept: a frame with `value`, PLACE and maybe ARRIVED.
+        """Records of raw texts that the quarantine kept: a frame with `value`, PLACE and maybe FIRST_SEEN.
 
         `header`: the header of the file that the texts come from, of a format that has one.
         """
@@ -71,5 +71,5 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
 def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     """The columns of a `Records` frame, and those that `keep` names for its cells."""
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == FIRST_SEEN)]
     return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

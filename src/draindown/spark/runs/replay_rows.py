@@ -39,7 +39,7 @@ from draindown.spark.batch.commit import stamp_after
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
 from draindown.spark.contract import analysis, json_rows, transforms
-from draindown.spark.contract.record_frame import ARRIVED
+from draindown.spark.contract.record_frame import FIRST_SEEN
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import CHANGED_AT
@@ -95,7 +95,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
             found=f"of {len(cut)} of them quarantine doesn't have the whole record (too long, or not to be written "
-            "down as text), the first at {cut[0]['file']}:{cut[0]['position']}",
+            "down as text), the first at {quarantine.place_of(cut[0])}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
@@ -108,7 +108,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
     """
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {row["file"] for row in rows})
+    unread = discards.not_read(request.layout, generation, {row["origin"]["unit"] for row in rows})
     if unread:
         raise TerminalError(
             "rows-not-read",
@@ -126,11 +126,11 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
     dotted = request.flow_spec.transform
-    ids = [row["quarantine_id"] for row in rows]
+    ids = {_origin(row): row["quarantine_id"] for row in rows}
 
-    def keep_open(refused: Sequence[int]) -> None:
+    def keep_open(refused: Sequence[tuple[str, int]]) -> None:
         still = set(refused)
-        released = tuple(known_id for at, known_id in enumerate(ids) if at not in still)
+        released = tuple(known_id for place, known_id in ids.items() if place not in still)
         note(request.layout, Pending(writer.app("rows"), writer.batch, request.run_id, released))
 
     return Batch(
@@ -142,6 +142,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         started_at=started,
         transform=transforms.load(request.root, dotted) if dotted else None,
         keep_open=keep_open,
+        arrived={row["origin"]["unit"]: _micros(row["arrived_at"]) for row in rows if row["kind"] != GATE},
     )
 
 
@@ -181,6 +182,16 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
     )
 
 
+def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["origin"]["unit"], row["origin"]["position"]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Return the values of PLACE: the position stands for the id within the only block."""
+    unit, position = _origin(row)
+    return "file:" + quote(unit), 0, position
+
+
 def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
@@ -188,13 +199,16 @@ def _micros(moment: datetime) -> int:
 def _lines(
     spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[DataFrame, str | None]]:
-    """Return the rows as input lines, one frame per CSV header. `_id` is the row's index in `rows`."""
+    """Return the rows as input lines, one frame per CSV header. `_id` is the row's position in its file."""
     headers = catalog.headers(request.layout) if request.flow_spec.source.form.delimited else {}
-    numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
+
+    def header_of(row: Mapping[str, Any]) -> str | None:
+        return headers.get(row["origin"]["unit"])
+
     frames = []
-    for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
-        data = [(row["value"], "file:" + quote(row["file"]), 0, at, _micros(row["first_seen"])) for at, row in group]
-        kinds = {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER, ARRIVED: NUMBER}
+    for header, group in groupby(sorted(rows, key=lambda row: header_of(row) or ""), key=header_of):
+        data = [(row["value"], *_place(row), _micros(row["first_seen"])) for row in group]
+        kinds = {"value": BYTES, "_file": TEXT, "_block": NUMBER, "_id": NUMBER, FIRST_SEEN: NUMBER}
         frame = relation(spark, kinds, data)
         frames.append((frame.withColumn("value", F.col("value").cast("string")), header))
     return frames

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import groupby, islice
 from urllib.parse import quote, unquote
@@ -42,6 +43,7 @@ _WIDE = 500
 
 Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 """
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -64,6 +66,10 @@ class InputFile:
     def counted(self) -> int:
         """Lines that the intake counted, or rows if the file is columnar."""
         return (self.lines if self.lines is not None else self.records) or 0
+
+    def arrived_us(self, first_seen: datetime) -> int:
+        """Return when the file arrived, in microseconds since 1970: the earlier of `first_seen` and its mtime."""
+        return min((first_seen - _EPOCH) // timedelta(microseconds=1), self.mtime_ns // 1000)
 
 
 def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
@@ -317,12 +323,3 @@ def offsets(counts: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, int,
             result.append((file, block, before - smallest + 1))
             before += rows
     return result
-
-
-def number(frame: DataFrame, found: Sequence[tuple[str, int, int]]) -> DataFrame:
-    """Return a frame with PLACE plus `file` (local path) and `position` (record number). `found`: from `offsets`."""
-    spark = frame.sparkSession
-    rows = [(uri, block, offset, local_path(uri)) for uri, block, offset in found]
-    places = relation(spark, {"_file": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
-    joined = frame.join(F.broadcast(places), ["_file", "_block"])
-    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")

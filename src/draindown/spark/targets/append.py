@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.session import configured
+from draindown.spark.sources.origin import located
+from draindown.spark.sources.readers import PLACE
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.strategy import Accepted
@@ -20,8 +22,9 @@ class Append:
     """The strategy of a target without keys."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows with `_changed_at`."""
-        return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        """Return the accepted rows with `_origin`, `_arrived_at` and `_changed_at`."""
+        rows = located(accepted.rows, accepted.blocks).drop("_delete", *PLACE)
+        return rows.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Appended]:
