@@ -25,7 +25,9 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.documents import write_json
+from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.sources.files import catalog
@@ -58,13 +60,14 @@ class World:
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
     origins: list[tuple[str, int]] = field(default_factory=list)
+    misread: Callable[[list[dict[str, Any]]], object] = lambda inputs: None
 
     def __post_init__(self) -> None:
         for at, content in enumerate(self.contents):
             (self.root / f"{at}.json").write_bytes(content)
         self.intake = [self.taken(at, content) for at, content in enumerate(self.contents)]
-        first = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(self.contents[0]), lines=5, blank=1, records=4)
-        second = BatchRow("p", "f", 1, 1, "r", cut=2, files=1, bytes=len(self.contents[1]), lines=5, records=5)
+        first = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(self.contents[0]), records=4)
+        second = BatchRow("p", "f", 1, 1, "r", cut=2, units=1, bytes=len(self.contents[1]), records=5)
         self.committed = [
             replace(first, quarantined=1, reasons={"malformed": 1}, duplicate=1, inserted=2),
             replace(second, superseded=1, inserted=1, updated=1, deleted=1, remembered=1),
@@ -102,6 +105,17 @@ class World:
         run = {"generation": 1, "batch": at, "kind": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
         return place | what | run | {"detail": None} | more
 
+    def inputs(self) -> list[dict[str, Any]]:
+        """What each batch read: the file of its cut."""
+        found = []
+        for row in (row for row in self.committed if row.kind == "source" and row.units):
+            for file in {file["path"]: file for file in self.intake if file["cut"] == row.cut}.values():
+                counted = file["records"] if file["lines"] is None else file["lines"]
+                one = Input(file["path"], 0, counted, file["size"], row.records)
+                found.append(ledger_inputs._flat(row.place, one))
+        self.misread(found)
+        return found
+
     def audit(self) -> Audit:
         """Write everything and audit it."""
         layout = self.spec.layout("f")
@@ -120,6 +134,7 @@ class World:
             (layout.quarantine, REFUSED, self.refused),
             (layout.resolutions, RESOLUTIONS, decided),
             (layout.ledger, ledger_table.SCHEMA, flat),
+            (layout.inputs, ledger_inputs.SCHEMA, self.inputs()),
         ):
             if content:
                 write_deltalake(path, pa.Table.from_pylist(content, schema))
@@ -196,6 +211,14 @@ def _ledger(at: int, **changes: Any) -> Callable[[World], None]:
     return change
 
 
+def _misread(how: Callable[[list[dict[str, Any]]], object]) -> Callable[[World], None]:
+    return lambda world: setattr(world, "misread", how)
+
+
+def _input(at: int, **changes: Any) -> Callable[[World], None]:
+    return _misread(lambda found: found[at].update(changes))
+
+
 def _set(name: str, at: int, **changes: Any) -> Callable[[World], None]:
     def change(world: World) -> None:
         rows = getattr(world, name)
@@ -223,11 +246,17 @@ def _write(at: int, content: bytes) -> Callable[[World], None]:
 
 
 FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
-    "records": (_ledger(0, records=5), {"ledger-fates", "ledger-lines", "recount-records"}),
-    "lines": (_ledger(0, lines=6), {"ledger-lines", "recount-lines"}),
-    "blank": (_ledger(0, blank=2), {"ledger-lines", "recount-blank"}),
-    "lines and blank": (_ledger(0, lines=6, blank=2), {"recount-lines", "recount-blank"}),
-    "files": (_ledger(0, files=2), {"ledger-files"}),
+    "records": (_ledger(0, records=5), {"ledger-fates", "recount-records"}),
+    "records and a fate": (_ledger(0, records=5, duplicate=2), {"recount-records"}),
+    "records of an input": (_input(0, records=3), {"ledger-records", "recount-records"}),
+    "units": (_ledger(0, units=2), {"ledger-units"}),
+    "start of an input": (_input(0, **{"from": 1}), {"inputs-unit"}),
+    "end of an input": (_input(0, until=6), {"inputs-unit"}),
+    "bytes of an input": (_input(1, bytes=1), {"inputs-unit", "ledger-bytes"}),
+    "unit of an input": (_input(0, unit="/no/such"), {"inputs-unit"}),
+    "batch of an input": (_input(0, batch=1), {"inputs-unit", "ledger-units", "ledger-bytes", "ledger-records"}),
+    "no input": (_misread(lambda found: found.pop()), {"inputs-unit", "ledger-units", "ledger-bytes"}),
+    "input twice": (_misread(lambda found: found.append(found[0])), {"ledger-bytes", "ledger-records"}),
     "bytes": (_ledger(1, bytes=1), {"ledger-bytes"}),
     "superseded": (_ledger(1, superseded=2), {"ledger-fates"}),
     "duplicate": (_ledger(0, duplicate=0), {"ledger-fates"}),
@@ -259,10 +288,10 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
         lambda w: w.refused.append(w.refused[0]),
         {"quarantine-double", "quarantine-double-id", "quarantine-count"},
     ),
-    "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file", "ledger-files", "ledger-bytes"}),
+    "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file"}),
     "file missing from intake": (
         lambda w: w.intake.pop() and None,
-        {"ledger-files", "ledger-bytes", "key-from-nowhere"},
+        {"ledger-units", "ledger-bytes", "key-from-nowhere"},
     ),
 }
 
@@ -285,7 +314,7 @@ def test_only_what_is_wrong_is_named(world: World) -> None:
 def test_a_row_whose_key_is_an_object_or_array_should_have_been_refused(tmp_path: Path, value: str) -> None:
     world = World(tmp_path, contents=[FIRST[0], FIRST[1] + f'\n{{"id": {value}, "n": 7}}'.encode()])
     world.target.append((value, 7))
-    world.committed[1] = replace(world.committed[1], lines=6, records=6, inserted=2)
+    world.committed[1] = replace(world.committed[1], records=6, inserted=2)
     found = [(residue.kind, residue.where) for residue in world.audit().residues]
     assert ("accepted-unreadable", f"{world.path(1)}:6") in found
 
@@ -301,10 +330,10 @@ def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:
     assert time.process_time() - before < 3  # seconds; an INSERT for each takes 10
 
 
-@pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "files", "lines", "run_id", "reasons"])
+@pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "units", "bytes", "run_id", "reasons"])
 def test_the_ledger_must_say_what_the_commit_says(world: World, name: str) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    changed = {"run_id": "other", "reasons": {"type": 1}}.get(name, 77)
+    changed = {"run_id": "other", "reasons": {"type": 1}}.get(name, 777)
     world.projected = [replace(rows[0], **{name: changed}), rows[1]]
     assert "ledger-not-as-committed" in world.kinds()
 
@@ -316,7 +345,7 @@ def test_a_batch_the_ledger_lacks(world: World) -> None:
 
 def test_a_batch_that_was_never_committed(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    world.projected = [*rows, replace(rows[1], batch=2, cut=3, files=0, table_version=9)]
+    world.projected = [*rows, replace(rows[1], batch=2, cut=3, units=0, table_version=9)]
     assert "ledger-without-commit" in world.kinds()
 
 
@@ -412,7 +441,7 @@ def test_a_released_row_is_in_an_append_table_by_its_origin(tmp_path: Path) -> N
     raw = FIRST[0].replace(b'"n\n', b'"n": 4}\n')
     world = World(tmp_path, False, [raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
     world.target.append(("c", 4))
     world.origins.append((world.path(0), 4))
     assert world.audit().residues == []
@@ -430,7 +459,7 @@ def test_a_released_row_counts_as_input(world: World) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(world.root, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1)
+    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1)
     world.committed.append(again)
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     assert world.audit().residues == []
@@ -440,12 +469,12 @@ def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
     assert "lost-key" in world.kinds()
 
 
 def test_a_row_that_a_replay_refused_again_stays_open(world: World) -> None:
-    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, quarantined=1)
+    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, quarantined=1)
     world.committed.append(replace(refused, reasons={"malformed": 1}))
     assert world.audit().residues == []
 
@@ -474,7 +503,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused = [world.row(0, 4, '{"id": "c", "n": 4}')]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
     world.projected = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed[:2])]
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     pending = {"app": "x", "batch": 0, "run_id": "r2", "ids": ["q0-4"]}
@@ -486,9 +515,7 @@ def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_
     content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
-    world.committed = [
-        BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=2)
-    ]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=2)]
     world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
     world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
     world.target, world.tombstones = [("a", 1), ("b\nb", 1)], []
@@ -584,7 +611,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, 
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {"path": str(path), "size": path.stat().st_size, "lines": None, "blank": None, "records": 4}
     world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=path.stat().st_size, lines=4, records=4, quarantined=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1)
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
     world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
     origin = {"unit": str(path), "position": 2}
@@ -599,7 +626,7 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world = World(tmp_path, False, [content, b""], source={"files": "in/*", "format": "text"})
     world.columns = {"value": "string"}
     world.intake = world.intake[:1]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=3)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=3)
     world.committed, world.refused = [row], []
     world.target, world.origins = [("one", 1), ("two", 1), ("last", 1)], [(world.path(0), n) for n in (1, 3, 4)]
     assert world.audit().residues == []
@@ -623,7 +650,7 @@ def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: lis
     facts = {"lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
     world.intake = [world.intake[0] | facts]
     size = world.intake[0]["size"]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=size, lines=3, records=3, inserted=2, duplicate=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=size, records=3, inserted=2, duplicate=1)
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [(text[0], int(text[1])) for text in target]
     wanted = set() if target == ["a1", "a2"] else {"lost-key", "key-from-nowhere"}
@@ -650,7 +677,7 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     world.columns = {"id": "string not null", "n": "timestamp not null"}
     world.intake = world.intake[:1]
     records = content.count(b"\n")
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=records, records=records, inserted=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=records, inserted=1)
     world.committed, world.refused, world.tombstones = [replace(row, superseded=records - 1)], [], []
     world.target = [("a", held)]  # type: ignore[list-item]
     return world.audit()

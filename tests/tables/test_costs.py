@@ -32,7 +32,7 @@ from draindown.sources.files.intake import Intake
 from draindown.spec.sources import FilesSource
 from tests.flowfiles import AT, checkpoint, commit, drained, places, take_in
 
-TABLES = ("table", "tombstones", "quarantine", "ledger", "intake", "parked", "resolutions")
+TABLES = ("table", "tombstones", "quarantine", "ledger", "inputs", "intake", "parked", "resolutions")
 
 
 @dataclass
@@ -212,5 +212,5 @@ def batch(asked: Request, *, recorded: bool = True) -> None:
     take_in(asked, heap_bytes=1024**3, now=AT)
     checkpoint(asked, 1, offsets=number + 1, commits=number)
     remember(asked, number)
-    commit(asked, number, recorded=recorded, remembered=1, records=2, lines=2)
+    commit(asked, number, recorded=recorded, remembered=1, records=2)
     checkpoint(asked, 1, offsets=number + 1, commits=number + 1)

@@ -274,7 +274,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     assert not audit(asked.spec, "f", root=tmp_path).residues
 
     log = Path(staged.layout.table, "_delta_log", f"{1:020}.json")
-    log.write_text(log.read_text().replace(r"\"lines\":1", r"\"lines\":2"))
+    log.write_text(log.read_text().replace(r"\"units\":1", r"\"units\":2"))
     found = audit(asked.spec, "f", root=tmp_path).residues
     assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [("ledger-not-as-committed", True)]
     shutil.rmtree(staged.layout.staging)

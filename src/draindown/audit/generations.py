@@ -17,6 +17,9 @@ from draindown.ledger.rows import BatchRow, Place
 def generations_of(desk: Desk) -> None:
     """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
     live = generations.generation(desk.layout)
+    desk.inputs_since = integrity.put_aside_last(desk.layout, desk.layout.inputs)
+    if desk.inputs_since:
+        desk.unlooked.append(f"inputs before generation {desk.inputs_since}: their table was damaged, and put aside")
     desk.without = generations.left_out(desk.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
         return

@@ -1,6 +1,7 @@
 """Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them, and put them aside.
 
-Delta reads an empty commit as one that changed nothing. Intake, tombstones and quarantine would silently lose rows.
+Delta reads an empty commit as one that changed nothing. Intake, inputs, tombstones and quarantine would silently lose
+rows.
 """
 
 from __future__ import annotations
@@ -132,4 +133,4 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
     everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
-    return (*everyone, layout.intake, layout.parked, layout.resolutions)
+    return (*everyone, layout.inputs, layout.intake, layout.parked, layout.resolutions)

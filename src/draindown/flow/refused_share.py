@@ -7,6 +7,7 @@ red share green. Rows that were released or discarded no longer count as refused
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +20,7 @@ from draindown.flow.hints import hint
 from draindown.gate.published import REFUSED_SHARE, Unpublished
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
+from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
@@ -111,16 +113,12 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
 
 def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
     """Return the number of open refused rows by batch. Rows that an earlier generation refused first count, too."""
-    cuts = {row.cut: row for row in rows if row.quarantined}
-    if not cuts:
-        return {}
-    sql = f"select path, cut from t where cut in ({', '.join(str(int(cut)) for cut in cuts)})"
-    files = {row["path"]: row["cut"] for row in log_of(layout, layout.intake).query(sql).to_pylist()}
-    found: dict[Place, int] = {}
-    for path, number in quarantine.open_by_unit(layout, list(files)).items():
-        place = cuts[files[path]].place
-        found[place] = found.get(place, 0) + number
-    return {row.place: min(row.quarantined, found.get(row.place, 0)) for row in cuts.values()}
+    refusing = {row.place: row for row in rows if row.quarantined}
+    batches = inputs.batch_of(layout, refusing)
+    found: Counter[Place] = Counter()
+    for unit, number in quarantine.open_by_unit(layout, list(batches)).items():
+        found[batches[unit]] += number
+    return {place: min(row.quarantined, found[place]) for place, row in refusing.items()}
 
 
 def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]) -> Expectation:

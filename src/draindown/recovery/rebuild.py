@@ -149,7 +149,7 @@ def plan(request: Request) -> RebuildPlan:
     """
     layout = request.layout
     live, begun = generations.generation(layout), unfinished(layout)
-    taken, before = generations.taken_in(layout), ledger_table.files_read(layout)
+    taken, before = generations.taken_in(layout), ledger_table.units_read(layout)
     if not taken and not before:
         raise TerminalError(
             "nothing-to-rebuild",

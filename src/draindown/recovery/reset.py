@@ -87,7 +87,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         missing=tuple(file.path for file in taken if intake.pinned([file])),
         forgotten=0
         if rows or not log_of(layout, layout.ledger).is_whole
-        else max(0, ledger_table.files_read(layout) - len(known_files)),
+        else max(0, ledger_table.units_read(layout) - len(known_files)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
         damaged=tuple(integrity.damaged(layout)),

@@ -58,8 +58,9 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])
     source = sums(row for row in so.ledger if row["kind"] == "source")
-    tally.hold("ledger", "lines are those of the files", source["lines"], meaning.lines)
-    tally.hold("ledger", "files are those drained", source["files"], len(so.drained))
+    lines = sum(row["until"] - row["from"] for row in so.inputs if row["kind"] == "source")
+    tally.hold("ledger", "lines are those of the files", lines, meaning.lines)
+    tally.hold("ledger", "files are those drained", source["units"], len(so.drained))
     tally.hold("ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine))
 
 
@@ -194,7 +195,7 @@ def _card(
         tally.hold(surface, "what became of the rows", card.rows, expected)
         tally.hold(surface, "it says that it adds up", card.adds_up)
         if card.moved is not None:
-            tally.hold(surface, "its first line", card.moved, (made["files"], made["records"], made["applied"]))
+            tally.hold(surface, "its first line", card.moved, (made["units"], made["records"], made["applied"]))
     elif not made["batches"]:
         tally.hold(surface, "rows of a start that made no batch", card.rows, {})
     told = made["batches"] if drain and drain["outcome"] != "no report" else 0

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
 from draindown.base.errors import TerminalError
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms, unreadable
@@ -36,7 +37,6 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     if goal.sequence_by:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
-    extra.append(F.count_if("_header").alias("headers"))
     groups = (
         frame.groupBy("_file", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
@@ -48,9 +48,6 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
-    # the intake counts a CSV header as a line of its file; the ledger does not
-    headers = counted.sum("headers")
-    lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
     return BatchRow(
         pipeline=batch.writer.layout.pipeline,
         flow=batch.writer.layout.flow,
@@ -60,17 +57,23 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
         run_id=batch.run_id,
         start=batch.start,
         cut=batch.cut,
-        files=len(batch.files),
+        units=len(batch.files),
         bytes=sum(file.size for file in batch.files),
-        lines=lines,
-        blank=blank,
-        records=lines - blank,
+        records=counted.rows(lambda group: not group["_blank"]),
         reasons=counted.reasons,
         quarantined=sum(counted.reasons.values()),
         max_sequence=counted.max_sequence,
         changed_at=batch.changed_at,
         started_at=batch.started_at,
     )
+
+
+def inputs(batch: Batch, counted: Counted) -> list[Input]:
+    """Return what the batch read of each file: all of it, with the records that Spark found there."""
+    records: Counter[str] = Counter()
+    for group in counted.groups:
+        records[local_path(group["_file"])] += 0 if group["_blank"] else group["n"]
+    return [Input(file.path, 0, file.counted, file.size, records[file.path]) for file in batch.files]
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:

@@ -85,7 +85,7 @@ class Counted:
     """The counts of a parsed batch, from one aggregation.
 
     `groups`: one row per file, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
-    number of CSV headers, of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
+    number of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
     for the target. `max_sequence`: the greatest sequence of the accepted rows, as text.
     """
 

@@ -21,7 +21,7 @@ from draindown.spec.models import FlowSpec
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", *PLACE)
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", *PLACE)
 """The columns that `parse` adds to those of the contract. `_raw` is set if a record is refused, or may be later."""
 _DETAIL = 200
 
@@ -62,7 +62,6 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
         "_drift",
         "_delete",
         "_blank",
-        "_header",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),
         (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
         *PLACE,

@@ -328,7 +328,7 @@ def _line(row: BatchRow) -> str:
     pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
     fates = ("superseded", "duplicate", "quarantined")
     return (
-        f"batch {row.batch}: {formatting.count(row.files, 'file')}, {formatting.count(row.records, 'row')} → "
+        f"batch {row.batch}: {formatting.count(row.units, 'file')}, {formatting.count(row.records, 'row')} → "
         f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
         f"in {formatting.age(row.seconds)}{pace}"
     )

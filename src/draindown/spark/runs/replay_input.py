@@ -95,7 +95,7 @@ def _run(
     )
     row = process(spark, batch)
     release_applied(layout, by=request.owner, reached=reached)
-    progress(f"cut {part.cut}: {count(row.files, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
+    progress(f"cut {part.cut}: {count(row.units, 'file')}, {row.records:,} rows -> {row.applied:,} applied")
     return row
 
 

@@ -126,11 +126,11 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
     dotted = request.flow_spec.transform
-    ids = {_origin(row): row["quarantine_id"] for row in rows}
+    ids = [(_origin(row), row["quarantine_id"]) for row in rows]
 
     def keep_open(refused: Sequence[tuple[str, int]]) -> None:
         still = set(refused)
-        released = tuple(known_id for place, known_id in ids.items() if place not in still)
+        released = tuple(known_id for place, known_id in ids if place not in still)
         note(request.layout, Pending(writer.app("rows"), writer.batch, request.run_id, released))
 
     return Batch(

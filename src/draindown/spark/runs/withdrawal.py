@@ -196,7 +196,6 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
         kind="gate",
         run_id=request.run_id,
         start=request.start,
-        lines=plan.rows,
         records=plan.rows,
         deleted=plan.rows,
         changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
