@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog
+from draindown.spark.contract.origin import Block, located
 from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
-from draindown.spark.sources.origin import Block, located
 from draindown.spark.sources.readers import InputFile, local_path, offsets, read_text
 from draindown.spark.sql import ORIGIN, try_eval
 

@@ -8,11 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.spark.sources.origin import Block, arrived, located
+from draindown.spark.contract.origin import Block, arrived, located
 from draindown.spark.sources.readers import PLACE, InputFile
 from draindown.spark.sql import ARRIVED_AT, ORIGIN
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+_KEPT = ("file", "block", "id")
 
 
 def _us(moment: datetime) -> int:
@@ -47,16 +50,17 @@ def test_every_record_gets_its_own(spark: SparkSession, files: int, same: bool) 
     blocks = [Block(f"file:/{f}", b, 10 * b - f, f"/{f}", 0 if same else f) for f in range(files) for b in (0, 7)]
     rows = [(one.file, one.block, n) for one in blocks for n in (3, 4)]
     frame = spark.createDataFrame(rows, "_file string, _block long, _id long")
+    keyed = frame.select(*PLACE, *(F.col(name).alias(kept) for name, kept in zip(PLACE, _KEPT, strict=True)))
     joins = located(frame, blocks)._jdf.queryExecution().executedPlan().toString().count("BroadcastHashJoin")
     assert joins == (len(blocks) > 8)
-    found = located(frame, blocks).select(*PLACE, f"{ORIGIN}.*", F.unix_micros(ARRIVED_AT).alias("us")).collect()
+    found = located(keyed, blocks).select(*_KEPT, f"{ORIGIN}.*", F.unix_micros(ARRIVED_AT).alias("us")).collect()
     by_block = {(one.file, one.block): one for one in blocks}
     wanted = {
         (*row, by_block[row[:2]].unit, row[2] + by_block[row[:2]].offset, by_block[row[:2]].arrived_us) for row in rows
     }
     assert {tuple(row) for row in found} == wanted
     assert len(found) == len(rows)
-    alone = arrived(frame, blocks).select(*PLACE, F.unix_micros(ARRIVED_AT)).collect()
+    alone = arrived(keyed, blocks).select(*_KEPT, F.unix_micros(ARRIVED_AT)).collect()
     assert sorted(tuple(row) for row in alone) == sorted((*row[:3], row[-1]) for row in wanted)
 
 

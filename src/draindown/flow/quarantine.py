@@ -27,11 +27,7 @@ COLUMNS = (
     *("quarantine_id", "origin", "arrived_at", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
     *("first_seen", "generation", "batch", "kind", "run_id", "refused_at"),
 )
-"""Columns of the quarantine table.
-
-`origin`: struct of `unit` and `position`. For a record: its file, and its number in the file from 1. For a row that the
-gate withdrew: the path of the target, and the version that was judged. `arrived_at`: the record's `_arrived_at`.
-"""
+"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and its version."""
 UNIT, POSITION = "origin['unit']", "origin['position']"
 """The fields of `origin` in the SQL of a query."""
 _OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"

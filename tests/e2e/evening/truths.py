@@ -16,7 +16,7 @@ SURFACES = (
     *("table", "ledger", "quarantine", "processes", "lease"),
     *("card", "page", "xcom", "asset", "exit", "doctor", "log", "report", "plan"),
 )
-_PAGE = ("generation", "batch", "kind", "files", "records", "applied", "superseded", "duplicate", "quarantined")
+_PAGE = ("generation", "batch", "kind", "units", "records", "applied", "superseded", "duplicate", "quarantined")
 _PAGE_BATCHES = 30
 _RED, _GREEN = ("FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
 

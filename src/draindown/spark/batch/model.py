@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, Row
 
 from draindown.base.progress import Reached, untold
 from draindown.ledger.rows import BatchKind
+from draindown.spark.contract.origin import Block
 from draindown.spark.contract.transforms import Transform
-from draindown.spark.sources.origin import Block
 from draindown.spark.sources.readers import InputFile, local_path, offsets
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning

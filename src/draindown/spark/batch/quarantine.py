@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from draindown.lake import delta
+from draindown.spark.contract.origin import Block, located
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.origin import Block, located
 from draindown.spark.sql import ARRIVED_AT, ORIGIN
 from draindown.spark.targets.delta_target import Writer, write_batch
 

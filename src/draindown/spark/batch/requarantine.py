@@ -18,7 +18,7 @@ from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
 from draindown.lake.table_log import log_of
 from draindown.spark.batch import quarantine as quarantine_writer
-from draindown.spark.sources.origin import Block
+from draindown.spark.contract.origin import Block
 from draindown.spark.targets.delta_target import Writer
 
 

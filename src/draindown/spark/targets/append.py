@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.contract.origin import located
 from draindown.spark.session import configured
-from draindown.spark.sources.origin import located
-from draindown.spark.sources.readers import PLACE
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.strategy import Accepted
@@ -23,7 +22,7 @@ class Append:
 
     def stored(self, accepted: Accepted) -> DataFrame:
         """Return the accepted rows with `_origin`, `_arrived_at` and `_changed_at`."""
-        rows = located(accepted.rows, accepted.blocks).drop("_delete", *PLACE)
+        rows = located(accepted.rows, accepted.blocks).drop("_delete")
         return rows.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
 
     @contextmanager

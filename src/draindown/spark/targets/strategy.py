@@ -11,7 +11,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.sources.origin import Block
+from draindown.spark.contract.origin import Block
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import Tuning

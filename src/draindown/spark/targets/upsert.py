@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark import usage
+from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured, heap_bytes
-from draindown.spark.sources.origin import arrived
-from draindown.spark.sources.readers import PLACE
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, resolution, tombstones, withheld
 from draindown.spark.targets.delta_target import Clauses, Held, written
@@ -30,7 +29,9 @@ class Upsert:
 
     def stored(self, accepted: Accepted) -> DataFrame:
         """Return the accepted rows with `_arrived_at` and `_changed_at`."""
-        return _arrived(accepted).drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        return (
+            arrived(accepted.rows, accepted.blocks).drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        )
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
@@ -40,10 +41,6 @@ class Upsert:
             fated, counts = _fated(accepted, near, kept)
             stamped = fated.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
             yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large)
-
-
-def _arrived(accepted: Accepted) -> DataFrame:
-    return arrived(accepted.rows, accepted.blocks).drop(*PLACE)
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _fated(accepted: Accepted, near: _Neighbourhood, kept: ExitStack) -> tuple[D
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
-    winners = resolution.newest(_arrived(accepted), goal.keys, goal.sequence_by, order)
+    winners = resolution.newest(arrived(good, accepted.blocks), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
     rows = None if near.held is None else near.held.rows
     if rows is not None and near.is_large:

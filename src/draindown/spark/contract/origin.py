@@ -41,21 +41,21 @@ class Block:
 
 
 def located(frame: DataFrame, blocks: Sequence[Block]) -> DataFrame:
-    """Return a frame with PLACE plus `_origin` and `_arrived_at`."""
+    """Return a frame that has PLACE with `_origin` and `_arrived_at` in its place."""
     rows = [(one.file, one.block, one.offset, one.unit, one.arrived_us) for one in blocks]
     found = _looked_up(frame, PLACE[:2], {"_offset": NUMBER, "_unit": TEXT, "_us": NUMBER}, rows)
     at = origin(F.col("_unit"), F.col("_id") + F.col("_offset"))
     stamped = found.withColumns({ORIGIN: at, ARRIVED_AT: F.timestamp_micros("_us")})
-    return stamped.drop("_offset", "_unit", "_us")
+    return stamped.drop(*PLACE, "_offset", "_unit", "_us")
 
 
 def arrived(frame: DataFrame, blocks: Sequence[Block]) -> DataFrame:
-    """Return a frame with PLACE plus `_arrived_at`. A frame that has `_arrived_at` already is returned unchanged."""
+    """Return a frame that has PLACE with `_arrived_at` in its place; one that has `_arrived_at` already unchanged."""
     if ARRIVED_AT in frame.columns:
         return frame
     rows = sorted({(one.file, one.arrived_us) for one in blocks})
     found = _looked_up(frame, PLACE[:1], {"_us": NUMBER}, rows)
-    return found.withColumn(ARRIVED_AT, F.timestamp_micros("_us")).drop("_us")
+    return found.withColumn(ARRIVED_AT, F.timestamp_micros("_us")).drop(*PLACE, "_us")
 
 
 def _looked_up(
