@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from draindown.sources.files.line_counter import LineCounter
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
-from draindown.spark.contract.record_frame import ARRIVED
+from draindown.spark.contract.record_frame import FIRST_SEEN
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.port import Read
@@ -219,7 +219,7 @@ def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession) -> 
     line = '{"at":"2026-06-01T00:00:00Z"}'
     micros = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) * 10**6 for month in (5, 7)]
     rows = [(line, "file:/x", 0, at, arrived) for at, arrived in enumerate(micros)]
-    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {ARRIVED} long")
+    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {FIRST_SEEN} long")
     with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         assert reasons(parse(spark, spec, records_of([Read(frame)], spec), SEEN)) == [("rule:past", None), (None, None)]
 

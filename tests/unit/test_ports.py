@@ -119,7 +119,7 @@ SAYS_FILE = frozenset(
         "spark/runs/drain.py",
     ]
 )
-"""The quarantine's column `file` and the ledger's `files`; a file as an example of a unit; the error `file-unreadable`."""
+"""A file as an example of a unit; the error `file-unreadable`."""
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

@@ -17,6 +17,9 @@ from draindown.ledger.rows import BatchRow, Place
 def generations_of(desk: Desk) -> None:
     """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
     live = generations.generation(desk.layout)
+    desk.inputs_since = integrity.put_aside_last(desk.layout, desk.layout.inputs)
+    if desk.inputs_since:
+        desk.unlooked.append(f"inputs before generation {desk.inputs_since}: their table was damaged, and put aside")
     desk.without = generations.left_out(desk.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in desk.batches):
         return
@@ -85,7 +88,7 @@ def _let_through_before(desk: Desk) -> None:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in desk.refused:
-        first = earliest.get(cut_of.get(row["file"], -1))
+        first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
         later = kind_of(row) == "replay" or (
             kind_of(row) == "source" and first is not None and row["generation"] > first
         )
@@ -108,7 +111,8 @@ def refused_before(desk: Desk, batch: BatchRow, missing: int) -> int:
         return 0
     files = {row["unit"] for row in _intake(desk) if row["slice"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place for row in desk.refused
+        row["origin"]["unit"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
+        for row in desk.refused
     )
     return min(missing, others)
 

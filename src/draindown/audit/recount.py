@@ -20,17 +20,19 @@ from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
 from draindown.audit.keys import KeyRecount
-from draindown.audit.ledger_sums import ledger_against_commits, ledger_against_intake, ledger_sums
+from draindown.audit.ledger_sums import inputs_against_intake, ledger_against_commits, ledger_sums
 from draindown.audit.model import Audit
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lease import holder as lease_holder
+from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
@@ -58,7 +60,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     desk.files = [_as_file(row) for row in _all(desk.layout.intake_of(1)) if row["slice"] in cuts]
     desk.seen |= {"batches": len(desk.batches), "files": len(desk.files), "refused rows": len(desk.refused)}
     ledger_sums(desk)
-    ledger_against_intake(desk)
+    inputs_against_intake(desk)
     ledger_against_commits(desk)
     _quarantine(desk)
     withdrawals(desk)
@@ -133,6 +135,7 @@ def _load(desk: Desk) -> None:
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
     desk.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
+    desk.inputs = inputs.by_batch(paths)
     kept = _all(paths.quarantine)
     desk.refused = [row for row in kept if kind_of(row) != "gate"]
     desk.withdrawn = [row for row in kept if kind_of(row) == "gate"]
@@ -158,8 +161,8 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 def _quarantine(desk: Desk) -> None:
     first = [row for row in desk.refused if kind_of(row) != "quarantine"]
-    for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
-        desk.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
+    for place, times in Counter(place_of(r) for r in first).items():
+        desk.expect("quarantine-double", place, 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         desk.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
@@ -209,7 +212,7 @@ def _raw(desk: Desk, temporary: Path) -> None:
         desk.expect("quarantine-without-file", path, "a file that was taken in", "none")
     invariant = invariant_of(desk, temporary)
     facts = [_raw_file(desk, row, refusals, invariant.keys, at) for at, row in enumerate(desk.files)]
-    _ledger_against_raw(desk, facts)
+    _inputs_against_raw(desk, facts)
     gone = [row["path"] for row, fact in zip(desk.files, facts, strict=True) if fact is None]
     if gone:
         desk.unlooked.append(f"{count(len(gone), 'raw file')} no longer there: {', '.join(gone[:3])}")
@@ -232,6 +235,8 @@ def _raw_file(
     desk.residues += found.residues
     if found.changed:
         return None
+    counted = (0, found.records if found.physical is None else found.physical[0])
+    desk.expect("intake-range", path, counted, (row["start"], row["until"]), "lines or rows against the intake")
     if found.physical is None:
         desk.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
     else:
@@ -240,16 +245,10 @@ def _raw_file(
     return found
 
 
-def _ledger_against_raw(desk: Desk, facts: list[FileFacts | None]) -> None:
-    by_cut: dict[int, list[FileFacts | None]] = {}
-    for row, fact in zip(desk.files, facts, strict=True):
-        by_cut.setdefault(row["cut"], []).append(fact)
+def _inputs_against_raw(desk: Desk, facts: list[FileFacts | None]) -> None:
+    records = {fact.path: fact.records for fact in facts if fact}
     for batch in of_source(desk):
-        found = [fact for fact in by_cut.get(batch.cut, []) if fact]
-        if len(found) < len(by_cut.get(batch.cut, [])):
-            continue
-        for name in ("lines", "blank", "records"):
-            number = sum(getattr(fact, name) for fact in found)
-            desk.expect(
-                f"recount-{name}", where_of(batch), number, getattr(batch, name), "raw files against the ledger"
-            )
+        for one in desk.inputs.get(batch.place, []):
+            where = f"{where_of(batch)}, {one.unit}"
+            known = records.get(one.unit, one.records)  # a file that is gone can't be recounted
+            desk.expect("recount-records", where, known, one.records, "raw file against the inputs")

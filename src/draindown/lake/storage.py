@@ -110,7 +110,7 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
     """
     lake = Path(layout.lake)
     yield str(next(place for place in (lake, *lake.absolute().parents) if place.is_dir()))
-    tables = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.intake_of(1))
+    tables = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs, layout.intake_of(1))
     within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
     yield from (place for place in within if Path(place).is_dir())
 

@@ -50,12 +50,14 @@ class DrainPart(Frozen):
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
             `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
+        unit: what a unit of the source is called.
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
         refused: what a check will decide about the run's share, unless a person decides about the rows first.
     """
 
     generation: int
     replay: str = ""
+    unit: str = "file"
     before: Backlog = Backlog()
     after: Backlog = Backlog()
     taken: int = 0

@@ -20,14 +20,16 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
     """
     if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
-        batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
+        still = frame.where(F.col(WHY).isNotNull()).select("_unit", "_id").collect()
+        batch.keep_open([(batch.input.name(line["_unit"]), line["_id"]) for line in still])
     elif requarantine.concerns(batch.writer):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
-        fresh = requarantine.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
+        blocks = batch.origins(counted)
+        fresh = requarantine.quarantine(batch.writer, bad, blocks, batch.input.units, batch.run_id, batch.first_seen)
         if fresh is not None:
             written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         bad = frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *PLACE)
-        quarantine_writer.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
+        quarantine_writer.quarantine(batch.writer, bad, batch.origins(counted), batch.run_id, batch.first_seen)
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
     batch.reached("quarantined")

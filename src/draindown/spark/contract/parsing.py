@@ -14,14 +14,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
-from draindown.spark.contract.record_frame import ARRIVED, Records
+from draindown.spark.contract.record_frame import FIRST_SEEN, Records
 from draindown.spark.sources.place import PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", *PLACE)
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", *PLACE)
 """The columns that `parse` adds to those of the contract. `_raw` is set if a record is refused, or may be later."""
 _DETAIL = 200
 
@@ -30,7 +30,7 @@ def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arriv
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
     `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
-    the same result. Records with an ARRIVED of their own use that.
+    the same result. Records with a FIRST_SEEN of their own use that.
     """
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
 
@@ -46,7 +46,7 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
 def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow))
     if "arrived_at" not in flow.columns:
-        own = F.timestamp_micros(ARRIVED) if ARRIVED in frame.columns else F.lit(arrived_at)
+        own = F.timestamp_micros(FIRST_SEEN) if FIRST_SEEN in frame.columns else F.lit(arrived_at)
         frame = frame.withColumn("arrived_at", own)
     refusals = list(_refusals(spark, flow, records))
     code = F.when(F.lit(False), F.lit(0))
@@ -62,7 +62,6 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
         "_drift",
         "_delete",
         "_blank",
-        "_header",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),
         (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
         *PLACE,

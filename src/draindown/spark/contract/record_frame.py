@@ -1,8 +1,8 @@
 """What every format's reader makes of a batch: records with named cells, the raw text, and whether a record is broken.
 
-A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
-string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
-`_drift` (`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
+A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_broken` string (why it is
+no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL), `_drift`
+(`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, FIRST_SEEN if the lines had it, and whatever
 `cell` and `raw` read from.
 """
 
@@ -20,7 +20,7 @@ from draindown.spark.sources.place import PLACE
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
-ARRIVED = "_arrived"
+FIRST_SEEN = "_first_seen"
 """When the unit of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"
@@ -55,7 +55,7 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     """Lines as `_raw`, and as `value` to be parsed: NULL for one that is too large, which would fill the heap."""
     # trimmed in front only: from behind it would walk through the whole line
     blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
-    frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
+    frame = lines.withColumns({"_blank": blank, "_raw": F.col("value")})
     fits = F.octet_length("value") <= flow.source.max_record_bytes
     return frame.withColumn("value", F.when(fits, F.col("value")))
 
@@ -63,5 +63,5 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
 def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     """The columns of a `Records` frame, and those that `keep` names for its cells."""
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name == ARRIVED)]
+    as_is = ["_raw", "_blank", *PLACE, *(name for name in frame.columns if name == FIRST_SEEN)]
     return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

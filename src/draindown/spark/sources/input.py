@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
-from draindown.spark.sources.place import Block, Offset
+from draindown.spark.sources.place import Block, BlockOrigin, micros
 from draindown.spark.sources.port import Read, SliceReader
 from draindown.spec.models import FlowSpec
 
@@ -55,9 +55,11 @@ class SliceInput:
         """As `SliceReader.name`."""
         return self.reader.name(unit)
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """As `SliceReader.offsets`."""
-        return self.reader.offsets(blocks)
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
+        arrived = {unit.name: micros(unit.arrived_at) for unit in self.units}
+        named = [(at, self.reader.name(at[0])) for at in self.reader.offsets(blocks)]
+        return [BlockOrigin(*at, unit, arrived[unit]) for at, unit in named]
 
     def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:
         """As `SliceReader.miscounted`."""
@@ -70,7 +72,10 @@ class SliceInput:
 
 @dataclass(frozen=True)
 class GivenRecords:
-    """Records that were read before, as an `Input`: PLACE has the names of their units."""
+    """Records that were read before, as an `Input`.
+
+    PLACE has the names of their units; as block when they arrived, in microseconds since 1970; as id their positions.
+    """
 
     reads: Sequence[Read] = ()
     number: int = 0
@@ -90,9 +95,9 @@ class GivenRecords:
         """Return the name, which PLACE has as it is."""
         return unit
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """Return 0 for every block: nobody asks for the positions."""
-        return [(unit, block, 0) for unit, block, _, _ in blocks]
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block, which PLACE has as it is."""
+        return [BlockOrigin(unit, block, 0, unit, arrived_us=block) for unit, block, _, _ in blocks]
 
     def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:  # noqa: ARG002
         """Return nothing: no unit was counted."""

@@ -6,16 +6,17 @@ consecutive within each block, and a record's position is its id plus an offset 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from draindown.spark.frames import NUMBER, TEXT, relation
 
 PLACE = ("_unit", "_block", "_id")
 """Columns that every reader adds: the unit as the reader spells it, the block's start, an id that rises within it."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Block = tuple[str, int, int, int]
 """(unit as in PLACE, block, records, smallest id) of one block that was read."""
@@ -23,13 +24,27 @@ Offset = tuple[str, int, int]
 """(unit as in PLACE, block, offset): id plus offset is the position of a record in its unit."""
 
 
-def number(frame: DataFrame, found: Sequence[Offset], name: Callable[[str], str]) -> DataFrame:
-    """Return a frame with PLACE plus `file` (name of the unit) and `position`. `name`: as in `SliceReader`."""
-    spark = frame.sparkSession
-    rows = [(unit, block, offset, name(unit)) for unit, block, offset in found]
-    places = relation(spark, {"_unit": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
-    joined = frame.join(F.broadcast(places), ["_unit", "_block"])
-    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")
+@dataclass(frozen=True)
+class BlockOrigin:
+    """Where the records of a block come from: all have one unit and one arrival.
+
+    Attributes:
+        spelled, block: as in PLACE.
+        offset: `_id` plus `offset` is the position of a record in its unit.
+        unit: name of the unit, such as the path of a file.
+        arrived_us: when the unit arrived, in microseconds since 1970.
+    """
+
+    spelled: str
+    block: int
+    offset: int
+    unit: str
+    arrived_us: int
+
+
+def micros(moment: datetime) -> int:
+    """Return a moment in microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:

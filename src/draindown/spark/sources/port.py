@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from draindown.sources.slices import Unit
-from draindown.spark.sources.place import Block, Offset
+from draindown.spark.sources.place import Block, BlockOrigin, Offset
 from draindown.spec.models import FlowSpec
 
 
@@ -85,8 +85,8 @@ class Input(Protocol):
     def name(self, unit: str) -> str:
         """As `SliceReader.name`."""
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """As `SliceReader.offsets`."""
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block that was read."""
 
     def miscounted(self, blocks: Sequence[Block]) -> dict[str, str]:
         """As `SliceReader.miscounted`."""
