@@ -12,6 +12,7 @@ from pyspark.sql.types import NumericType, TimestampType
 from draindown.base.errors import TerminalError
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
+from draindown.sources.slices import Unit
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms
 from draindown.spark.contract.parsing import WHY
@@ -56,7 +57,7 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
         run_id=batch.run_id,
         start=batch.start,
         cut=batch.input.number,
-        units=len(batch.input.units),
+        units=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
         records=counted.rows(lambda group: not group["_blank"]),
         reasons=counted.reasons,
@@ -68,11 +69,20 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
 
 
 def inputs(batch: Batch, counted: Counted) -> list[Input]:
-    """Return what the batch read of each unit: the range that was pinned, with the records that Spark found there."""
+    """Return what the batch read of each unit: the range that was pinned, with the records that Spark found there.
+
+    Of a unit that the slice holds in several ranges: from the start of the first to the end of the last.
+    """
     records: Counter[str] = Counter()
     for group in counted.groups:
         records[batch.input.name(group["_unit"])] += 0 if group["_blank"] else group["n"]
-    return [Input(one.name, one.start, one.until, one.bytes, records[one.name]) for one in batch.input.units]
+    ranges: dict[str, list[Unit]] = {}
+    for unit in batch.input.units:
+        ranges.setdefault(unit.name, []).append(unit)
+    return [
+        Input(name, min(x.start for x in some), max(x.until for x in some), sum(x.bytes for x in some), records[name])
+        for name, some in ranges.items()
+    ]
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:

@@ -57,7 +57,8 @@ class SliceInput:
 
     def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
         """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
-        arrived = {unit.name: micros(unit.arrived_at) for unit in self.units}
+        latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
+        arrived = {unit.name: micros(unit.arrived_at) for unit in latest_first}  # of several ranges: the earliest
         named = [(at, self.reader.name(at[0])) for at in self.reader.offsets(blocks)]
         return [BlockOrigin(*at, unit, arrived[unit]) for at, unit in named]
 
