@@ -25,6 +25,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
 from draindown.spark.runs.replay_input import replay as read_again
+from draindown.spark.sql import STAMPS
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -225,7 +226,7 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
         assert code == Exit.DONE, report.error
         found = {}
         for held in here.rows():
-            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", "_changed_at")}
+            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", *STAMPS)}
             found[held["id"]] = content
         assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
             key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()

@@ -334,7 +334,7 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
     assert json.loads(columnar.quarantined["wider", 2]["raw"]) == {"id": 22, "n": 2**31}
     assert columnar.quarantined["wider", 2]["detail"] == "2147483648 is no int"
     assert columnar.quarantined["many", 4_322]["raw"] == '{"id":null}'
-    assert Path(columnar.quarantined["many", 4_322]["file"]).name == "many"
+    assert Path(columnar.quarantined["many", 4_322]["origin"]["unit"]).name == "many"
 
 
 def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:

@@ -162,8 +162,8 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (9, 9, 9, 0)
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
-    assert {(one["field"], one["kind"], one["file"], one["position"]) for one in kept} == {
-        ("a", "gate", flow.layout.table, 1)
+    assert {(one["field"], one["kind"], quarantine.place_of(one)) for one in kept} == {
+        ("a", "gate", f"{flow.layout.table}:1")
     }
     assert "min_value=0" in kept[0]["detail"]
     flow.right()

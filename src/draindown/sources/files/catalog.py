@@ -61,7 +61,6 @@ def append_slice(layout: FlowLayout, files: Sequence[Verified], now: datetime, n
 
 
 def _row(file: Verified, now: datetime) -> dict[str, object]:
-    modified = _EPOCH + timedelta(microseconds=file.mtime_ns // 1000) if file.mtime_ns < _FAR else now
     return {name: getattr(file, name) for name in COLUMNS.names} | {
         "unit": file.path,
         "start": 0,
@@ -69,8 +68,14 @@ def _row(file: Verified, now: datetime) -> dict[str, object]:
         "bytes": file.size,
         "unpacked": file.raw_bytes,
         "records": file.records,
-        "arrived_at": min(modified, now),
+        "arrived_at": arrival(file.mtime_ns, now),
     }
+
+
+def arrival(mtime_ns: int, first_seen: datetime) -> datetime:
+    """Return when a file arrived: the earlier of when it was first seen and its mtime."""
+    modified = _EPOCH + timedelta(microseconds=mtime_ns // 1000) if mtime_ns < _FAR else first_seen
+    return min(modified, first_seen)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
