@@ -744,3 +744,31 @@ def test_several_flows_need_one_to_be_named(project: Path, capsys: pytest.Captur
     assert code == 2 and "--flow" in err
     code, _, err = typed(capsys, "plan", "orders", "--flow", "third")
     assert code == 78 and "unknown-flow" in err
+
+
+DERIVED = """\
+  by_status:
+    source: {table: orders}
+    per:
+      keys: [status]
+      sql: select status, count(*) as n from orders group by status
+"""
+LOOKS = {
+    "plan": "plan orders",
+    "lag": "lag orders",
+    "drift": "report orders --drift",
+    "gate": "gate show orders",
+    "doctor": "doctor orders",
+    "validate": "validate orders",
+    "quarantine": "quarantine list orders",
+}
+
+
+@pytest.mark.parametrize("words", LOOKS.values(), ids=LOOKS.keys())
+def test_what_looks_at_a_pipeline_takes_derived_flows_along(
+    project: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    path = project / "dags" / "pipelines" / "orders.yaml"
+    path.write_text(path.read_text() + DERIVED)
+    code, _, err = typed(capsys, *words.split())
+    assert "derived-flow:" not in err and code in (0, 2), (code, err)

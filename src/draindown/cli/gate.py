@@ -138,10 +138,13 @@ def _waiver_text(waiver: Waiver) -> str:
 def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
     from draindown.gate import published as gates
     from draindown.gate import suite as gate_suite
+    from draindown.spec.derived import DerivedFlow
     from draindown.spec.project import suite
 
-    wanted = spec.flow(flow).expectations
-    return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), gates.REFUSED_SHARE]
+    declared = spec.declared(flow)
+    wanted = declared.expectations
+    share = [] if isinstance(declared, DerivedFlow) else [gates.REFUSED_SHARE]
+    return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), *share]
 
 
 def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:

@@ -218,7 +218,7 @@ def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
 
     from draindown.flow.schema_drift import unnamed
 
-    return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.flow(flow))]
+    return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.declared(flow))]
 
 
 def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:

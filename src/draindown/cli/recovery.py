@@ -133,6 +133,8 @@ def _plan_text(plan: ResetPlan) -> str:
 def _meaning(plan: ResetPlan) -> str:
     if plan.target != "filled":
         return f"is {plan.target}; it is filled anew"
+    if plan.derived:
+        return "is compared with its source key by key; only what differs is written"
     older = (
         "stays as it is: newer rows are kept, older ones count as superseded or duplicate, deleted keys stay deleted"
     )

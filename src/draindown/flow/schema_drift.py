@@ -129,8 +129,10 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
     return Known(frozenset(fields - set(flow.record_columns)), frozenset(lacking), missing == "refuse")
 
 
-def unnamed(layout: FlowLayout, flow: FlowSpec) -> list[Sighting]:
+def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
     """Return remembered fields that the contract still does not name, and columns that units lacked; oldest first."""
+    if isinstance(flow, DerivedFlow):
+        return []  # its columns follow from its query
     return [
         one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.record_columns)
     ]

@@ -22,6 +22,7 @@ from draindown.recovery.input_gone import NO_ROWS, input_gone
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.registry import source_of
+from draindown.spec.derived import DerivedFlow
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class ResetPlan:
     `holds_previous`: whether the target holds batches of earlier generations.
     `damaged`: unreadable tables, which will be put aside.
     `table_aside`: the target will be put aside, too, as requested.
+    `derived`: every key is computed again from the source, and only what differs is written.
     """
 
     pipeline: str
@@ -52,6 +54,7 @@ class ResetPlan:
     holds_previous: bool
     damaged: tuple[str, ...] = ()
     table_aside: bool = False
+    derived: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -98,6 +101,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
         damaged=tuple(integrity.damaged(layout)),
         table_aside=table_aside,
+        derived=isinstance(request.declared, DerivedFlow),
     )
 
 

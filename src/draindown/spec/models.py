@@ -326,7 +326,10 @@ class PipelineSpec(Model):
                 tried=f"use flow {name} of pipeline {self.pipeline} as one that reads records",
                 found=f"it is derived from table {found.source.table}: it has no input files, rules or quarantine",
                 changed="nothing",
-                next=f"draindown plan {self.pipeline} --flow {self.graph.upstream(name)[0]}   # its source's flow",
+                next=[
+                    f"draindown reset {self.pipeline} --flow {name}   # computes it again, and writes what differs",
+                    f"draindown plan {self.pipeline} --flow {self.graph.upstream(name)[0]}   # its source's flow",
+                ],
             )
         return found
 

@@ -27,4 +27,5 @@ def _landed(row: BatchRow, unit: str) -> str:
 def _derived(row: BatchRow) -> str:
     fates = ", ".join(f"{getattr(row, name):,} {name}" for name in ("inserted", "updated", "deleted", "unchanged"))
     images = f"{formatting.count(row.records, 'image')}, {row.irrelevant:,} irrelevant"
-    return f"batch {row.batch}: {images} → {row.touched:,} keys: {fates} in {formatting.age(row.seconds)}"
+    keys = formatting.count(row.touched, "key")
+    return f"batch {row.batch}: {images} → {keys}: {fates} in {formatting.age(row.seconds)}"
