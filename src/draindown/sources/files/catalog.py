@@ -6,13 +6,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
+from draindown.base.clock import EPOCH
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, literal, log_of
 from draindown.sources import intake
@@ -61,7 +62,7 @@ def append_slice(layout: FlowLayout, files: Sequence[Verified], now: datetime, n
 
 
 def _row(file: Verified, now: datetime) -> dict[str, object]:
-    modified = _EPOCH + timedelta(microseconds=file.mtime_ns // 1000) if file.mtime_ns < _FAR else now
+    modified = EPOCH + timedelta(microseconds=file.mtime_ns // 1000) if file.mtime_ns < _FAR else now
     return {name: getattr(file, name) for name in COLUMNS.names} | {
         "unit": file.path,
         "start": 0,
@@ -73,7 +74,6 @@ def _row(file: Verified, now: datetime) -> dict[str, object]:
     }
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FAR = 250_000_000_000 * 10**9  # nanoseconds since 1970, before the year 9999: Python has no later times
 
 

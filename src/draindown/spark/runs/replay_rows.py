@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown.base.clock import now
+from draindown.base.clock import EPOCH, now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
@@ -96,7 +96,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
             found=f"of {len(partial)} of them quarantine doesn't have the whole record (too long, or not to be written "
-            "down as text), the first at {partial[0]['file']}:{partial[0]['position']}",
+            f"down as text), the first at {partial[0]['file']}:{partial[0]['position']}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
@@ -183,7 +183,7 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
 
 
 def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
