@@ -121,8 +121,8 @@ class Numbers(NothingLost):
         intake.create(self.layout, generation, _COLUMNS)
         return NumbersPinning(self, generation, now, progress)
 
-    def refuse_lost(self, generation: int, first: int) -> None:
-        for name, end in self.ends(self.layout, generation).items():
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
+        for name, end in self.ends(state, generation).items():
             if len(self.seen().get(name, ())) < end:
                 raise TerminalError(
                     "lists-lost", tried="read the lists", found=f"{name} ends before {end}", next="stop"

@@ -201,6 +201,7 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(tmp_pa
     with pytest.raises(TerminalError) as caught:
         replay_rows(plain.request("rows", quarantine_ids=ids), spark)
     assert caught.value.code == "rows-not-whole" and caught.value.found.startswith("of 4 of them")
+    assert "{" not in caught.value.found and caught.value.found.rpartition(":")[2].isdigit()
 
 
 @pytest.mark.campaign

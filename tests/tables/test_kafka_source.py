@@ -167,7 +167,7 @@ def test_a_loss_is_red_until_it_is_accepted(
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics = after
-    for act in (lambda: source(layout, brokers).refuse_lost(1, 2), lambda: source(layout, brokers).pin(1, NOW)):
+    for act in (lambda: source(layout, brokers).refuse_lost(layout, 1, 2), lambda: source(layout, brokers).pin(1, NOW)):
         with pytest.raises(TerminalError) as found:
             act()
         assert found.value.code == code
@@ -177,7 +177,7 @@ def test_a_loss_is_red_until_it_is_accepted(
     assert wrong.value.code == "not-lost"
     source(layout, brokers).accept_losses(ranges, 1, 2, by="me", note="n", at=NOW)
     if after:
-        source(layout, brokers).refuse_lost(1, 2)
+        source(layout, brokers).refuse_lost(layout, 1, 2)
         assert source(layout, brokers).losses(1, 2) == {}
 
 

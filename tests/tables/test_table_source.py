@@ -241,6 +241,6 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
     project.pin()
     other = Project(tmp_path, PER | {"sql": "select id, count(*) + 1 c from t group by id"})
     with pytest.raises(TerminalError) as error:
-        other.source.refuse_lost(1, 1)
+        other.source.refuse_lost(other.layout, 1, 1)
     assert error.value.code == "derivation-changed"
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"

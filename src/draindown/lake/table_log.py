@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from draindown.base.clock import EPOCH
 from draindown.base.formatting import shortened
 from draindown.lake import formats
 from draindown.lake.commits import Commit
@@ -257,7 +258,7 @@ def rows(found: pa.Table) -> list[dict[str, Any]]:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_timestamp(column.type):
         return list(column.to_pylist())
-    epoch = datetime(1970, 1, 1, tzinfo=UTC if column.type.tz else None)
+    epoch = EPOCH if column.type.tz else EPOCH.replace(tzinfo=None)
     numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return [None if number is None else epoch + timedelta(microseconds=number) for number in numbers]
 
@@ -269,7 +270,7 @@ def literal(text: str) -> str:
 
 def moment(at: datetime) -> str:
     """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
-    microseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    microseconds = (at - EPOCH) // timedelta(microseconds=1)
     return f"""arrow_cast({microseconds}, 'Timestamp(Microsecond, Some("UTC"))')"""
 
 

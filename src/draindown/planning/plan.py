@@ -42,7 +42,7 @@ def look(request: Request, now: datetime, source: Source | None = None, state: F
     state.live_checkpoint.verify()
     state.refuse_other_intake()
     first = state.live_checkpoint.first_unread
-    source.refuse_lost(state.live_generation, first)
+    source.refuse_lost(state, state.live_generation, first)
     return source.look(state, state.live_generation, first, now)
 
 

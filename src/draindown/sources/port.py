@@ -119,10 +119,10 @@ class Source(Protocol):
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
         """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
 
-    def refuse_lost(self, generation: int, first: int) -> None:
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Refuse to continue if the source no longer holds what follows the slices before `first`.
 
-        Raises a TerminalError that names what is lost.
+        `state`: as for `look`. Raises a TerminalError that names what is lost.
         """
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
@@ -223,3 +223,26 @@ class NothingLost:
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:  # noqa: ARG002
         """Not called: the reader explains no failure."""
         raise AssertionError(failure.text)
+
+
+class ReadInOrder:
+    """The answers of a source that is read in order: no unit is kept out or left out, or names the cells of others."""
+
+    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
+        """Return nothing: no unit is kept out."""
+        return []
+
+    def refuse_findings(self, findings: Sequence[Finding]) -> None:
+        """Pass: what must not pass is refused before anything is read."""
+
+    def names(self, asked: Iterable[str]) -> list[str]:
+        """Return the names as they are."""
+        return list(asked)
+
+    def given_up(self, left_out: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+        """Return nothing: no unit is given up."""
+        return frozenset()
+
+    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing."""
+        return {}

@@ -6,13 +6,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
+from draindown.base.clock import EPOCH
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, literal, log_of
 from draindown.sources import intake
@@ -74,11 +75,10 @@ def _row(file: Verified, now: datetime) -> dict[str, object]:
 
 def arrival(mtime_ns: int, first_seen: datetime) -> datetime:
     """Return when a file arrived: the earlier of when it was first seen and its mtime."""
-    modified = _EPOCH + timedelta(microseconds=mtime_ns // 1000) if mtime_ns < _FAR else first_seen
+    modified = EPOCH + timedelta(microseconds=mtime_ns // 1000) if mtime_ns < _FAR else first_seen
     return min(modified, first_seen)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FAR = 250_000_000_000 * 10**9  # nanoseconds since 1970, before the year 9999: Python has no later times
 
 

@@ -77,7 +77,7 @@ class Files(NothingLost):
         self._seen = Listing(list(found.new), [])  # files that earlier pinnings were done with are done with
         return FilesPinning(self._flow, found, listed.findings, now, catalog.last_slice(seen), progress)
 
-    def refuse_lost(self, generation: int, first: int) -> None:
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from draindown.base.clock import EPOCH
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.sources.kafka.offsets import Available, Span
 from draindown.sources.kafka.options import of_librdkafka
@@ -56,7 +57,7 @@ class Sample:
 
 
 class Client:
-    """A client of the source's cluster. Close it after use: it has threads of its own.
+    """A client of the source's cluster. Its threads end with the process.
 
     Methods raise TransientError `kafka-unreachable`; TerminalError `kafka-auth`, `kafka-tls`, `kafka-denied`.
     Construction raises TerminalError `kafka-client-missing`, `secret-missing`, `kafka-options`.
@@ -308,6 +309,4 @@ def _hex(uuid: Any) -> str:
 
 
 def _moment(milliseconds: int) -> datetime:
-    from datetime import UTC, timedelta
-
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    return EPOCH + timedelta(milliseconds=milliseconds)

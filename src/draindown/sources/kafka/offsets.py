@@ -164,14 +164,9 @@ def _span(held: Available, last: Span | None, start: int, accepted: Sequence[Spa
 
 
 def _is_accepted(lost: Span, accepted: Sequence[Span]) -> bool:
-    mine = [
-        one
-        for one in accepted
-        if (one.topic, one.partition, one.topic_id) == (lost.topic, lost.partition, lost.topic_id)
-    ]
     if lost.size == 0:  # a partition or topic that is gone: nobody knows how much was in it
-        return lost in mine
-    return not without(lost, mine)
+        return lost in accepted
+    return not without(lost, accepted)
 
 
 def without(span: Span, removed: Iterable[Span]) -> list[Span]:

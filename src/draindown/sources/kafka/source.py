@@ -23,12 +23,12 @@ from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated,
 from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, unread, without
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
-from draindown.sources.port import Failure, Forecast, Look, Progress
+from draindown.sources.port import Failure, Forecast, Look, Progress, ReadInOrder
 from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 
-class Kafka:
+class Kafka(ReadInOrder):
     """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain after it pins."""
 
     unit = "partition"
@@ -85,8 +85,8 @@ class Kafka:
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
         """Begin to pin what is unread. Raises as `refuse_lost`."""
         intake.create(self._layout, generation, positions.OWN)
-        self.refuse_lost(generation, 0)
         found, seen = self._unread(self._layout, generation), self._look()
+        _refuse(found, self._layout)
         compacted = [topic for topic, policy in seen.policies.items() if policy.compacted]
         sample = self._sampled(found.spans)
         return KafkaPinning(
@@ -100,14 +100,12 @@ class Kafka:
             before=intake.newest(self._layout, generation),
         )
 
-    def refuse_lost(self, generation: int, first: int) -> None:  # noqa: ARG002
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue if offsets that were never read are gone, or the topic is another one.
 
         Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`, `partition-gone`.
         """
-        losses = self._unread(self._layout, generation).losses
-        if losses:
-            raise lost(losses, self._layout)
+        _refuse(self._unread(state, generation), self._layout)
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
         """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead."""
@@ -205,10 +203,6 @@ class Kafka:
                 found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
-        """Return nothing: no partition is kept out."""
-        return []
-
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that the topics are those of which the offsets were pinned. Raises TerminalError `topic-recreated`.
 
@@ -268,13 +262,6 @@ class Kafka:
             next=f"draindown run {self._layout.pipeline}   # it resumes with this batch",
         )
 
-    def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Nothing that a look finds fails a drain afterwards."""
-
-    def names(self, asked: Iterable[str]) -> list[str]:
-        """Return the names of partitions as they are: `topic/partition`."""
-        return list(asked)
-
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:  # noqa: ARG002
         """Refuse: offsets are read in order, and none is skipped. Raises TerminalError."""
         raise TerminalError(
@@ -283,14 +270,6 @@ class Kafka:
             found="partitions of Kafka are never parked",
             next=f"draindown quarantine list {self._layout.pipeline} --flow {self._layout.flow}   # refused records",
         )
-
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:  # noqa: ARG002
-        """Return nothing: no partition is given up."""
-        return frozenset()
-
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return nothing: no record names the cells of others."""
-        return {}
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that goes on without what can't be read."""
@@ -301,6 +280,11 @@ _SHOWN = 5
 _RECORD_BYTES = 1024.0  # of a record of which nothing is known
 _NOTHING = "nothing of this batch is in the table"
 _ACCESS = "draindown lag   # once this user may Read the topics"
+
+
+def _refuse(found: Unread, layout: FlowLayout) -> None:
+    if found.losses:
+        raise lost(found.losses, layout)
 
 
 def _reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:

@@ -18,7 +18,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.port import Forecast, Look, NothingLost, Progress, Taken
+from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
 from draindown.sources.slices import Slice, Unit
 from draindown.sources.tables.upstream import Upstream
 from draindown.spec.derived import TableSource
@@ -52,7 +52,7 @@ class Piece:
         return max(1, ceil(self.rows / ROWS))
 
 
-class Tables(NothingLost):
+class Tables(ReadInOrder, NothingLost):
     """The `Source` of a table. Looks at its log and its published version once."""
 
     unit = "commit"
@@ -67,8 +67,8 @@ class Tables(NothingLost):
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare the published version with the newest slice. Raises like `refuse_lost`."""
-        waiting, new = intake.waiting(state, generation, first), self._new(state, generation, now)
-        rest = unfinished(state, generation)
+        newest = _newest(state, generation)
+        waiting, new, rest = intake.waiting(state, generation, first), self._new(newest, now), unfinished(newest)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
         reasons = [] if new is None else [self._told(new)]
         if waiting.slices:
@@ -80,7 +80,7 @@ class Tables(NothingLost):
             units=(new.commits if new else 0) + waiting.units + len(rest),
             bytes=(new.bytes if new else 0) + waiting.bytes,
             oldest=min(oldest + ([new.at.timestamp()] if new else []), default=None),
-            findings=self._findings(state, generation),
+            findings=self._findings(newest),
             pinned=Forecast(waiting.slices, waiting.unpacked),
             reasons=reasons,
             forecast=lambda _: Forecast(len(rest) + (new.buckets if new else 0), new.bytes if new else 0),
@@ -93,17 +93,17 @@ class Tables(NothingLost):
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {name} since version {new.start}, {rows} changed"
 
-    def _findings(self, state: FlowLayout, generation: int) -> list[Finding]:
-        if _newest(state, generation) is not None or self._upstream.has_feed:
+    def _findings(self, newest: Unit | None) -> list[Finding]:
+        if newest is not None or self._upstream.has_feed:
             return []
         run = f"draindown run {self._layout.pipeline} --flow {self._source.written_by}"
         what = "has published nothing yet" if self._upstream.pointer is None else "has no change feed yet"
         detail = f"{what}: this flow waits for the next run of flow {self._source.written_by}"
         return [Finding(kind="waiting", subject=f"table {self._source.table}", detail=detail, next=run)]
 
-    def _new(self, state: FlowLayout, generation: int, now: datetime) -> Piece | None:
-        """Return the versions that no slice has; None if no row changed since the newest slice."""
-        found, newest = self._upstream, _newest(state, generation)
+    def _new(self, newest: Unit | None, now: datetime) -> Piece | None:
+        """Return the versions that no slice has; None if no row changed since the newest slice, that of `newest`."""
+        found = self._upstream
         if newest is not None:
             self._refuse_other(newest)
         if found.pointer is None:
@@ -132,12 +132,12 @@ class Tables(NothingLost):
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
 
-    def refuse_lost(self, generation: int, first: int) -> None:  # noqa: ARG002
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue on another table, or for another derivation.
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
-        newest = _newest(self._layout, generation)
+        newest = _newest(state, generation)
         if newest is not None:
             self._refuse_other(newest)
 
@@ -175,8 +175,9 @@ class Tables(NothingLost):
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
         """Begin to pin what was published since the newest slice."""
         intake.create(self._layout, generation, OWN)
-        new = self._new(self._layout, generation, now)
-        left = [*unfinished(self._layout, generation), *(self.rows_of(new) if new else [])]
+        newest = _newest(self._layout, generation)
+        new = self._new(newest, now)
+        left = [*unfinished(newest), *(self.rows_of(new) if new else [])]
         return TablesPinning(self._layout, generation, left, now)
 
     def rows_of(self, piece: Piece) -> list[dict[str, Any]]:
@@ -206,22 +207,11 @@ class Tables(NothingLost):
         """Return nothing: a new generation compares the whole table, and reads no slice again."""
         return {}
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
-        """Return nothing: no version is kept out."""
-        return []
-
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that the table is the one that was pinned. Raises TerminalError `source-replaced`."""
         log = TableLog(self._upstream.path)
         if any(not log.exists or log.id != unit.row["table_id"] for unit in units):
             raise self._lost("it is another table than the one that was pinned")
-
-    def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Pass: what a reader can't follow is refused before anything is read."""
-
-    def names(self, asked: Iterable[str]) -> list[str]:
-        """Return the names as they are."""
-        return list(asked)
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         """Refuse: versions of a table can't be left out. Raises TerminalError `not-parked`."""
@@ -233,14 +223,6 @@ class Tables(NothingLost):
             changed="nothing",
             next=f"draindown plan {self._layout.pipeline} --flow {self._source.written_by}",
         )
-
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:  # noqa: ARG002
-        """Return nothing: see `give_up`."""
-        return frozenset()
-
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return nothing: rows have columns."""
-        return {}
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
@@ -272,9 +254,8 @@ class TablesPinning:
         """Nothing is open."""
 
 
-def unfinished(layout: FlowLayout, generation: int) -> list[dict[str, Any]]:
-    """Return the units that complete the newest range of versions, if a crash came between its slices; else none."""
-    newest = _newest(layout, generation)
+def unfinished(newest: Unit | None) -> list[dict[str, Any]]:
+    """Return the units that complete the range of the newest slice, if a crash came between its slices; else none."""
     if newest is None:
         return []
     row = {name: value for name, value in newest.row.items() if name not in ("slice", "first_seen")}

@@ -89,10 +89,6 @@ class Upstream:
         """Whether the published version has the change feed, so that changes after it can be read."""
         return self.pointer is not None and self.log.at(self.pointer.version).properties.get(FEED) == "true"
 
-    def rows(self, version: int) -> int:
-        """Return the rows of the table at a version, as its log counts them."""
-        return sum(file.get("num_records") or 0 for file in self.log.at(version).files())
-
     def between(self, start: int, until: int) -> Changes:
         """Return what changed after version `start` up to `until`."""
         commits = [one for one in self.log.commits_since(start) if one.version <= until]

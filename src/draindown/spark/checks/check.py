@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.base.clock import now
+from draindown.base.clock import EPOCH, now
 from draindown.base.findings import Finding
 from draindown.flow import generations, refused_share
 from draindown.gate import page as gate_page
@@ -98,7 +98,7 @@ def _instant(at: datetime) -> Column:
 
 def _from_micros(micros: int) -> datetime:
     # not collected as a timestamp: PySpark converts it to this machine's time zone
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)
 
 
 def _anything(rows: Rows, state: Unpublished) -> bool:

@@ -37,7 +37,6 @@ _OPTIONS = {
     # created again in the meantime is taken for one of the new topic
 }
 _REFUSED = ("SaslAuthenticationException", "AuthorizationException", "SslAuthenticationException")
-_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "RetriableException")
 _KAFKA = "org.apache.kafka."
 
 
