@@ -17,7 +17,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
+from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources.batch_size import bound_for
@@ -26,13 +28,19 @@ from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
 REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id")]
-    + [(name, pa.int64()) for name in ("position", "raw_length", "batch")]
-    + [("generation", pa.int32()), ("raw_bytes", pa.binary()), ("envelope", pa.string())]
-    + [(name, pa.timestamp("us", "UTC")) for name in ("first_seen", "refused_at")]
+    [(name, pa.string()) for name in ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id")]
+    + [(name, pa.int64()) for name in ("raw_length", "batch")]
+    + [("origin", ORIGIN), ("generation", pa.int32()), ("raw_bytes", pa.binary()), ("envelope", pa.string())]
+    + [(name, pa.timestamp("us", "UTC")) for name in ("arrived_at", "first_seen", "refused_at")]
 )
 """Of the quarantine."""
+
+
+def places(*positions: int, unit: str = "x") -> pa.Array:
+    """The column `origin` of refused rows."""
+    return pa.array([{"unit": unit, "position": position} for position in positions], ORIGIN)
 
 
 def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:
@@ -107,9 +115,11 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
     layout = asked.layout
     file = Path(asked.root, "in", f"{batch}.json")
     size = file.stat().st_size if file.exists() else 0
-    counts: dict[str, Any] = {"run_id": "r", "files": 1, "bytes": size, "lines": 1, "records": 1, "inserted": 1}
+    counts: dict[str, Any] = {"run_id": "r", "units": 1, "bytes": size, "records": 1, "inserted": 1}
     row = BatchRow("p", "f", generation, batch, cut=batch + 1, **(counts | more))
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
+    if row.kind == "source" and row.units:
+        inputs.record(layout, row, [Input(str(file), 0, max(row.records, 1), row.bytes, row.records)])
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],

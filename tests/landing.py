@@ -14,6 +14,8 @@ from draindown.base.exits import Exit
 from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.ledger import inputs
+from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources.files import parked as files_parked
@@ -121,7 +123,7 @@ class Landing:
     def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Quarantined rows by file name and position."""
         rows = self.quarantine()
-        found = {(Path(row["file"]).name, row["position"]): row for row in rows}
+        found = {_place(row): row for row in rows}
         assert len(found) == len(rows), "a record is in quarantine twice"
         return found
 
@@ -143,15 +145,22 @@ class Landing:
         return TableLog(path).rows(f"select {columns} from t where {where}")
 
     def totals(self) -> Mapping[str, int]:
-        """Sums over the ledger, after checking that every batch adds up and stands there once."""
-        rows = self.ledger()
+        """Sums over the ledger, after checking that every batch adds up and stands there once.
+
+        `lines` are those that the inputs have, with the header of a CSV file and every line of a record; `blank` are
+        lines that are no record.
+        """
+        rows, read = self.ledger(), inputs.by_batch(self.layout)
         assert len({(row["generation"], row["kind"], row["batch"]) for row in rows}) == len(rows)
         for row in rows:
             fates = row["applied"] + row["superseded"] + row["duplicate"] + row["quarantined"] + row["late"]
-            assert row["records"] == fates == row["lines"] - row["blank"], row
+            assert row["records"] == fates, row
+            inputs.conserve(BatchRow.from_dict(row), read.get(_key(row), [])) if row["kind"] in _READ else None
             assert row["applied"] == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"], row
-        names = ("lines", "blank", "records", "quarantined", "superseded", "duplicate", "inserted", "updated")
-        return {name: sum(row[name] for row in rows) for name in (*names, "deleted", "remembered", "applied", "files")}
+        names = ("records", "quarantined", "superseded", "duplicate", "inserted", "updated")
+        sums = {name: sum(row[name] for row in rows) for name in (*names, "deleted", "remembered", "applied", "units")}
+        places = sum(one.until - one.start for row in rows for one in read.get(_key(row), []))
+        return sums | {"lines": places, "blank": places - sum(row["records"] for row in rows if row["kind"] in _READ)}
 
     def sums(self) -> Mapping[str, int]:
         """The same, after holding them against the tables as well: of a flow whose input nobody decided about."""
@@ -159,6 +168,17 @@ class Landing:
         assert sums["quarantined"] == len(self.refused())
         assert sums["inserted"] - sums["deleted"] == len(self.rows("1"))
         return sums
+
+
+_READ = ("source", "replay")
+
+
+def _key(row: Mapping[str, Any]) -> Place:
+    return row["generation"], row["kind"], row["batch"]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    return Path(row["origin"]["unit"]).name, row["origin"]["position"]
 
 
 def _dying_at(fault: str | None) -> Callable[[str], None]:

@@ -20,6 +20,8 @@ class Change:
     delete: bool = False
     content: Mapping[str, Value] = field(default_factory=dict)
     withheld: bool = False
+    arrived: int = 0
+    """When it arrived; no part of its rank."""
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -45,6 +47,24 @@ def fate(change: Change, before: Iterable[Change]) -> str:
         live = held is not None and held.is_live
         return ("delete" if live else "remember") if change.delete else ("update" if live else "insert")
     return "duplicate" if change.rank == held.rank else "superseded"
+
+
+def arrivals(batches: Iterable[Iterable[Change]]) -> dict[tuple[Value, ...], int]:
+    """When the live row of every key arrived: as a batch applied it, the earliest of its copies in that batch.
+
+    A copy that a later batch brings is a duplicate and changes nothing.
+    """
+    stands: dict[tuple[Value, ...], Change] = {}
+    for batch in batches:
+        best: dict[tuple[Value, ...], Change] = {}
+        for change in batch:
+            held = best.get(change.key)
+            if held is None or (change.rank, -change.arrived) > (held.rank, -held.arrived):
+                best[change.key] = change
+        for key, change in best.items():
+            if key not in stands or change.rank > stands[key].rank:
+                stands[key] = change
+    return {key: change.arrived for key, change in stands.items() if change.is_live}
 
 
 def fold(changes: Iterable[Change]) -> tuple[dict[tuple[Value, ...], Change], dict[tuple[Value, ...], int]]:

@@ -276,9 +276,9 @@ def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
     con.execute("create table kept (file varchar, position bigint, verdict varchar)")
     if path is None or not (Path(path) / "_delta_log").exists():
         return
-    _read_delta(con, "raw_kept", path, ["file", "position", "reason", "field"])
+    _read_delta(con, "raw_kept", path, ["origin", "reason", "field"])
     con.execute(
-        "insert into kept select string_split(file, '/')[-1], position, "
+        "insert into kept select string_split(origin.unit, '/')[-1], origin.position, "
         "case when reason in ('type', 'missing') then concat_ws('/', reason, field) else reason end from raw_kept"
     )
 

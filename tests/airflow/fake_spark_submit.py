@@ -41,7 +41,7 @@ def main() -> int:
     code = int(_told(home, name, "code") or 0)
     error = _told(home, name, "error")
     if (home / f"{name}.committed").exists():
-        row = BatchRow("good", request.flow, 1, 0, request.run_id, records=200_000, lines=200_000, inserted=200_000)
+        row = BatchRow("good", request.flow, 1, 0, request.run_id, records=200_000, inserted=200_000)
         record(request.layout, [replace(row, start=request.start, started_at=now())])
     at = now()
     part = {

@@ -45,7 +45,7 @@ def leave_report(project: Path, run_id: str = "manual__1") -> None:
                 generation=1,
                 before=Backlog(units=3, bytes=10),
                 after=Backlog(units=1, bytes=4),
-                totals={"files": 2, "records": 41, "applied": 41},
+                totals={"units": 2, "records": 41, "applied": 41},
             ),
         ),
     )

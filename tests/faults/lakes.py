@@ -32,6 +32,8 @@ PLACES = ("first", "middle", "last")
 BATCHES = len(PLACES)
 _PATIENCE = 240
 
+_HISTORY = ("_changed_at", "_arrived_at", "_origin")
+
 
 def lake(home: Path, batches: int = BATCHES, flow: dict[str, Any] = FLOW) -> Landing:
     """A landing flow with files waiting, one batch each: changes, deletes, ties, refused rows in all of them."""
@@ -122,10 +124,8 @@ def memory(landing: Landing) -> dict[str, int]:
 
 def contents(landing: Landing) -> dict[str, Any]:
     """The tables without what differs from run to run, nor by how often or in which order the input was read."""
-    rows = Counter(tuple((k, v) for k, v in row.items() if k != "_changed_at") for row in landing.rows())
-    refused = Counter(
-        (Path(row["file"]).name, row["position"], row["reason"], row["raw"]) for row in landing.quarantine()
-    )
+    rows = Counter(tuple((k, v) for k, v in row.items() if k not in _HISTORY) for row in landing.rows())
+    refused = Counter((*place, row["reason"], row["raw"]) for place, row in landing.refused().items())
     return {"rows": rows, "tombstones": memory(landing), "quarantine": refused}
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from draindown.audit.recount import audit
 from draindown.base.clock import now
+from draindown.ledger import inputs
 from draindown.planning import plan
+from draindown.sources import intake
 from draindown.spark.runs.dispatch import run_drain
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KEYED, KafkaFlow
@@ -37,6 +39,15 @@ def test_records_become_rows_with_what_they_came_in(cluster: Cluster, topic: str
     rows = {row["n"]: row for row in f.rows()}
     assert (rows[1]["key"], rows[1]["trace"], rows[1]["at"]) == ("k", "last", at)
     assert (rows[2]["key"], rows[2]["trace"], rows[2]["part"], rows[2]["offset"]) == (None, None, 0, 0)
+    assert {n: (row["_origin"]["unit"], row["_origin"]["position"]) for n, row in rows.items()} == {
+        1: (f"{topic}/1", 0),
+        2: (f"{topic}/0", 0),
+    }
+    (pinned,) = intake.slices(f.layout, 1)
+    assert rows[1]["_arrived_at"] == min(at, pinned.first_seen) and rows[2]["_arrived_at"] <= pinned.first_seen
+    read = {one.unit: (one.start, one.until, one.records) for one in inputs.of_batch(f.layout, (1, "source", 0))}
+    assert read == {f"{topic}/0": (0, 1, 1), f"{topic}/1": (0, 1, 1)}
+    assert report.drain.unit == "partition" and report.drain.totals["units"] == 2
     assert f.totals()["records"] == 2
 
 
@@ -48,7 +59,7 @@ def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: C
     )
     f = flow()
     f.run()
-    refused = {row["position"]: (row["file"], row["reason"]) for row in f.quarantine()}
+    refused = {row["origin"]["position"]: (row["origin"]["unit"], row["reason"]) for row in f.quarantine()}
     unit = f"{topic}/0"
     assert refused == {
         0: (unit, "malformed"),
@@ -118,7 +129,7 @@ def test_killed_in_any_gap_every_record_is_there_once(cluster: Cluster, topic: s
     assert any("not asked" in one for one in found.unlooked)
     good = [n for n in range(sent) if n % 5]
     assert sorted(row["n"] for row in f.rows("n")) == good
-    refused = [(row["file"], row["position"]) for row in f.quarantine()]
+    refused = [(row["origin"]["unit"], row["origin"]["position"]) for row in f.quarantine()]
     assert len(refused) == len(set(refused)) == sent - len(good)
     assert f.totals()["records"] == sent
 
@@ -203,7 +214,7 @@ def test_large_records_pass_and_those_above_the_limit_are_refused(cluster: Clust
     cluster.send(topic, [large, record(2)], message_max_bytes=8 * 1024**2)
     f = flow(source={"max_record_bytes": "1mb"})
     f.run()
-    assert [(row["position"], row["reason"]) for row in f.quarantine()] == [(0, "too_large")]
+    assert [(row["origin"]["position"], row["reason"]) for row in f.quarantine()] == [(0, "too_large")]
     assert [row["n"] for row in f.rows("n")] == [2]
 
 
@@ -223,4 +234,8 @@ def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, top
     assert set(rows) == {(1, 1), (0, 0)}
     assert (rows[1, 1]["key"], rows[1, 1]["trace"], rows[1, 1]["n"]) == ("k", "t", 1)
     assert rows[1, 1]["at"] == datetime(2026, 9, 21, 14, 13, 20, 123000, tzinfo=UTC)
+    (pinned,) = intake.slices(f.layout, 1)
+    assert rows[1, 1]["_arrived_at"] == min(rows[1, 1]["at"], pinned.first_seen)
+    assert rows[1, 1]["_origin"]["position"] == 1
+    assert {row["arrived_at"] <= row["first_seen"] for row in f.quarantine()} == {True}
     assert (rows[0, 0]["key"], rows[0, 0]["trace"]) == (None, None)

@@ -300,7 +300,7 @@ def test_refused_records_are_kept_as_they_came(drained: Any) -> None:
         for at in CASES[name].refused:
             row = drained.quarantined[name, at]
             assert (row["raw"].encode(), row["raw_bytes"], row["raw_length"]) == (raw[at - 1], None, len(raw[at - 1]))
-            assert row["file"] == str(drained.landing / name)
+            assert row["origin"]["unit"] == str(drained.landing / name)
             assert row["run_id"] == "run 1"
 
 

@@ -119,6 +119,14 @@ def test_no_table_yet_is_idle(flow: Flow) -> None:
     assert (report.outcome, report.check) == ("idle", None)
 
 
+def test_where_rows_came_from_is_not_judged(flow: Flow) -> None:
+    flow.write(("a", "scheduled"))
+    more = "_arrived_at timestamp, _origin struct<unit: string, position: bigint>"
+    flow.spark.sql(f"ALTER TABLE delta.`{flow.layout.table}` ADD COLUMNS ({more})")
+    count = {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 3}, "meta": {}}
+    assert [e.success for e in flow.check(count).expectations] == [True]
+
+
 def test_pass_publishes_version_and_newest_change(flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")

@@ -18,13 +18,16 @@ from draindown.flow import generations
 from draindown.gate import published
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
 from draindown.planning.plan import plan
 from draindown.proof.compare import prove
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request, Step
+from draindown.sources import intake
 from draindown.sources.tables import source as tables
 from draindown.spark.checks.check import check
 from draindown.spark.runs.drain import drain
@@ -182,6 +185,13 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     rows = ledger_table.recent(it.layout("carriers"), 9)
     assert [(row.batch, row.cut) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
     assert sum(row.inserted for row in rows) == 3 and len(it.rows("carriers")) == 3
+    pinned = [unit for one in intake.slices(it.layout("carriers"), 1) for unit in one.units]
+    read = inputs.by_batch(it.layout("carriers"))
+    assert [read[row.place] for row in rows] == [
+        [Input(it.layout("flights").table, -1, unit.until, unit.bytes, row.records)]
+        for unit, row in zip(pinned, rows, strict=True)
+    ]
+    assert sum(row.records for row in rows) == 8 and all(row.bytes for row in rows)
     assert published.published(it.layout("carriers")) is not None
 
 

@@ -25,6 +25,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
 from draindown.spark.runs.replay_input import replay as read_again
+from draindown.spark.sql import STAMPS
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -225,7 +226,7 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
         assert code == Exit.DONE, report.error
         found = {}
         for held in here.rows():
-            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", "_changed_at")}
+            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", *STAMPS)}
             found[held["id"]] = content
         assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
             key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
@@ -267,7 +268,9 @@ def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
     here.land("1", encoded("json", [bomb, row("k", 1, one="1")]))
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
-    assert len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 3
+    assert (
+        len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 4
+    )  # with _rescued, one and two stamps
     assert f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
     before = TableLog(here.layout.table).version
     here.land("2", encoded("json", spread))

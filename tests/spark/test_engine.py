@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog
+from draindown.spark.contract.origin import located
 from draindown.spark.contract.transforms import depends_only_on
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
 from draindown.spark.sources.files import FilesReader
-from draindown.spark.sources.place import number
+from draindown.spark.sources.place import BlockOrigin
 from draindown.spark.sources.readers import InputFile, local_path, read_text
-from draindown.spark.sql import try_eval
+from draindown.spark.sql import ORIGIN, try_eval
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -139,9 +140,10 @@ def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSessio
         counts = frame.groupBy("_unit", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
         assert (len(counts) > len(NAMES)) == (split == 64)
         places = FilesReader().offsets([(row["_unit"], row["_block"], row["n"], row["least"]) for row in counts])
-        found = number(frame, places, local_path).select("file", "position", "value").collect()
+        blocks = [BlockOrigin(*place, local_path(place[0]), 0) for place in places]
+        found = located(frame, blocks).select(f"{ORIGIN}.*", "value").collect()
         frame.unpersist()
-    assert {(row["file"], row["position"]): row["value"] for row in found} == expected
+    assert {(row["unit"], row["position"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
     assert {local_path(row["_unit"]) for row in counts} == {file.path for file in files}
 

@@ -25,6 +25,7 @@ _PLACE = "history int, k string, step int, seq int, sub int"
 _COLUMNS = ("text", "number", "tags", "_rescued")
 _CONTENT = "text string, number double, tags map<string,int>, _rescued string"
 _ORDER = ("history", "k", "step", "text", "number", "tags", "seq", "sub", "_rescued")
+_BESIDES = ("_arrived_at", *resolution.LOSERS)
 _HISTORIES = 4_000
 
 
@@ -48,11 +49,12 @@ class _Cell:
 
     @property
     def expected(self) -> tuple[Any, ...]:
-        """Sequence, content and fate of the row that wins, and how many rows are equal to it and lose to it."""
+        """Sequence, content, fate and arrival of the row that wins, and how many rows are equal and lose to it."""
         won = self.winner
-        equal = sum(change.rank == won.rank for change in self.batch)
+        arrivals = [change.arrived for change in self.batch if change.rank == won.rank]
+        equal = len(arrivals)
         content = (None,) * len(_COLUMNS) if won.delete else tuple(won.content.values())
-        return won.sequence, content, self.fate, equal - 1, len(self.batch) - equal
+        return won.sequence, content, self.fate, min(arrivals), equal - 1, len(self.batch) - equal
 
 
 def _histories(draw: Random, number: int) -> Iterator[_Cell]:
@@ -80,7 +82,7 @@ def _change(draw: Random, key: tuple[Value, ...], step: int) -> Change:
         content["number"] = draw.choice((None, 0.0, 1.5))
         content["tags"] = draw.choice((None, "{}", '{"t":1}'))
         content["_rescued"] = draw.choice((None, "{}"))
-    return Change(key, draw.randrange(step, step + 6), draw.random() < 0.3, content)
+    return Change(key, draw.randrange(step, step + 6), draw.random() < 0.3, content, arrived=draw.randrange(3))
 
 
 def _place(cell: _Cell, sequence: int) -> tuple[Any, ...]:
@@ -98,8 +100,8 @@ def _frame(spark: SparkSession, rows: list[tuple[Any, ...]], *columns: str) -> D
 
 def _resolved(spark: SparkSession, cells: Sequence[_Cell]) -> DataFrame:
     """All cells at once, as one batch is."""
-    batch = [(*_row(cell, change), change.delete) for cell in cells for change in cell.batch]
-    rows = _frame(spark, batch, _CONTENT, "_delete boolean")
+    batch = [(*_row(cell, change), change.delete, change.arrived) for cell in cells for change in cell.batch]
+    rows = _frame(spark, batch, _CONTENT, "_delete boolean", "_arrived_at long")
     stands = [(cell, newest(cell.before)) for cell in cells]
     held = _frame(spark, [_row(cell, change) for cell, change in stands if change and change.is_live], _CONTENT)
     died = _frame(spark, [_place(cell, at) for cell in cells for at in cell.died])
@@ -112,7 +114,7 @@ def _resolved(spark: SparkSession, cells: Sequence[_Cell]) -> DataFrame:
 def _found(row: Row) -> tuple[Any, ...]:
     tags = None if row["tags"] is None else json.dumps(row["tags"], separators=(",", ":"))
     content = (row["text"], row["number"], tags, row["_rescued"])
-    return 2 * row["seq"] + row["sub"], content, row[resolution.FATE], *(row[name] for name in resolution.LOSERS)
+    return 2 * row["seq"] + row["sub"], content, row[resolution.FATE], *(row[name] for name in _BESIDES)
 
 
 def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(spark: SparkSession) -> None:
@@ -128,8 +130,9 @@ def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(spark:
 
 def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None:
     at = datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
-    rows = [("k", 1, {"t": at + timedelta(microseconds=more)}, False) for more in (2, 0, 1)]
-    frame = spark.createDataFrame(rows, "k string, seq int, m map<string,timestamp>, _delete boolean")
+    rows = [("k", 1, {"t": at + timedelta(microseconds=more)}, False, at) for more in (2, 0, 1)]
+    schema = "k string, seq int, m map<string,timestamp>, _delete boolean, _arrived_at timestamp"
+    frame = spark.createDataFrame(rows, schema)
     won = resolution.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
     assert [tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *resolution.LOSERS).collect()] == [(3, 0, 2)]
 
@@ -142,7 +145,7 @@ def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None
 
 def test_rows_are_sorted_once(spark: SparkSession) -> None:
     """Each window of its own would be another pass over the whole batch."""
-    frame = _frame(spark, [], _CONTENT, "_delete boolean")
+    frame = _frame(spark, [], _CONTENT, "_delete boolean", "_arrived_at timestamp")
     plan = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
     operators = [line.strip(" +-:*()0123456789").split(" ")[0] for line in plan.splitlines()]
     assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (1, 1, 1)

@@ -28,10 +28,10 @@ from tests.landing import Landing
 Corrupt = Callable[[pytest.MonkeyPatch], None]
 
 _ROW = BatchRow(
-    "p", "f", 1, 0, "r", lines=30, blank=2, records=28, quarantined=3, late=1, superseded=4, duplicate=5,
+    "p", "f", 1, 0, "r", records=28, quarantined=3, late=1, superseded=4, duplicate=5,
     inserted=6, updated=4, deleted=3, remembered=2, reasons={"malformed": 2, "type:a": 1},
 )  # fmt: skip
-_COUNTS = ("lines", "blank", "records", "quarantined", "late", "superseded", "duplicate", "inserted", "updated")
+_COUNTS = ("records", "quarantined", "late", "superseded", "duplicate", "inserted", "updated")
 
 
 def test_row_that_adds_up_closes() -> None:
@@ -144,8 +144,8 @@ def _attempt(landing: Landing, spark: SparkSession, corrupt: Corrupt, code: str)
     assert [row["run_id"] for row in landing.ledger()] == ["before"]
 
 
-_WHOLE = {"lines": 10, "blank": 1, "records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
-_WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "files": 1}
+_WHOLE = {"records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
+_WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "units": 1}
 
 
 def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSession, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSessio
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
     assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
-    assert [(row["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
+    assert [(row["origin"]["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
     version = TableLog(landing.layout.table).version
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")

@@ -55,14 +55,14 @@ def test_the_job_drains_replays_input_and_replays_rows(
         return left, left.drain
 
     first, part = job("first")
-    assert (first.outcome, part.replay, part.totals["files"]) == ("done", "", 2)
+    assert (first.outcome, part.replay, part.totals["units"]) == ("done", "", 2)
     rows = landing.rows()
 
     again, part = job("again", replay=ALWAYS, max_batches=1)
-    assert (again.outcome, part.totals["files"], part.totals["applied"]) == ("bounded", 1, 0)
+    assert (again.outcome, part.totals["units"], part.totals["applied"]) == ("bounded", 1, 0)
     assert "2000-01-01" in part.replay and "1 batch left" in part.bound
     again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
-    assert (again.outcome, part.totals["files"], part.bound) == ("done", 1, "1 batch of it before")
+    assert (again.outcome, part.totals["units"], part.bound) == ("done", 1, "1 batch of it before")
     assert job("again", replay=ALWAYS)[0].outcome == "idle"
     assert landing.rows() == rows
     assert [row["kind"] for row in landing.ledger()] == ["source"] * 2 + ["replay"] * 2
@@ -92,7 +92,7 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: S
     request = landing.request("r")
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
-    assert told.drain is not None and told.drain.totals["files"] == 2  # all that this start did
+    assert told.drain is not None and told.drain.totals["units"] == 2  # all that this start did
     assert told.error["next"] == ["draindown run p   # it resumes where this one ended"]
     assert drain(landing.request("again"), spark).outcome == "idle"
 

@@ -15,7 +15,10 @@ from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations
 from draindown.lake.table_log import TableLog
+from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
+from draindown.ledger.rows import BatchRow
 from draindown.planning.plan import plan
 from draindown.recovery import reset as reset_plan
 from draindown.recovery.opening import Needs, open_flow
@@ -33,9 +36,9 @@ from tests.landing import Injected
 class Lists:
     """A flow of lists, what it should hold, and its drains."""
 
-    def __init__(self, root: Path, spark: SparkSession, kind: str) -> None:
+    def __init__(self, root: Path, spark: SparkSession, kind: str, **more: Any) -> None:
         self.root, self.spark, self.runs = root, spark, 0
-        self.asked = about(root, numbered_source.flow(kind))
+        self.asked = about(root, numbered_source.flow(kind, **more))
         self.wanted: dict[str, int] = {}
         self.refused: set[tuple[str, int]] = set()
 
@@ -73,14 +76,40 @@ class Lists:
         layout = self.asked.layout
         assert {row["id"]: row["n"] for row in self.rows(layout.table, "id, n")} == self.wanted
         assert len(self.rows(layout.table, "id")) == len(self.wanted)
-        kept = sorted((row["file"], row["position"]) for row in self.rows(layout.quarantine, "file, position"))
-        assert kept == sorted(self.refused)
+        kept = self.rows(layout.quarantine, "origin, arrived_at")
+        assert sorted(_place(row["origin"]) for row in kept) == sorted(self.refused)
+        self.arrived_as_pinned(kept)
         live = generations.generation(layout)
         batches = [row for row in ledger_table.source_after(layout, -1) if row.generation == live]
         assert [row.batch for row in batches] == list(range(intake.newest(layout, live)))
         assert sum(row.records for row in batches) == sum(map(len, self.lists().values()))
+        self.inputs_are_slices(batches)
         part, _ = plan(self.request(), now())
         assert (part.backlog.units, part.backlog.unit, part.drain) == (0, "list", False)
+
+    def inputs_are_slices(self, batches: list[BatchRow]) -> None:
+        """What each batch read of each list is the range that its slice pins."""
+        read = inputs.by_batch(self.asked.layout)
+        pinned = {one.number: one.units for one in intake.slices(self.asked.layout, batches[0].generation)}
+        for row in batches:
+            wanted = [
+                Input(one.name, one.start, one.until, one.bytes, one.until - one.start) for one in pinned[row.cut]
+            ]
+            assert sorted(read[row.place], key=lambda one: one.unit) == sorted(wanted, key=lambda one: one.unit)
+
+    def arrived_as_pinned(self, refused: list[dict[str, Any]]) -> None:
+        """Every refused record arrived when the slice that holds it says, in some generation."""
+        layout = self.asked.layout
+        live = generations.generation(layout)
+        units = [unit for number in range(1, live + 1) for one in intake.slices(layout, number) for unit in one.units]
+        for row in refused:
+            name, position = _place(row["origin"])
+            held = [unit for unit in units if unit.name == name and unit.start <= position < unit.until]
+            assert row["arrived_at"] in {unit.arrived_at for unit in held}
+
+
+def _place(origin: dict[str, Any]) -> tuple[str, int]:
+    return origin["unit"], origin["position"]
 
 
 @pytest.fixture(params=["numbers", "own_numbers"])
@@ -119,8 +148,8 @@ def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
     assert (report.outcome, report.drain.totals["records"], report.drain.totals["applied"]) == ("done", 3, 0)
     once_more = replay_input.replay(flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None)
     assert once_more.outcome == "idle"
-    (row,) = flow.rows(flow.asked.layout.quarantine, "quarantine_id, file, position")
-    assert (row["file"], row["position"]) == ("a", 2)
+    (row,) = flow.rows(flow.asked.layout.quarantine, "quarantine_id, origin")
+    assert _place(row["origin"]) == ("a", 2)
     again = replay_rows.replay(flow.request(quarantine_ids=(row["quarantine_id"],)), flow.spark)
     assert again.drain is not None and again.drain.totals["quarantined"] == 1
     flow.agrees()
@@ -157,6 +186,31 @@ def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists) -> None:
     flow.deliver("b", ("w", 1))
     flow.drain()
     flow.agrees()
+
+
+def test_appended_records_keep_origin_and_arrival(tmp_path: Path, spark: SparkSession, flow: Lists) -> None:
+    """A record is there once, by list and position, also when a replay lets it in that came with another slice."""
+    appending = Lists(tmp_path, spark, flow.asked.flow_spec.source.kind, target={}, rules={"few": "n < 5"})
+    for number, step in enumerate(("begun", "quarantined", "merged")):
+        # slices of two records, which arrived one drain after the other
+        appending.deliver("a", (f"a{number}", 1), (f"x{number}", 5 + number))
+        appending.deliver("b", (f"b{number}", 1))
+        with pytest.raises(Injected):
+            appending.drain(dying_at(step))
+        appending.drain()
+    layout = appending.asked.layout
+    refused = appending.rows(layout.quarantine, "quarantine_id, origin, arrived_at")
+    assert sorted(_place(row["origin"]) for row in refused) == [("a", 1), ("a", 3), ("a", 5)]
+    assert len({row["arrived_at"] for row in refused}) == 3
+    appending.arrived_as_pinned(refused)
+    asked = appending.request(quarantine_ids=tuple(row["quarantine_id"] for row in refused))
+    accepting = about(tmp_path, numbered_source.flow(flow.asked.flow_spec.source.kind, target={}))
+    replay_rows.replay(asked.model_copy(update={"spec": accepting.spec}), spark)
+    found = appending.rows(layout.table, "_origin as origin, _arrived_at as arrived_at, id")
+    assert sorted(_place(row["origin"]) for row in found) == sorted(
+        (name, at) for name, texts in appending.lists().items() for at in range(len(texts))
+    )
+    appending.arrived_as_pinned(found)
 
 
 def _reset(flow: Lists) -> None:

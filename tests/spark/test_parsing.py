@@ -18,7 +18,7 @@ from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
-from draindown.spark.sources.place import ARRIVED
+from draindown.spark.sources.place import ARRIVED, FIRST_SEEN
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 from tests.spark.mutants import found_in, mutant
@@ -213,15 +213,18 @@ def test_a_date_is_a_whole_day_and_nothing_else(spark: SparkSession) -> None:
         assert reasons(frame) == [("type", name)] * len(months)
 
 
-def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession) -> None:
+@pytest.mark.parametrize("own", [FIRST_SEEN, ARRIVED])
+def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession, own: str) -> None:
     flow = {"source": {"format": "json"}, "columns": {"at": "timestamp"}, "rules": {"past": "at <= arrived_at"}}
     spec = FlowSpec.model_validate({**flow, "source": {"files": "x", "format": "json"}})
     line = '{"at":"2026-06-01T00:00:00Z"}'
     micros = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) * 10**6 for month in (5, 7)]
     rows = [(line, "file:/x", 0, at, arrived) for at, arrived in enumerate(micros)]
-    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {ARRIVED} long")
+    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {own} long")
     with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        assert reasons(parse(spark, spec, records_of([Read(frame)], spec), SEEN)) == [("rule:past", None), (None, None)]
+        found = parse(spark, spec, records_of([Read(frame)], spec), SEEN)
+        assert reasons(found) == [("rule:past", None), (None, None)]
+        assert (own in found.columns) == (own == ARRIVED), "a table needs it"
 
 
 def test_moments_within_nested_values_keep_their_microseconds(spark: SparkSession) -> None:

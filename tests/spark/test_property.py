@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -17,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 
+from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import resolution
 from draindown.spark.tuning import TUNING, Tuning
 from tests.landing import COLUMNS, KEYED, Injected, Landing
-from tests.model import fold
+from tests.model import Change, arrivals, fold
 from tests.strategies import Case, Drain, Line, cases
 
 # The same examples every time: a failure in CI is one that anybody can have.
@@ -72,7 +74,8 @@ def _landing(case: Case, **flow: Any) -> Iterator[Landing]:
 
 def _play(landing: Landing, spark: SparkSession, drain: Drain, tuning: Tuning = TUNING) -> None:
     for file in drain.files:
-        landing.deliver(*[line.raw for line in file])
+        path = landing.deliver(*[line.raw for line in file])
+        os.utime(path, ns=(0, _mtime(landing.delivered)))
     if drain.fault:
         with contextlib.suppress(Injected):  # a step that no batch reaches faults nothing
             landing.drain(spark, fault=drain.fault, tuning=tuning)
@@ -82,6 +85,23 @@ def _play(landing: Landing, spark: SparkSession, drain: Drain, tuning: Tuning = 
         landing.forget_last_batch()
         landing.drain(spark, tuning=tuning)
         assert (landing.rows("count(*) as n"), landing.ledger()) == before
+
+
+def _mtime(number: int) -> int:
+    """The mtime of a file, in nanoseconds: each fourth lies far ahead, the others long ago and in another order."""
+    return 4_102_444_800 * 10**9 if number % 4 == 0 else 1_577_836_800 * 10**9 + number * 7919 % 1000 * 10**9 + 1999
+
+
+def _batches(landing: Landing, case: Case) -> list[list[Change]]:
+    """The changes of each batch, by the intake: each with the earlier of when its file was seen and its mtime."""
+    files = [file for drain in case.drains for file in drain.files]
+    found: dict[int, list[Change]] = {}
+    for row in landing.read(landing.layout.intake_of(1)):
+        seen, mtime = round(row["first_seen"].timestamp() * 10**6), row["mtime_ns"] // 1000
+        lines = files[int(Path(row["unit"]).stem) - 1]
+        changes = [replace(line.change, arrived=min(seen, mtime)) for line in lines if line.change]
+        found.setdefault(row["slice"], []).extend(changes)
+    return [found[cut] for cut in sorted(found)]
 
 
 def _same_counts(found: Counter[Any], expected: Counter[Any], case: Case) -> None:
@@ -111,6 +131,8 @@ def _holds(landing: Landing, case: Case, keys: tuple[str, ...]) -> None:
         assert (row["seq"], {name: row[name] for name in names}) == (live[key].sequence, live[key].content), _of(
             key, case
         )
+    came = {tuple(row[k] for k in keys): round(row["_arrived_at"].timestamp() * 10**6) for row in found}
+    assert came == arrivals(_batches(landing, case))
     stones: dict[tuple[Any, ...], int] = {}
     for row in landing.tombstones():
         key = tuple(row[k] for k in keys)
@@ -127,14 +149,27 @@ def _closes(landing: Landing, case: Case) -> None:
     assert total["lines"] == len(case.lines)
     assert total["blank"] == sum(not line.raw.strip() for line in case.lines)
     assert total["quarantined"] == len(case.refused)
-    assert total["files"] == sum(len(drain.files) for drain in case.drains)
+    assert total["units"] == sum(len(drain.files) for drain in case.drains)
     refused = landing.quarantine()
     said = [":".join(filter(None, (row["reason"], row["field"]))) for row in refused]
     assert Counter(said) == Counter(case.refused)
     files = [file for drain in case.drains for file in drain.files]
     for row in refused:
-        lines = files[int(Path(row["file"]).stem) - 1]
-        assert lines[row["position"] - 1].raw == (row["raw_bytes"] or row["raw"].encode())
+        lines = files[int(Path(row["origin"]["unit"]).stem) - 1]
+        assert lines[row["origin"]["position"] - 1].raw == (row["raw_bytes"] or row["raw"].encode())
+
+
+def _originated(landing: Landing, case: Case) -> None:
+    """Each good line is there once, by file and number, with the arrival of its file."""
+    files = [file for drain in case.drains for file in drain.files]
+    rows = landing.rows()
+    found = Counter((Path(row["_origin"]["unit"]).name, row["_origin"]["position"]) for row in rows)
+    wanted = [(f"{at:03}.json", n) for at, file in enumerate(files, 1) for n, line in enumerate(file, 1) if line.change]
+    assert found == Counter(wanted)
+    taken = {row["unit"]: row for row in landing.read(landing.layout.intake_of(1))}
+    for row in rows:
+        file = taken[row["_origin"]["unit"]]
+        assert row["_arrived_at"].timestamp() == min(file["first_seen"].timestamp(), file["mtime_ns"] // 1000 / 10**6)
 
 
 def _keyed(spark: SparkSession, name: str, examples: settings, tuning: Tuning = TUNING) -> None:
@@ -165,6 +200,9 @@ def _appended(spark: SparkSession, examples: settings) -> None:
             found = Counter((row["id"], row["seq"], row["b"]) for row in landing.rows("id, seq, b"))
             _same_counts(found, Counter((c.key[0], c.sequence, c.content.get("b")) for c in case.changes), case)
             assert landing.totals()["inserted"] == len(case.changes) == landing.totals()["applied"]
+            _originated(landing, case)
+            rebuild(landing.request("again"), spark, progress=lambda line: None)
+            _originated(landing, case)
 
     holds()
 

@@ -32,6 +32,7 @@ from draindown.spark.limits import Stop
 from draindown.spark.runs.compaction import rewrite
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.sql import STAMPS
 from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
@@ -73,14 +74,14 @@ def content(path: str, version: int | None = None) -> Counter[str]:
 
     rows = pa.table(batches).to_pylist()
     return Counter(
-        json.dumps({k: v for k, v in row.items() if k != "_changed_at"}, sort_keys=True, default=str) for row in rows
+        json.dumps({k: v for k, v in row.items() if k not in STAMPS}, sort_keys=True, default=str) for row in rows
     )
 
 
 def refusals(landing: Landing) -> dict[tuple[str, int], str]:
     """State of each refused row, by file and record."""
     rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
-    found = {(Path(row["file"]).name, row["position"]): row["state"] for row in rows}
+    found = {(Path(row["origin"]["unit"]).name, row["origin"]["position"]): row["state"] for row in rows}
     assert len(found) == len(rows), "a row stands in the quarantine twice"
     return found
 

@@ -28,6 +28,7 @@ from draindown.spark.batch import counting
 from draindown.spark.runs import replay_input
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.sql import STAMPS
 from draindown.spark.targets import delta_target
 from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
@@ -53,11 +54,11 @@ def flow(home: Path, **more: Any) -> Landing:
 
 
 def content(landing: Landing) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple((k, v) for k, v in row.items() if k != "_changed_at") for row in landing.rows())
+    return Counter(tuple((k, v) for k, v in row.items() if k not in STAMPS) for row in landing.rows())
 
 
 def refusals(landing: Landing) -> list[tuple[str, int]]:
-    found = sorted((Path(row["file"]).name, row["position"]) for row in landing.quarantine())
+    found = sorted(landing.refused())
     assert len(set(found)) == len(found), "a row stands in the quarantine twice"
     return found
 
@@ -111,7 +112,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     again(landing, spark, one)
     once_more = again(landing, spark, one.model_copy(update={"again": True}))
     assert once_more.drain is not None
-    assert (once_more.drain.totals["files"], once_more.drain.totals["applied"]) == (1, 0)
+    assert (once_more.drain.totals["units"], once_more.drain.totals["applied"]) == (1, 0)
     assert (content(landing), refusals(landing)) == (before, refused)
     assert landing.rows() == rows  # to the stamp: what is there already is not written again
     replayed = [row for row in landing.ledger() if row["kind"] == "replay"]
@@ -184,7 +185,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     loose.drain(spark)
     sums = quarantine.counts(loose.layout)
     assert (refusals(loose), sums.refused, sums.released, sums.open) == (refused, 4, 1, 3)
-    assert [row["files"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
+    assert [row["units"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
     healthy(loose)
     with pytest.raises(TerminalError) as caught:
         reset_plan.undoable(loose.layout)

@@ -162,8 +162,8 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (9, 9, 9, 0)
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
-    assert {(one["field"], one["kind"], one["file"], one["position"]) for one in kept} == {
-        ("a", "gate", flow.layout.table, 1)
+    assert {(one["field"], one["kind"], quarantine.place_of(one)) for one in kept} == {
+        ("a", "gate", f"{flow.layout.table}:1")
     }
     assert "min_value=0" in kept[0]["detail"]
     flow.right()
@@ -434,7 +434,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     said = capsys.readouterr()
     [report] = json.loads(said.out)["reports"]
     assert (report["drain"]["totals"]["deleted"], len(flow.rows())) == (7, 1)
-    assert "next: draindown run p --flow f" in said.err
+    assert f"next: draindown --root {tmp_path} run p --flow f" in said.err
     assert main(("--root", str(tmp_path), "report", "p")) == 0
     assert "withdrew 7 rows from the table" in capsys.readouterr().out
     assert main((*words, "--yes")) == 0

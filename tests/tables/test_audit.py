@@ -25,14 +25,16 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.documents import write_json
+from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
-from tests.flowfiles import REFUSED
+from tests.flowfiles import ORIGIN, REFUSED
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -59,13 +61,15 @@ class World:
     source: dict[str, Any] = field(default_factory=lambda: {"files": "in/*", "format": "json"})
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
+    origins: list[tuple[str, int]] = field(default_factory=list)
+    misread: Callable[[list[dict[str, Any]]], object] = lambda inputs: None
 
     def __post_init__(self) -> None:
         for at, content in enumerate(self.contents):
             (self.root / f"{at}.json").write_bytes(content)
         self.intake = [self.taken(at, content) for at, content in enumerate(self.contents)]
-        first = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(self.contents[0]), lines=5, blank=1, records=4)
-        second = BatchRow("p", "f", 1, 1, "r", cut=2, files=1, bytes=len(self.contents[1]), lines=5, records=5)
+        first = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(self.contents[0]), records=4)
+        second = BatchRow("p", "f", 1, 1, "r", cut=2, units=1, bytes=len(self.contents[1]), records=5)
         self.committed = [
             replace(first, quarantined=1, reasons={"malformed": 1}, duplicate=1, inserted=2),
             replace(second, superseded=1, inserted=1, updated=1, deleted=1, remembered=1),
@@ -76,6 +80,7 @@ class World:
                 replace(first, quarantined=1, reasons={"malformed": 1}, inserted=3),
                 replace(second, inserted=5),
             ]
+            self.origins = [(self.path(0), n) for n in (1, 2, 5)] + [(self.path(1), n) for n in range(1, 6)]
         self.refused = [self.row(0, 4, '{"id": "c", "n')]
 
     @property
@@ -93,14 +98,32 @@ class World:
         raw = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         text = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()
         facts = {"lines": len(text), "blank": sum(not line.strip() for line in text), "slice": at + 1}
-        row = {"unit": self.path(at), "bytes": len(content), "first_seen": AT, "unpacked": len(raw), "multiline": False}
+        row = {
+            "unit": self.path(at),
+            "start": 0,
+            "until": len(text),
+            "bytes": len(content),
+            "first_seen": AT,
+            "unpacked": len(raw),
+            "multiline": False,
+        }
         return row | facts | {"sha256": hashlib.sha256(content).hexdigest(), "mtime_ns": 1, "bom": False}
 
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
-        place = {"quarantine_id": f"q{at}-{position}", "file": self.path(at), "position": position}
+        place = {"quarantine_id": f"q{at}-{position}", "origin": {"unit": self.path(at), "position": position}}
         what = {"raw": raw, "raw_bytes": None, "raw_length": len(raw), "reason": "malformed", "field": None}
         run = {"generation": 1, "batch": at, "kind": "source", "run_id": "r", "refused_at": AT, "first_seen": AT}
         return place | what | run | {"detail": None} | more
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """What each batch read: the file of its cut."""
+        found = []
+        for row in (row for row in self.committed if row.kind == "source" and row.units):
+            for file in {file["unit"]: file for file in self.intake if file["slice"] == row.cut}.values():
+                one = Input(file["unit"], 0, file["until"], file["bytes"], row.records)
+                found.append(ledger_inputs._flat(row.place, one))
+        self.misread(found)
+        return found
 
     def audit(self) -> Audit:
         """Write everything and audit it."""
@@ -120,16 +143,21 @@ class World:
             (layout.quarantine, REFUSED, self.refused),
             (layout.resolutions, RESOLUTIONS, decided),
             (layout.ledger, ledger_table.SCHEMA, flat),
+            (layout.inputs, ledger_inputs.SCHEMA, self.inputs()),
         ):
             if content:
                 write_deltalake(path, pa.Table.from_pylist(content, schema))
         return audit(self.spec, "f", root=self.root)
 
     def _write_target(self, path: str) -> None:
-        write_deltalake(path, _rows(self.target).slice(0, 0))
+        target = _rows(self.target)
+        if not self.keyed:
+            origins = [{"unit": unit, "position": position} for unit, position in self.origins]
+            target = target.append_column("_origin", pa.array(origins, ORIGIN))
+        write_deltalake(path, target.slice(0, 0))
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
-            write_deltalake(path, _rows(self.target).slice(0, None if last else 0), mode="overwrite")
+            write_deltalake(path, target.slice(0, None if last else 0), mode="overwrite")
             _stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
 
     def kinds(self) -> set[str]:
@@ -192,10 +220,28 @@ def _ledger(at: int, **changes: Any) -> Callable[[World], None]:
     return change
 
 
+def _misread(how: Callable[[list[dict[str, Any]]], object]) -> Callable[[World], None]:
+    return lambda world: setattr(world, "misread", how)
+
+
+def _input(at: int, **changes: Any) -> Callable[[World], None]:
+    return _misread(lambda found: found[at].update(changes))
+
+
 def _set(name: str, at: int, **changes: Any) -> Callable[[World], None]:
     def change(world: World) -> None:
         rows = getattr(world, name)
         rows[at] = rows[at] | changes
+
+    return change
+
+
+def _place(file: int | str, position: int) -> Callable[[World], None]:
+    """Give the refused row another origin."""
+
+    def change(world: World) -> None:
+        unit = world.path(file) if isinstance(file, int) else file
+        world.refused[0]["origin"] = {"unit": unit, "position": position}
 
     return change
 
@@ -209,11 +255,17 @@ def _write(at: int, content: bytes) -> Callable[[World], None]:
 
 
 FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
-    "records": (_ledger(0, records=5), {"ledger-fates", "ledger-lines", "recount-records"}),
-    "lines": (_ledger(0, lines=6), {"ledger-lines", "recount-lines"}),
-    "blank": (_ledger(0, blank=2), {"ledger-lines", "recount-blank"}),
-    "lines and blank": (_ledger(0, lines=6, blank=2), {"recount-lines", "recount-blank"}),
-    "files": (_ledger(0, files=2), {"ledger-files"}),
+    "records": (_ledger(0, records=5), {"ledger-fates", "recount-records"}),
+    "records and a fate": (_ledger(0, records=5, duplicate=2), {"recount-records"}),
+    "records of an input": (_input(0, records=3), {"ledger-records", "recount-records"}),
+    "units": (_ledger(0, units=2), {"ledger-units"}),
+    "start of an input": (_input(0, **{"from": 1}), {"inputs-unit"}),
+    "end of an input": (_input(0, until=6), {"inputs-unit"}),
+    "bytes of an input": (_input(1, bytes=1), {"inputs-unit", "ledger-bytes"}),
+    "unit of an input": (_input(0, unit="/no/such"), {"inputs-unit"}),
+    "batch of an input": (_input(0, batch=1), {"inputs-unit", "ledger-units", "ledger-bytes", "ledger-records"}),
+    "no input": (_misread(lambda found: found.pop()), {"inputs-unit", "ledger-units", "ledger-bytes"}),
+    "input twice": (_misread(lambda found: found.append(found[0])), {"ledger-bytes", "ledger-records"}),
     "bytes": (_ledger(1, bytes=1), {"ledger-bytes"}),
     "superseded": (_ledger(1, superseded=2), {"ledger-fates"}),
     "duplicate": (_ledger(0, duplicate=0), {"ledger-fates"}),
@@ -223,6 +275,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "reasons": (_ledger(0, reasons={"type:n": 1}), {"quarantine-reasons"}),
     "intake lines": (_set("intake", 0, lines=4), {"intake-lines"}),
     "intake blank": (_set("intake", 0, blank=0), {"intake-blank"}),
+    "intake range": (_set("intake", 0, until=6), {"intake-range"}),
     "intake size": (_set("intake", 0, bytes=1), {"ledger-bytes"}),
     "bytes changed": (_write(1, FIRST[1].replace(b"3", b"4")), {"file-changed"}),
     "lost key": (_rows_are("target", ("a", 2)), {"lost-key", "row-count"}),
@@ -236,19 +289,19 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "forgotten newest delete": (_rows_are("tombstones", ("b", 2), ("e", 5)), {"old-sequence"}),
     "raw altered": (_set("refused", 0, raw='{"id": "c", "m'), {"quarantine-raw"}),
     "raw length": (_set("refused", 0, raw_length=3), {"quarantine-length"}),
-    "wrong line": (_set("refused", 0, position=3), {"quarantine-of-blank", "accepted-unreadable"}),
-    "line behind the end": (_set("refused", 0, position=99), {"quarantine-beyond-file", "accepted-unreadable"}),
-    "unknown file": (_set("refused", 0, file="/no/such"), {"quarantine-without-file", "accepted-unreadable"}),
+    "wrong line": (_place(0, 3), {"quarantine-of-blank", "accepted-unreadable"}),
+    "line behind the end": (_place(0, 99), {"quarantine-beyond-file", "accepted-unreadable"}),
+    "unknown file": (_place("/no/such", 4), {"quarantine-without-file", "accepted-unreadable"}),
     "unknown batch": (_set("refused", 0, batch=7), {"quarantine-count", "quarantine-without-batch"}),
     "row missing from quarantine": (lambda w: w.refused.clear(), {"quarantine-count", "accepted-unreadable"}),
     "row twice": (
         lambda w: w.refused.append(w.refused[0]),
         {"quarantine-double", "quarantine-double-id", "quarantine-count"},
     ),
-    "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file", "ledger-files", "ledger-bytes"}),
+    "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file"}),
     "file missing from intake": (
         lambda w: w.intake.pop() and None,
-        {"ledger-files", "ledger-bytes", "key-from-nowhere"},
+        {"ledger-units", "ledger-bytes", "key-from-nowhere"},
     ),
 }
 
@@ -271,7 +324,7 @@ def test_only_what_is_wrong_is_named(world: World) -> None:
 def test_a_row_whose_key_is_an_object_or_array_should_have_been_refused(tmp_path: Path, value: str) -> None:
     world = World(tmp_path, contents=[FIRST[0], FIRST[1] + f'\n{{"id": {value}, "n": 7}}'.encode()])
     world.target.append((value, 7))
-    world.committed[1] = replace(world.committed[1], lines=6, records=6, inserted=2)
+    world.committed[1] = replace(world.committed[1], records=6, inserted=2)
     found = [(residue.kind, residue.where) for residue in world.audit().residues]
     assert ("accepted-unreadable", f"{world.path(1)}:6") in found
 
@@ -287,10 +340,10 @@ def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:
     assert time.process_time() - before < 3  # seconds; an INSERT for each takes 10
 
 
-@pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "files", "lines", "run_id", "reasons"])
+@pytest.mark.parametrize("name", ["superseded", "duplicate", "inserted", "units", "bytes", "run_id", "reasons"])
 def test_the_ledger_must_say_what_the_commit_says(world: World, name: str) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    changed = {"run_id": "other", "reasons": {"type": 1}}.get(name, 77)
+    changed = {"run_id": "other", "reasons": {"type": 1}}.get(name, 777)
     world.projected = [replace(rows[0], **{name: changed}), rows[1]]
     assert "ledger-not-as-committed" in world.kinds()
 
@@ -302,7 +355,7 @@ def test_a_batch_the_ledger_lacks(world: World) -> None:
 
 def test_a_batch_that_was_never_committed(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    world.projected = [*rows, replace(rows[1], batch=2, cut=3, files=0, table_version=9)]
+    world.projected = [*rows, replace(rows[1], batch=2, cut=3, units=0, table_version=9)]
     assert "ledger-without-commit" in world.kinds()
 
 
@@ -357,8 +410,51 @@ def test_no_audit_beside_a_drain(world: World) -> None:
 @pytest.mark.parametrize("rows", [[("a", 1)] * 7, [("a", 1)] * 9])
 def test_an_append_table_with_another_number_of_rows(tmp_path: Path, rows: list[tuple[str, int]]) -> None:
     world = World(tmp_path, keyed=False)
-    world.target = rows
-    assert {"row-count", "appended-rows"} <= world.kinds()
+    world.target, world.origins = rows, [(world.path(1), n) for n in range(len(rows))]
+    assert {"row-count", "appended-rows", "appended-records"} <= world.kinds()
+
+
+APPENDED: dict[str, tuple[Callable[[World], object], list[tuple[str, str]]]] = {
+    "one twice, one lost": (lambda w: w.origins.__setitem__(1, w.origins[0]), [("double-origin", "0.json:1")]),
+    "a refused one": (lambda w: w.origins.__setitem__(2, (w.path(0), 4)), [("appended-positions", "0.json")]),
+    "a blank one": (lambda w: w.origins.__setitem__(2, (w.path(0), 3)), [("appended-positions", "0.json")]),
+    "one of another file": (
+        lambda w: w.origins.__setitem__(2, (w.path(1), 6)),
+        [("appended-records", "0.json"), ("appended-records", "1.json")],
+    ),
+    "one from nowhere": (
+        lambda w: w.origins.__setitem__(2, ("/no/such", 1)),
+        [("appended-records", "0.json"), ("origin-from-nowhere", "such")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_an_append_table_with_as_many_rows_of_other_records(tmp_path: Path, name: str) -> None:
+    world, (falsify, found) = World(tmp_path, keyed=False), APPENDED[name]
+    falsify(world)
+    residues = {(one.kind, one.where.rpartition("/")[2]) for one in world.audit().residues}
+    assert residues - {("appended-positions", "0.json")} == set(found) - {("appended-positions", "0.json")}
+    assert set(found) <= residues
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+def test_rows_of_files_that_are_gone_are_not_from_nowhere(tmp_path: Path, doubled: bool) -> None:
+    world = World(tmp_path, keyed=False)
+    Path(world.path(0)).unlink()
+    if doubled:
+        world.origins[0] = world.origins[1]
+    assert [one.kind for one in world.audit().residues] == ["double-origin"] * doubled
+
+
+def test_a_released_row_is_in_an_append_table_by_its_origin(tmp_path: Path) -> None:
+    raw = FIRST[0].replace(b'"n\n', b'"n": 4}\n')
+    world = World(tmp_path, False, [raw, FIRST[1]])
+    world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
+    world.target.append(("c", 4))
+    world.origins.append((world.path(0), 4))
+    assert world.audit().residues == []
 
 
 def test_files_that_are_gone_are_said_and_what_is_left_still_counts(world: World) -> None:
@@ -380,7 +476,7 @@ def test_a_released_row_counts_as_input(world: World) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(world.root, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1)
+    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1)
     world.committed.append(again)
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     assert world.audit().residues == []
@@ -390,12 +486,12 @@ def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
     assert "lost-key" in world.kinds()
 
 
 def test_a_row_that_a_replay_refused_again_stays_open(world: World) -> None:
-    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, quarantined=1)
+    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, quarantined=1)
     world.committed.append(replace(refused, reasons={"malformed": 1}))
     assert world.audit().residues == []
 
@@ -411,6 +507,7 @@ def test_a_file_that_was_given_up_unread_is_not_missed(tmp_path: Path, keyed: bo
     world = World(tmp_path, keyed=keyed)
     world.committed[1] = BatchRow("p", "f", 1, 1, "r", cut=2)
     world.target, world.tombstones = ([("a", 1), ("b", 1)], []) if keyed else ([("a", 1), ("b", 1), ("a", 1)], [])
+    world.origins = world.origins[:3]
     Path(world.path(1)).unlink()
     without = {"generation": 1, "previous": None, "at": "then", "by": "me", "without": [world.path(1)]}
     write_json(world.spec.layout("f").generation, {"generation": 1, "cards": {"1": without}})
@@ -423,7 +520,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused = [world.row(0, 4, '{"id": "c", "n": 4}')]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", lines=1, records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
     world.projected = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed[:2])]
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     pending = {"app": "x", "batch": 0, "run_id": "r2", "ids": ["q0-4"]}
@@ -435,9 +532,7 @@ def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_
     content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
-    world.committed = [
-        BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=2)
-    ]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=2)]
     world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
     world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
     world.target, world.tombstones = [("a", 1), ("b\nb", 1)], []
@@ -531,12 +626,14 @@ def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, 
     table = pa.table({"id": ["a", None, "b", "a"], "n": pa.array([1, 2, 3, 4], pa.int64()), "other": [1, 2, 3, 4]})
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
-    facts = {"unit": str(path), "bytes": path.stat().st_size, "lines": None, "blank": None, "records": 4}
+    facts = {"unit": str(path), "bytes": path.stat().st_size, "until": 4, "lines": None, "blank": None, "records": 4}
     world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=path.stat().st_size, lines=4, records=4, quarantined=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1)
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
     world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
-    world.refused = [world.row(0, 2, "{}", file=str(path), reason="missing", field="id")]
+    origin = {"unit": str(path), "position": 2}
+    world.refused = [world.row(0, 2, "{}", origin=origin, reason="missing", field="id")]
+    world.origins = [(str(path), n) for n in (1, 3, 4)]
     world.tombstones, world.target = [], [("a", 4), ("b", 3)] if keyed else [("a", 1), ("b", 3), ("a", 4)]
     assert world.audit().residues == []
 
@@ -546,9 +643,9 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world = World(tmp_path, False, [content, b""], source={"files": "in/*", "format": "text"})
     world.columns = {"value": "string"}
     world.intake = world.intake[:1]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=4, blank=1, records=3, inserted=3)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=3)
     world.committed, world.refused = [row], []
-    world.target = [("one", 1), ("two", 1), ("last", 1)]
+    world.target, world.origins = [("one", 1), ("two", 1), ("last", 1)], [(world.path(0), n) for n in (1, 3, 4)]
     assert world.audit().residues == []
 
 
@@ -567,10 +664,10 @@ def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: lis
         tmp_path, contents=[path.read_bytes(), b""], source={"files": "in/*", "format": form}, keys=["id", "n"]
     )
     path.rename(world.path(0))
-    facts = {"lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
+    facts = {"until": 3, "lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
     world.intake = [world.intake[0] | facts]
     size = world.intake[0]["bytes"]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=size, lines=3, records=3, inserted=2, duplicate=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=size, records=3, inserted=2, duplicate=1)
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [(text[0], int(text[1])) for text in target]
     wanted = set() if target == ["a1", "a2"] else {"lost-key", "key-from-nowhere"}
@@ -597,7 +694,7 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     world.columns = {"id": "string not null", "n": "timestamp not null"}
     world.intake = world.intake[:1]
     records = content.count(b"\n")
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, files=1, bytes=len(content), lines=records, records=records, inserted=1)
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=records, inserted=1)
     world.committed, world.refused, world.tombstones = [replace(row, superseded=records - 1)], [], []
     world.target = [("a", held)]  # type: ignore[list-item]
     return world.audit()

@@ -67,7 +67,7 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
 
 
 def batch(number: int, **more: Any) -> BatchRow:
-    values = {"bytes": 1000, "seconds": 2.0, "lines": 1, "records": 1, "remembered": 1, "table_version": number + 1}
+    values = {"bytes": 1000, "seconds": 2.0, "records": 1, "remembered": 1, "table_version": number + 1}
     return BatchRow("p", "f", 1, number, "run-0", started_at=NOW, finished_at=NOW, **(values | more))
 
 

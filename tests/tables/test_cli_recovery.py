@@ -24,7 +24,7 @@ from draindown.recovery import replay, swap
 from draindown.runs import store
 from draindown.runs.request import Request
 from draindown.sources.files.source import Files
-from tests.flowfiles import AT, REFUSED, drained, restore, rows_read, take_in
+from tests.flowfiles import AT, REFUSED, drained, places, restore, rows_read, take_in
 
 
 @pytest.fixture
@@ -115,18 +115,19 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
 def _refused(asked: Request) -> None:
     """Two refused rows, of which a replay applied the first and died before it could say so."""
     rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
-    place = {"file": ["x"] * 2, "position": [1, 2], "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
+    place = {"origin": places(1, 2), "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
     run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
-    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2, "envelope": pa.nulls(2, pa.string())}
+    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2, "arrived_at": [AT] * 2}
+    times |= {"envelope": pa.nulls(2, pa.string())}
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
     write_json(asked.layout.replaying, pending)
 
 
 def _many_refused(asked: Request, number: int) -> None:
-    row = dict.fromkeys(("file", "raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
+    row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
     row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
-    rows = [row | {"quarantine_id": f"q{n:04}", "position": n} for n in range(number)]
+    rows = [row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}} for n in range(number)]
     delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
 
 

@@ -33,10 +33,10 @@ from draindown.sources.batch_size import bound_for
 from draindown.sources.files import listing, parked
 from draindown.sources.registry import source_of
 from draindown.spec.sources import FilesSource
-from tests.flowfiles import AT, checkpoint, commit, drained, table_of, take_in
+from tests.flowfiles import AT, checkpoint, commit, drained, places, table_of, take_in
 
 OFFSETS = "generations/0001/checkpoint/offsets/1"
-TABLES = ("table", "tombstones", "quarantine", "ledger", "intake", "parked", "resolutions")
+TABLES = ("table", "tombstones", "quarantine", "ledger", "inputs", "intake", "parked", "resolutions")
 
 
 @dataclass
@@ -69,10 +69,11 @@ def asked(tmp_path: Path) -> Request:
     lines += ["    columns: {id: string not null, n: int not null}", "    target: {keys: [id], sequence_by: [n]}"]
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
-    place = {"file": ["x"] * 3, "position": [1, 2, 3], "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
+    place = {"origin": places(1, 2, 3), "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
     why = {"quarantine_id": ["q1", "q2", "q3"], "reason": ["type"] * 3, "field": ["n"] * 3, "detail": ["x"] * 3}
     run = {"raw_length": [1] * 3, "generation": [1] * 3, "batch": [0] * 3, "kind": ["source"] * 3, "run_id": ["r"] * 3}
-    times = {"first_seen": [AT] * 3, "refused_at": [AT] * 3, "envelope": pa.nulls(3, pa.string())}
+    times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}
+    times |= {"envelope": pa.nulls(3, pa.string())}
     write_deltalake(layout.quarantine, pa.table(why | place | run | times))
     remember(found, 1)
     quarantine.discard(layout, ["q1"], by="me")
@@ -250,5 +251,5 @@ def batch(asked: Request, *, recorded: bool = True) -> None:
     take_in(asked, heap_bytes=1024**3, now=AT)
     checkpoint(asked, 1, offsets=number + 1, commits=number)
     remember(asked, number)
-    commit(asked, number, recorded=recorded, remembered=1, records=2, lines=2)
+    commit(asked, number, recorded=recorded, remembered=1, records=2)
     checkpoint(asked, 1, offsets=number + 1, commits=number + 1)

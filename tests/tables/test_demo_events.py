@@ -124,10 +124,11 @@ def write_lake(lake: Path, rows: list[dict[str, Any]], refused: list[tuple[str, 
     """A lake as the engine would leave it, written by another hand."""
     frame = pd.DataFrame(rows).astype({"dep_delay": "Int32", "arr_delay": "Int32"})
     write_deltalake(str(lake / "tables/flights"), frame)
-    kept = [(f"/some/where/{file}", position, *f"{reason}/".split("/")[:2]) for file, position, reason in refused]
-    write_deltalake(
-        str(lake / "quarantine/flights"), pd.DataFrame(kept, columns=["file", "position", "reason", "field"])
-    )
+    kept = [
+        ({"unit": f"/some/where/{file}", "position": position}, *f"{reason}/".split("/")[:2])
+        for file, position, reason in refused
+    ]
+    write_deltalake(str(lake / "quarantine/flights"), pd.DataFrame(kept, columns=["origin", "reason", "field"]))
 
 
 @pytest.fixture(scope="module")

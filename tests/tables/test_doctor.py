@@ -32,7 +32,7 @@ from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
 from draindown.spec.lease import LeaseSpec
-from tests.flowfiles import AT, checkpoint, commit, drained, foreign, request, restore, take_in
+from tests.flowfiles import AT, checkpoint, commit, drained, foreign, places, request, restore, take_in
 
 Damage = Callable[[Request], object]
 
@@ -142,7 +142,7 @@ def _begin_replay(asked: Request) -> None:
 
 
 def _open_row(asked: Request) -> None:
-    rows = pa.table({"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "file": ["x"], "position": [1]})
+    rows = pa.table({"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)})
     write_deltalake(asked.layout.quarantine, rows)
 
 

@@ -59,7 +59,7 @@ def _append(path: Callable[[FlowLayout], str], **row: Any) -> Callable[[Request]
     return lambda asked: write_deltalake(path(asked.layout), pa.table({k: [v] for k, v in row.items()}), mode="append")
 
 
-_REFUSED = ("reason", "field", "detail", "raw", "raw_bytes", "raw_length", "position", "file")
+_REFUSED = ("reason", "field", "detail", "raw", "raw_bytes", "raw_length", "origin")
 
 
 def _change(asked: Request) -> None:

@@ -23,11 +23,10 @@ from tests.flowfiles import REFUSED, rows_read
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def refused(identity: str, **more: Any) -> dict[str, Any]:
+def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
     row = {
+        "origin": {"unit": "/in/a.json", "position": position},
         "quarantine_id": identity,
-        "file": "/in/a.json",
-        "position": 1,
         "raw": "{",
         "raw_bytes": None,
         "raw_length": 1,

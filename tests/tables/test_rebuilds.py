@@ -27,7 +27,7 @@ from draindown.recovery import rebuild, reset
 from draindown.recovery import swap as recovery_swap
 from draindown.runs.request import Request
 from draindown.sources.files import catalog
-from tests.flowfiles import AT, commit, count_as_spark, drained, foreign, request, restore
+from tests.flowfiles import AT, REFUSED, commit, count_as_spark, drained, foreign, request, restore
 from tests.flowfiles import checkpoint as write_checkpoint
 
 
@@ -169,12 +169,12 @@ def dying_at(step: str) -> Any:
 
 def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0) -> None:
     """Rows of the quarantine: id, file, generation."""
-    columns = {name: pa.string() for name in ("raw", "reason", "field", "detail", "run_id", "envelope")}
+    columns = ("raw", "reason", "field", "detail", "run_id", "envelope")
     content = [
         {
             "quarantine_id": known_id,
-            "file": str(Path(asked.root, "in", file)),
-            "position": 1,
+            "origin": {"unit": str(Path(asked.root, "in", file)), "position": 1},
+            "arrived_at": AT,
             "raw_bytes": None,
             "raw_length": 1,
             "first_seen": AT,
@@ -186,11 +186,7 @@ def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", b
         }
         for known_id, file, generation in rows
     ]
-    kinds = [("quarantine_id", pa.string()), ("file", pa.string()), ("position", pa.int64()), *columns.items()]
-    kinds += [("raw_bytes", pa.binary()), ("raw_length", pa.int64()), ("first_seen", pa.timestamp("us", "UTC"))]
-    kinds += [("generation", pa.int32()), ("batch", pa.int64()), ("kind", pa.string())]
-    schema = pa.schema([*kinds, ("refused_at", pa.timestamp("us", "UTC"))])
-    write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=schema), mode="append")
+    write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=REFUSED), mode="append")
 
 
 def tombstones(path: str, *keys: Any) -> None:
@@ -278,7 +274,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     assert not audit(asked.spec, "f", root=tmp_path).residues
 
     log = Path(staged.layout.table, "_delta_log", f"{1:020}.json")
-    log.write_text(log.read_text().replace(r"\"lines\":1", r"\"lines\":2"))
+    log.write_text(log.read_text().replace(r"\"units\":1", r"\"units\":2"))
     found = audit(asked.spec, "f", root=tmp_path).residues
     assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [("ledger-not-as-committed", True)]
     shutil.rmtree(staged.layout.staging)

@@ -37,7 +37,7 @@ def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded:
     """A batch of the file of its number that refused so many records, and those rows in the quarantine."""
     records = 10 ** (batch + 1)
     kept = {"inserted": 1, "superseded": records - refused - 1} if refused < records else {"inserted": 0}
-    counts = {"lines": records, "records": records, "quarantined": refused} | kept | more
+    counts = {"records": records, "quarantined": refused} | kept | more
     commit(asked, batch, recorded=recorded, run_id=run, reasons={"malformed": refused} if refused else {}, **counts)
     path = str(Path(asked.root, "in", f"{batch}.json"))
     rows = [_row(f"{batch}-{at}", path, at, batch, run) for at in range(1, refused + 1)]
@@ -46,7 +46,7 @@ def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded:
 
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
-    place = {"quarantine_id": id, "file": path, "position": position, "batch": batch, "generation": 1}
+    place = {"quarantine_id": id, "origin": {"unit": path, "position": position}, "batch": batch, "generation": 1}
     why = {"raw": "[1,", "reason": "malformed", "detail": "not one JSON object", "kind": "source", "run_id": run}
     return place | why
 
@@ -116,9 +116,9 @@ def test_it_clears_once_every_row_is_decided_about(asked: Request, decide: str) 
 
 def test_rows_of_a_newer_generation_stand_in_for_those_of_the_older(asked: Request) -> None:
     drain(asked, 0, 10)
-    commit(asked, 0, generation=2, run_id="reset", lines=10, records=10, quarantined=0, superseded=9)
+    commit(asked, 0, generation=2, run_id="reset", records=10, quarantined=0, superseded=9)
     assert not failed(asked), "the corrected contract let them through"
-    commit(asked, 1, generation=2, run_id="reset", lines=100, records=100, quarantined=100, inserted=0,
+    commit(asked, 1, generation=2, run_id="reset", records=100, quarantined=100, inserted=0,
            reasons={"malformed": 100})  # fmt: skip
     assert failed(asked)
 
@@ -126,7 +126,7 @@ def test_rows_of_a_newer_generation_stand_in_for_those_of_the_older(asked: Reque
 def test_a_row_that_an_older_generation_refused_first_is_decided_about_in_the_newer(asked: Request) -> None:
     drain(asked, 0, 10)
     quarantine.discard(asked.layout, [f"0-{at}" for at in range(1, 11)], by="ada")
-    again = {"lines": 10, "records": 10, "quarantined": 10, "inserted": 0, "reasons": {"malformed": 10}}
+    again = {"records": 10, "quarantined": 10, "inserted": 0, "reasons": {"malformed": 10}}
     commit(asked, 0, generation=2, run_id="reset", **again)
     assert not failed(asked)
 
@@ -155,7 +155,7 @@ def _refuse_all(asked: Request) -> None:
 
     from draindown.ledger.rows import BatchRow
 
-    row = BatchRow("p", "f", 1, 0, "r2", cut=1, records=10, lines=10, quarantined=10, reasons={"malformed": 10})
+    row = BatchRow("p", "f", 1, 0, "r2", cut=1, records=10, quarantined=10, reasons={"malformed": 10})
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],

@@ -588,9 +588,10 @@ def test_audit_looks_at_every_flow_although_one_has_no_table(
 
 
 def _refuse(spec: PipelineSpec) -> None:
-    text = ("quarantine_id", "file", "raw", "reason", "field", "detail", "kind", "run_id", "envelope")
-    numbers = ("position", "raw_length", "generation", "batch")
+    text = ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id", "envelope")
+    numbers = ("raw_length", "generation", "batch")
     row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+    row |= {"origin": {"unit": "x", "position": 1}, "arrived_at": AT}
     rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
     delta.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
 

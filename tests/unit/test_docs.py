@@ -16,6 +16,7 @@ import typer
 from draindown.cli import app
 from draindown.flow.quarantine import COLUMNS as QUARANTINE
 from draindown.flow.quarantine import RESOLUTIONS
+from draindown.ledger.inputs import SCHEMA as INPUTS
 from draindown.ledger.table import SCHEMA as LEDGER
 from draindown.sources.files.parked import _SCHEMA as PARKED
 
@@ -209,6 +210,7 @@ def test_a_decision_has_three_parts_and_a_place_in_the_list(name: str) -> None:
     [
         ("ledger", set(LEDGER.names)),
         ("quarantine", set(QUARANTINE) | {"kind"}),
+        ("inputs", set(INPUTS.names)),
         ("parked", set(PARKED.names)),
         ("resolutions", set(RESOLUTIONS.names)),
     ],

@@ -51,6 +51,6 @@ def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
 
 
 def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:
-    before = BatchRow("p", "f", 1, 0, "r", lines=1, records=1, inserted=1).as_dict()
+    before = BatchRow("p", "f", 1, 0, "r", records=1, inserted=1).as_dict()
     old = {name: None if name in ("form", "used", "touched") else value for name, value in before.items()}
     assert conserve(BatchRow.from_dict(old)).form == "land"

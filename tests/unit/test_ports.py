@@ -142,7 +142,7 @@ SAYS_FILE = frozenset(
         "sources/tables/upstream.py",
     ]
 )
-"""The quarantine's `file`, the ledger's `files`; a file as an example of a unit; the error `file-unreadable`."""
+"""A file as an example of a unit; the error `file-unreadable`."""
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

@@ -79,7 +79,7 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
     """Every step's report with `text` wherever a report holds text."""
     at = now()
     error = dict.fromkeys(("code", "tried", "found", "changed"), text) | {"next": [text, text]}
-    batch: dict[str, Any] = dict.fromkeys(("files", "records", "applied", "superseded", "duplicate", "quarantined"), 1)
+    batch: dict[str, Any] = dict.fromkeys(("units", "records", "applied", "superseded", "duplicate", "quarantined"), 1)
     batch |= {"generation": 1, "batch": 0, "seconds": 1.0, "kind": text, "reasons": {text: 3}, "max_sequence": text}
     judged = [
         Expectation(
@@ -89,7 +89,7 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
     ]
     parts: dict[str, Any] = {
         "plan": PlanPart(backlog=Backlog(units=1), replay=text, reasons={"drain": text, text: text}),
-        "drain": DrainPart(generation=1, replay=text, bound=text, batches=[batch], totals={"records": 1, "lines": 1}),
+        "drain": DrainPart(generation=1, replay=text, bound=text, batches=[batch], totals={"records": 1}),
         "check": CheckPart(version=2, published_before=1, changed_rows=9, expectations=judged, page=text),
         "compact": CompactPart(evidence=text, partitions=[text], files_before=2),
     }

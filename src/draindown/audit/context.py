@@ -11,7 +11,8 @@ from typing import Any
 from draindown.audit.model import Residue
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
-from draindown.ledger.rows import BatchRow, from_commit
+from draindown.ledger.inputs import Input
+from draindown.ledger.rows import BatchRow, Place, from_commit
 from draindown.spec.models import FlowSpec
 
 Progress = Callable[[int, int, str], None]
@@ -22,13 +23,13 @@ Progress = Callable[[int, int, str], None]
 class AuditContext:
     """The rows loaded from the flow's tables, and the residues found so far.
 
-    `batches`: ledger rows, without those in `lost`; `lost`: batches of older generations whose rows the table no longer
-    holds; `files`: intake rows; `refused`: quarantine rows without those that the gate withdrew; `withdrawn`: the
-    latter; `released`: quarantine id to the run that released the row ("" for a row that was read again); `unlooked`:
-    what could not be checked, and why; `seen`: how many of each thing were checked; `unfinished`: generation and number
-    of a batch that crashed before its commit; `accepted_before`: ids of refused rows that an earlier generation
-    accepted; `refused_since`: the oldest generation whose refused rows the quarantine holds; `without`: by generation,
-    the files that it did not read again.
+    `batches`: ledger rows, without those in `lost`; `inputs`: what each batch read, by unit; `lost`: batches of older
+    generations whose rows the table no longer holds; `files`: intake rows; `refused`: quarantine rows without those
+    that the gate withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released the row ("" for
+    a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how many of each thing were
+    checked; `unfinished`: generation and number of a batch that crashed before its commit; `accepted_before`: ids of
+    refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the oldest generation whose
+    refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again.
     """
 
     flow: FlowSpec
@@ -36,6 +37,7 @@ class AuditContext:
     root: Path
     progress: Progress
     batches: list[BatchRow] = field(default_factory=list)
+    inputs: dict[Place, list[Input]] = field(default_factory=dict)
     files: list[dict[str, Any]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
     withdrawn: list[dict[str, Any]] = field(default_factory=list)
@@ -45,6 +47,7 @@ class AuditContext:
     seen: dict[str, int] = field(default_factory=dict)
     unfinished: tuple[int, int] | None = None
     lost: list[BatchRow] = field(default_factory=list)
+    inputs_since: int = 0
     accepted_before: set[str] = field(default_factory=set)
     refused_since: int = 0
     without: dict[int, frozenset[str]] = field(default_factory=dict)

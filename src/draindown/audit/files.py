@@ -26,12 +26,16 @@ class FileFacts:
 
     `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
     physical lines and blank ones, which the intake counts; None for a columnar file. `accepted`: records that were not
-    refused. `changed`: the file no longer has the hash that the intake recorded.
+    refused. `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
+    their positions. `changed`: the file no longer has the hash that the intake recorded.
     """
 
+    path: str
     lines: int = 0
     blank: int = 0
     accepted: int = 0
+    held: int = 0
+    held_positions: int = 0
     changed: bool = False
     physical: tuple[int, int] | None = None
     residues: list[Residue] = field(default_factory=list)
@@ -49,7 +53,7 @@ class Refusals:
         self._rows: dict[str, dict[int, Mapping[str, Any]]] = {}
         self._released = released
         for row in refused:
-            self._rows.setdefault(row["file"], {})[row["position"]] = row
+            self._rows.setdefault(row["origin"]["unit"], {})[row["origin"]["position"]] = row
 
     def files(self) -> set[str]:
         """Return the paths of all files that have refused rows."""
@@ -69,14 +73,15 @@ def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: 
     path = taken["path"]
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
-        return FileFacts(changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
+        return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
     if flow.source.form.columnar:
         return _columnar(path, flow, refusals, keys)
     return _text(taken, flow, refusals, keys)
 
 
 def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    facts, path, multiline = FileFacts(), taken["path"], bool(taken.get("multiline"))
+    path, multiline = taken["path"], bool(taken.get("multiline"))
+    facts = FileFacts(path)
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues)
@@ -95,6 +100,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
             facts.accepted += 1
         if row is None or refusals.is_released(row):
             sink.take(record)
+            facts.held, facts.held_positions = facts.held + 1, facts.held_positions + record.position
         facts.lines += 1
     facts.lines += facts.blank
     facts.physical = (file.lines, file.blank)
@@ -177,7 +183,7 @@ class _KeySink:
 def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
-    facts = FileFacts()
+    facts = FileFacts(path)
     if not Path(path).stat().st_size:
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
@@ -191,6 +197,9 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
             nothing = pa.nulls(kept.num_rows, pa.string())
             keys.add("raw", [kept.column(n) if n in wanted else nothing for n in keys.names])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
+    kept_out = [position for position in out if position <= facts.lines]
+    facts.held = facts.lines - len(kept_out)
+    facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
 

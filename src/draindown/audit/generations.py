@@ -17,6 +17,11 @@ from draindown.ledger.rows import BatchRow, Place
 def generations_of(context: AuditContext) -> None:
     """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
     live = generations.generation(context.layout)
+    context.inputs_since = integrity.put_aside_last(context.layout, context.layout.inputs)
+    if context.inputs_since:
+        context.unlooked.append(
+            f"inputs before generation {context.inputs_since}: their table was damaged, and put aside"
+        )
     context.without = generations.left_out(context.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in context.batches):
         return
@@ -87,7 +92,7 @@ def _let_through_before(context: AuditContext) -> None:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
     for row in context.refused:
-        first = earliest.get(cut_of.get(row["file"], -1))
+        first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
         later = kind_of(row) == "replay" or (
             kind_of(row) == "source" and first is not None and row["generation"] > first
         )
@@ -110,7 +115,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
         return 0
     files = {row["unit"] for row in _intake(context, batch.generation) if row["slice"] == batch.cut}
     others = sum(
-        row["file"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
+        row["origin"]["unit"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
         for row in context.refused
     )
     return min(missing, others)

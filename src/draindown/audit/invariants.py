@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from draindown.audit.context import AuditContext
 from draindown.audit.files import FileFacts
-from draindown.audit.keys import KeyRecount, unusable
+from draindown.audit.keys import MOST, KeyRecount, unusable
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog, identifier, log_of
@@ -33,7 +33,7 @@ def invariant_of(context: AuditContext, temporary: Path) -> Invariant:
 
 
 class Appended:
-    """The table holds every raw record that was not refused."""
+    """The table holds every raw record that was not refused, by its origin, once."""
 
     keys = None
 
@@ -41,7 +41,10 @@ class Appended:
         """Needs nothing beforehand."""
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
-        """Compare the number of rows with the ledger and, if no raw file is gone, with the raw records."""
+        """Compare the number of rows with the ledger, and the origins of the rows with the raw records.
+
+        If a raw file is gone, rows that come from no file are not looked for.
+        """
         rows, inserted = _rows_of(context), sum(batch.inserted for batch in context.batches)
         context.expect("row-count", context.layout.table, inserted, rows, "inserted against rows")
         if all_files:
@@ -50,6 +53,7 @@ class Appended:
             wanted = sum(fact.accepted for fact in facts) + again + read_again
             what = "raw records that weren't refused against rows"
             context.expect("appended-rows", context.layout.table, wanted, rows, what)
+        _origins(context, facts, all_files=all_files)
 
 
 class Upserted:
@@ -77,6 +81,29 @@ def _rows_of(context: AuditContext) -> int:
     found = log_of(context.layout, context.layout.table).row_count
     context.seen["rows in the table"] = int(found)
     return int(found)
+
+
+_UNIT, _POSITION = f"{identifier('_origin')}['unit']", f"{identifier('_origin')}['position']"
+_DOUBLED = f"""select {_UNIT} as unit, {_POSITION} as position, count(*) as rows from t
+    group by {_UNIT}, {_POSITION} having count(*) > 1 order by unit, position limit {MOST}"""
+_BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION}), 0) as positions from t
+    group by {_UNIT} order by unit"""
+
+
+def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
+    """Compare number and positions of the rows of each unit with its raw records; no origin stands there twice."""
+    table = log_of(context.layout, context.layout.table)
+    for row in table.rows(_DOUBLED):
+        context.expect("double-origin", f"{row['unit']}:{row['position']}", 1, row["rows"], "rows of one record")
+    held = {row["unit"]: (int(row["rows"]), int(row["positions"])) for row in table.rows(_BY_UNIT)}
+    for fact in facts:
+        rows, positions = held.pop(fact.path, (0, 0))
+        context.expect("appended-records", fact.path, fact.held, rows, "records of the file against rows of its origin")
+        if rows == fact.held:
+            what = "sum of the records' positions against that of the rows"
+            context.expect("appended-positions", fact.path, fact.held_positions, positions, what)
+    for unit, (rows, _) in held.items() if all_files else ():
+        context.expect("origin-from-nowhere", str(unit), 0, rows, "rows of no file that was read")
 
 
 def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:

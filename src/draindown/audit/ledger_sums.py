@@ -11,40 +11,51 @@ from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog
 from draindown.ledger import rows as ledger_rows
+from draindown.ledger.rows import BatchRow
 
 _WRITES_ROWS = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
 def ledger_sums(context: AuditContext) -> None:
-    """Add a residue for every ledger row whose records are not the sum of its outcomes."""
+    """Add a residue for every ledger row whose records are not the sum of its outcomes, or not those of its inputs."""
     for batch in context.batches:
         fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
         context.expect("ledger-fates", where_of(batch), batch.records, fates, "records against the sum of their fates")
-        context.expect("ledger-lines", where_of(batch), batch.lines, batch.records + batch.blank, "records + blank")
         context.expect(
             "ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons"
         )
+        if batch.kind in ("source", "replay") and batch.generation >= context.inputs_since:
+            _of_inputs(context, batch)
     for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
         context.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
     for cut, times in Counter((b.generation, b.cut) for b in of_source(context)).items():
         context.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
 
 
-def ledger_against_intake(context: AuditContext) -> None:
-    """Add a residue for every batch whose files or bytes in the ledger differ from those of its cut in the intake."""
+def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
+    read, where = context.inputs.get(batch.place, []), where_of(batch)
+    context.expect("ledger-units", where, len({one.unit for one in read}), batch.units, "inputs against the ledger")
+    context.expect("ledger-bytes", where, sum(one.bytes for one in read), batch.bytes, "inputs against the ledger")
+    context.expect(
+        "ledger-records", where, sum(one.records for one in read), batch.records, "inputs against the ledger"
+    )
+
+
+def inputs_against_intake(context: AuditContext) -> None:
+    """Add a residue for every batch whose inputs differ from the files of its cut in the intake."""
     by_cut: dict[int, list[dict[str, Any]]] = {}
     for row in context.files:
         by_cut.setdefault(row["cut"], []).append(row)
     for path, times in Counter(row["path"] for row in context.files).items():
         context.expect("intake-double-file", path, 1, times, "times taken in")
-    for batch in of_source(context):
+    for batch in [one for one in of_source(context) if one.generation >= context.inputs_since]:
         left_out = context.without.get(batch.generation, frozenset())
         taken = [row for row in by_cut.get(batch.cut, []) if row["path"] not in left_out]
-        context.expect(
-            "ledger-files", where_of(batch), len(taken), batch.files, "files in the intake against the ledger"
-        )
-        known = sum(row["size"] for row in taken)
-        context.expect("ledger-bytes", where_of(batch), known, batch.bytes, "sizes in the intake against the ledger")
+        known = {row["path"]: (row["start"], row["until"], row["size"]) for row in taken}
+        read = {one.unit: (one.start, one.until, one.bytes) for one in context.inputs.get(batch.place, [])}
+        for unit in sorted(known.keys() | read.keys()):
+            where, said = f"{where_of(batch)}, {unit}", "from, until and bytes, in the intake against the inputs"
+            context.expect("inputs-unit", where, known.get(unit, "no file"), read.get(unit, "no input"), said)
 
 
 def ledger_against_commits(context: AuditContext) -> None:

@@ -21,18 +21,20 @@ from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
 from draindown.audit.keys import KeyRecount
-from draindown.audit.ledger_sums import ledger_against_commits, ledger_against_intake, ledger_sums
+from draindown.audit.ledger_sums import inputs_against_intake, ledger_against_commits, ledger_sums
 from draindown.audit.model import Audit
-from draindown.audit.pinned import pinned_against_ledger
+from draindown.audit.pinned import inputs_against_pinned
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lease import holder as lease_holder
+from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
@@ -62,7 +64,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     context.files = [_as_file(row) for row in taken_in if row["slice"] in cuts]
     context.seen |= {"batches": len(context.batches), "files": len(context.files), "refused rows": len(context.refused)}
     ledger_sums(context)
-    (ledger_against_intake if raw_files else pinned_against_ledger)(context)
+    (inputs_against_intake if raw_files else inputs_against_pinned)(context)
     ledger_against_commits(context)
     _quarantine(context)
     withdrawals(context)
@@ -144,6 +146,7 @@ def _load(context: AuditContext) -> None:
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
     context.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
+    context.inputs = inputs.by_batch(paths)
     kept = _all(paths.quarantine)
     context.refused = [row for row in kept if kind_of(row) != "gate"]
     context.withdrawn = [row for row in kept if kind_of(row) == "gate"]
@@ -169,8 +172,8 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 def _quarantine(context: AuditContext) -> None:
     first = [row for row in context.refused if kind_of(row) != "quarantine"]
-    for (path, position), times in Counter((r["file"], r["position"]) for r in first).items():
-        context.expect("quarantine-double", f"{path}:{position}", 1, times, "times refused")
+    for place, times in Counter(place_of(r) for r in first).items():
+        context.expect("quarantine-double", place, 1, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         context.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
@@ -222,7 +225,7 @@ def _raw(context: AuditContext, temporary: Path) -> None:
         context.expect("quarantine-without-file", path, "a file that was taken in", "none")
     invariant = invariant_of(context, temporary)
     facts = [_raw_file(context, row, refusals, invariant.keys, at) for at, row in enumerate(context.files)]
-    _ledger_against_raw(context, facts)
+    _inputs_against_raw(context, facts)
     unread = [row["path"] for row, fact in zip(context.files, facts, strict=True) if fact is None]
     context.unlooked += _unread(context, unread)
     context.seen["raw records"] = sum(fact.records for fact in facts if fact)
@@ -258,6 +261,8 @@ def _raw_file(
     context.residues += found.residues
     if found.changed:
         return None
+    counted = (0, found.records if found.physical is None else found.physical[0])
+    context.expect("intake-range", path, counted, (row["start"], row["until"]), "lines or rows against the intake")
     if found.physical is None:
         context.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
     else:
@@ -266,16 +271,10 @@ def _raw_file(
     return found
 
 
-def _ledger_against_raw(context: AuditContext, facts: list[FileFacts | None]) -> None:
-    by_cut: dict[int, list[FileFacts | None]] = {}
-    for row, fact in zip(context.files, facts, strict=True):
-        by_cut.setdefault(row["cut"], []).append(fact)
+def _inputs_against_raw(context: AuditContext, facts: list[FileFacts | None]) -> None:
+    records = {fact.path: fact.records for fact in facts if fact}
     for batch in of_source(context):
-        found = [fact for fact in by_cut.get(batch.cut, []) if fact]
-        if len(found) < len(by_cut.get(batch.cut, [])):
-            continue
-        for name in ("lines", "blank", "records"):
-            number = sum(getattr(fact, name) for fact in found)
-            context.expect(
-                f"recount-{name}", where_of(batch), number, getattr(batch, name), "raw files against the ledger"
-            )
+        for one in context.inputs.get(batch.place, []):
+            where = f"{where_of(batch)}, {one.unit}"
+            known = records.get(one.unit, one.records)  # a file that is gone can't be recounted
+            context.expect("recount-records", where, known, one.records, "raw file against the inputs")

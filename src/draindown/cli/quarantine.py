@@ -98,7 +98,7 @@ def list_(
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
         header = ("flow", "state", *rows_of.COLUMNS)
-        every = [{"flow": name, **row} for name, rows in found.items() for row in rows]
+        every = [{"flow": name, **row, "origin": rows_of.place_of(row)} for name, rows in found.items() for row in rows]
         typer.echo(as_csv(every, header), nl=False)
         return
     sums = {name: rows_of.counts(state) for name, state in states.items()}
@@ -132,7 +132,8 @@ def show(
             found="more than one refused row begins with it" if found else "no refused row has it",
             next=f"draindown quarantine list {spec.pipeline}",
         )
-    lines = [f"{name:<14} {'' if value is None else printable(str(value))}" for name, value in found[-1].items()]
+    told = found[-1] | {"origin": rows_of.place_of(found[-1])}
+    lines = [f"{name:<14} {'' if value is None else printable(str(value))}" for name, value in told.items()]
     Output(as_json).result(found[-1], "\n".join(lines))
 
 
@@ -246,10 +247,12 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
 
     by_reason = ", ".join(f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items())
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
-    head = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
-    lines = [head, *([f"  open by reason: {by_reason}"] if by_reason else [])]
+    first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
+    lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if rows:
-        lines += table(("id", "reason", "field", "file", "line", "raw"), [_row(row) for row in rows], (4,)).splitlines()
+        lines += table(
+            ("id", "reason", "field", "unit", "position", "raw"), [_row(row) for row in rows], (4,)
+        ).splitlines()
     if more:
         hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
         lines.append(f"{count(len(rows))} shown; {hint}")
@@ -259,8 +262,8 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
 def _row(row: dict[str, Any]) -> list[str]:
     from draindown.base.formatting import printable
 
-    file = str(row["file"]).rsplit("/", 1)[-1]
-    cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", file, str(row["position"]), row["raw"] or "")
+    unit, position = str(row["origin"]["unit"]).rsplit("/", 1)[-1], str(row["origin"]["position"])
+    cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", unit, position, row["raw"] or "")
     return [printable(cell, 60) for cell in cells]
 
 

@@ -20,9 +20,9 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, log_of
 from draindown.spec.models import FlowSpec
 
-_STAMP = "_changed_at"
-_REFUSED = ("quarantine_id", "file", "position", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
-_INPUT = ("batch", "cut", "files", "bytes", "lines", "blank", "records")
+_STAMPS = ("_changed_at", "_arrived_at")
+_REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
+_INPUT = ("batch", "cut", "units", "bytes", "records")
 _COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]
@@ -98,7 +98,7 @@ def _differing(
     if there is None:
         return
     mine, theirs = (there.slice(0, 0) if one is None else one for one in (mine, theirs))
-    columns = sorted(set(names or mine.column_names) - {_STAMP})
+    columns = sorted(set(names or mine.column_names).difference(_STAMPS))
     if names is None and set(theirs.column_names) != set(mine.column_names):
         yield f"{what}: columns {', '.join(sorted(set(theirs.column_names) ^ set(mine.column_names)))} are not in both"
         return
@@ -124,7 +124,7 @@ def _states(path: str) -> Iterator[str]:
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    columns = ", ".join(f"{identifier(name)}::varchar" for name in sorted(set(rows.column_names) - {_STAMP}))
+    columns = ", ".join(f"{identifier(name)}::varchar" for name in sorted(set(rows.column_names).difference(_STAMPS)))
     with duckdb.connect() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"

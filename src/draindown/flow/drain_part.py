@@ -12,6 +12,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.report import DrainPart
 from draindown.runs.request import Request
+from draindown.sources.registry import source_of
 
 
 def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: Any) -> tuple[DrainPart, list[Finding]]:
@@ -26,6 +27,7 @@ def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: An
     state, findings = refused_share.told(request.declared, request.layout, of_run)
     found = DrainPart(
         generation=generation,
+        unit=source_of(request).unit,
         batches=[row.as_dict() for row in own],
         settled=[row.as_dict() for row in rows if row.start != request.start],
         totals=ledger_rows.total(own),

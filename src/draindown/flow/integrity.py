@@ -1,6 +1,7 @@
 """Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them, and put them aside.
 
-Delta reads an empty commit as one that changed nothing. Intake, tombstones and quarantine would silently lose rows.
+Delta reads an empty commit as one that changed nothing. Intake, inputs, tombstones and quarantine would silently lose
+rows.
 """
 
 from __future__ import annotations
@@ -133,4 +134,4 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
     """
     everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
     generation = generations.generation_if_told(layout) or 1
-    return (*everyone, layout.intake_of(generation), layout.parked, layout.resolutions)
+    return (*everyone, layout.inputs, layout.intake_of(generation), layout.parked, layout.resolutions)

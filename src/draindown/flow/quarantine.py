@@ -18,17 +18,19 @@ from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of, rows
+from draindown.lake.table_log import TableLog, literal, log_of, rows
 from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
-    *("quarantine_id", "file", "position", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
+    *("quarantine_id", "origin", "arrived_at", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
     *("first_seen", "generation", "batch", "kind", "run_id", "refused_at", "envelope"),
 )
-"""Columns of the quarantine table."""
-_OLDEST_FIRST = "order by refused_at, file, position, quarantine_id"
+"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and its version."""
+UNIT, POSITION = "origin['unit']", "origin['position']"
+"""The fields of `origin` in the SQL of a query."""
+_OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"
 _ALL_OPEN = "select *, 'open' as state from t"
 _WITH_STATE = """
     select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
@@ -83,9 +85,15 @@ class Counts:
         return sums | {"by_reason": dict(self.by_reason)}
 
 
+def place_of(row: Mapping[str, Any]) -> str:
+    """Return where a refused row came from, in the `file:line` form that editors open."""
+    return f"{row['origin']['unit']}:{row['origin']['position']}"
+
+
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `file`, `position` and the refusing batch's `kind` of every row that was ever refused."""
-    return log_of(layout, layout.quarantine).rows("select quarantine_id, file, position, kind from t")
+    """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that was ever refused."""
+    sql = f"select quarantine_id, {UNIT} as unit, {POSITION} as position, kind from t"
+    return log_of(layout, layout.quarantine).rows(sql)
 
 
 def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
@@ -100,7 +108,7 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
 
 def counts(layout: FlowLayout) -> Counts:
     """Return the flow's refused, released, discarded and open rows. The query returns one row per reason and state."""
-    sums = rows(_query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
+    sums = rows(query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
     total = dict.fromkeys(("open", "released", "discarded"), 0)
     for row in sums:
         total[row["state"]] += row["rows"]
@@ -115,39 +123,32 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
     The limit is part of the query, so no other rows are loaded.
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
-    few = _these(_query(layout, "quarantine_id, file", which, first)) if limit is not None and limit <= _MANY else ""
-    found = _query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
+    few = (
+        _these(query(layout, f"quarantine_id, {UNIT} as unit", which, first))
+        if limit is not None and limit <= _MANY
+        else ""
+    )
+    found = query(layout, ", ".join((*COLUMNS, "state")), which, first, few)
     return [row | {"raw_bytes": _base64(row["raw_bytes"])} for row in rows(found)]
 
 
 def _these(chosen: pa.Table) -> str:
     """Return SQL that is true for the chosen rows, so that a query for their raw text reads little else.
 
-    Random ids alone allow no file or page skipping. The bounds of `file` do.
+    Random ids alone allow no file or page skipping. The bounds of the unit do.
     """
     if not chosen.num_rows:
         return "false"
-    files = sorted(chosen["file"].to_pylist())
-    between = f"file between {literal(files[0])} and {literal(files[-1])}"
+    units = sorted(chosen["unit"].to_pylist())
+    between = f"{UNIT} between {literal(units[0])} and {literal(units[-1])}"
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
-
-
-def open_by_file(layout: FlowLayout, files: Sequence[str]) -> dict[str, int]:
-    """Return the number of open rows by file, for these files. Files without open rows are left out."""
-    if not files:
-        return {}
-    among = f"file in ({', '.join(map(literal, files))})" if len(files) <= _MANY else ""
-    found = _query(layout, "file, count(*) as rows", Filter(state="open"), "group by file", among)
-    wanted = frozenset(files)
-    counted = zip(found["file"].to_pylist(), found["rows"].to_pylist(), strict=True)
-    return {file: number for file, number in counted if file in wanted}
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
     # an id of a row that is already decided is not an error
     states = replace(which, state=None) if which.ids else which
-    found = _query(layout, "quarantine_id, state", states, "order by quarantine_id")
+    found = query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()
     for wanted in which.ids or ():
         matching = sum(known.startswith(wanted) for known in ids)
@@ -159,21 +160,22 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
     """Return the ids of currently released rows that a batch of another kind than `without_kind` refused."""
     other = f"kind <> {literal(without_kind)}"
-    found = _query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
+    found = query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
     return list(found["quarantine_id"].to_pylist())
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the open ones of these rows for a replay: quarantine_id, file, position, first_seen, kind, `value`.
+    """Return the open ones of these rows for a replay: quarantine_id, origin, arrived_at, first_seen,
+    kind, `value`.
 
     `value` holds the bytes; None if the quarantine does not hold the whole record: it was too long or could not be
     stored.
     """
     # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
     wanted = list(dict.fromkeys(ids))
-    names = "quarantine_id, file, position, first_seen, kind, raw, raw_bytes, raw_length, envelope"
+    names = "quarantine_id, origin, arrived_at, first_seen, kind, raw, raw_bytes, raw_length, envelope"
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
-    found = (_query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
+    found = (query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
     return [row | {"value": _record(row)} for part in found for row in rows(part)]
 
 
@@ -288,8 +290,19 @@ def _decisions(table: str, where: str = "") -> str:
     )
 
 
-def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts: str = "") -> pa.Table:
+def query(
+    layout: FlowLayout,
+    select: str,
+    which: Filter,
+    rest: str,
+    restricts: str = "",
+    *,
+    join: str = "",
+    beside: Mapping[str, TableLog] | None = None,
+) -> pa.Table:
     """Run a query over the refused rows that match `which` and, if given, `restricts` (SQL).
+
+    `join`: SQL that joins other rows, of the tables `beside`. Their columns have other names than the quarantine's.
 
     The rows have the columns of the quarantine and `state`. Filter, order, limit and sums run inside the query. It
     reads only the columns that `select` names.
@@ -301,7 +314,7 @@ def _query(layout: FlowLayout, select: str, which: Filter, rest: str, restricts:
     source = _WITH_STATE.format(decisions=_decisions("resolutions")) if decided else _ALL_OPEN
     tests = [test for test in (restricts, *_tests(layout, which)) if test]
     where = f" where {' and '.join(tests)}" if tests else ""
-    return refused.query(f"select {select} from ({source}){where} {rest}", decided)
+    return refused.query(f"select {select} from ({source}){join}{where} {rest}", decided | dict(beside or {}))
 
 
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:

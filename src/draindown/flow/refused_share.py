@@ -19,6 +19,7 @@ from draindown.flow.hints import hint
 from draindown.gate.published import REFUSED_SHARE, Unpublished
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
+from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
@@ -31,7 +32,12 @@ LEAST = 20
 """Minimum number of records for a meaningful share. Below it, only a share of 100 % counts."""
 State = Literal["", "warned", "failed"]
 _RANK: tuple[State, ...] = ("", "warned", "failed")
-_SHOWN = ("file", "position", "reason", "field", "detail")
+_READER = "read_generation, read_kind, read_batch"
+_READ_BY = """
+    select generation as read_generation, kind as read_kind, batch as read_batch, unit as read_unit,
+    "from" as read_from, until as read_until from inputs where {batches}
+"""
+_SHOWN = ("origin", "reason", "field", "detail")
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
     if not found or not found[-1].records:
         return []
     if worst(bounds, found)[0] and log_of(layout, layout.resolutions).exists:
-        found = list(windows(rows, open_rows(layout, rows)))
+        found = list(windows(rows, open_rows(layout, rows, request.flow_spec.source.counts_from)))
     return [_verdict(request, rows, found)]
 
 
@@ -113,19 +119,28 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
     return [row for row in rows if row.generation == newest]
 
 
-def open_rows(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[Place, int]:
-    """Return the number of open refused rows by batch. Rows that an earlier generation refused first count, too."""
-    cuts = {row.cut: row for row in rows if row.quarantined}
-    if not cuts:
+def open_rows(layout: FlowLayout, rows: Sequence[BatchRow], counts_from: int) -> dict[Place, int]:
+    """Return the number of open refused rows by batch. Rows that an earlier generation refused first count, too.
+
+    `counts_from`: position of the first record of a unit.
+    """
+    refusing = {row.place: row for row in rows if row.quarantined}
+    if not refusing or not log_of(layout, layout.inputs).exists:
         return {}
-    sql = f"select unit, slice from t where slice in ({', '.join(str(int(cut)) for cut in cuts)})"
-    intake = layout.intake_of(rows[-1].generation)
-    files = {row["unit"]: row["slice"] for row in log_of(layout, intake).query(sql).to_pylist()}
-    found: dict[Place, int] = {}
-    for path, number in quarantine.open_by_file(layout, list(files)).items():
-        place = cuts[files[path]].place
-        found[place] = found.get(place, 0) + number
-    return {row.place: min(row.quarantined, found.get(row.place, 0)) for row in cuts.values()}
+    within = (
+        f"{quarantine.UNIT} = read_unit and {quarantine.POSITION} >= read_from + {int(counts_from)} "
+        f"and {quarantine.POSITION} < read_until + {int(counts_from)}"
+    )
+    found = quarantine.query(
+        layout,
+        f"{_READER}, count(*) as rows",
+        quarantine.Filter(),
+        f"group by {_READER}",
+        join=f" join ({_READ_BY.format(batches=inputs.among(refusing))}) on {within}",
+        beside={"inputs": log_of(layout, layout.inputs)},
+    ).to_pylist()
+    still = {(row["read_generation"], row["read_kind"], row["read_batch"]): int(row["rows"]) for row in found}
+    return {place: min(row.quarantined, still.get(place, 0)) for place, row in refusing.items()}
 
 
 def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]) -> Expectation:
@@ -141,7 +156,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
         scope="input",
         unexpected=window.open,
         judged=window.records,
-        sample=[place_of(first)] if first else [],
+        sample=[quarantine.place_of(first)] if first else [],
         detail="; ".join([told, *_about(request.flow_spec, first)]),
         judged_by="the ledger",
     )
@@ -167,12 +182,15 @@ def told(flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchR
     first = first_refused(layout, rows)
     what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
-    subject, detail = place_of(first) if first else layout.quarantine, "; ".join([what, *_about(flow, first)])
+    subject, detail = (
+        quarantine.place_of(first) if first else layout.quarantine,
+        "; ".join([what, *_about(flow, first)]),
+    )
     return state, [Finding(kind="refused", subject=subject, detail=detail, next=listing)]
 
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
-    """Return the first row that these source batches refused, by file and position; None if the quarantine has none."""
+    """Return the first row that these source batches refused, by unit and position; None if the quarantine has none."""
     batches = {(row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined}
     if not batches:
         return None
@@ -180,13 +198,10 @@ def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
     where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
-    found = log_of(layout, layout.quarantine).rows(f"{sql} order by batch, file, position limit 1")
+    found = log_of(layout, layout.quarantine).rows(
+        f"{sql} order by batch, {quarantine.UNIT}, {quarantine.POSITION} limit 1"
+    )
     return found[0] if found else None
-
-
-def place_of(row: Mapping[str, Any]) -> str:
-    """Return where a refused row came from, in the `file:line` form that editors open."""
-    return f"{row['file']}:{row['position']}"
 
 
 def _about(flow: FlowSpec, first: Mapping[str, Any] | None) -> list[str]:

@@ -173,6 +173,14 @@ def _holds(table: DeltaTable, app: tuple[str, int]) -> bool:
     return known is not None and known >= app[1]
 
 
+def replace_where(path: str, table: pa.Table, where: str) -> None:
+    """Replace the rows that match `where` (SQL), in one commit. All rows of `table` must match it."""
+    if table.num_rows:
+        write_deltalake(opened(path), table, mode="overwrite", predicate=where)
+    else:
+        delete(path, where)
+
+
 def delete(path: str, where: str) -> None:
     """Delete the rows that match `where` (SQL), in one commit. No-op if the table is absent."""
     if TableLog(path).exists:

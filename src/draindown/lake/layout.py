@@ -1,7 +1,7 @@
 """The directory layout of a lake. The only module that builds paths.
 
-tables/<table>  tombstones/<table>  ledger/<flow>   for every reader of the lake
-quarantine/<flow>                                   refused rows, raw: for the owner, who may share it
+tables/<table>  tombstones/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
+quarantine/<flow>                                                  refused rows, raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 """
 
@@ -19,7 +19,7 @@ class FlowLayout:
     """Paths of one flow. All are strings under `lake`, without a trailing slash.
 
     `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0 for the live tables.
-    Decisions, lease, and what the source keeps are shared by both.
+    Inputs, decisions, lease, and what the source keeps are shared by both.
     `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share one.
     """
 
@@ -74,6 +74,11 @@ class FlowLayout:
     def ledger(self) -> str:
         """Delta table with one row per batch."""
         return self._of("ledger", self._under("ledger", self.flow))
+
+    @property
+    def inputs(self) -> str:
+        """Delta table with one row per unit that a batch read: the ledger's child table."""
+        return self._under("inputs", self.flow)
 
     def intake_of(self, generation: int) -> str:
         """Return the Delta table of the pinned input that a generation reads; one commit is one slice."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from draindown.base.errors import TerminalError
 from draindown.lake.commits import Commit
+from draindown.lake.transactions import WriterId
 
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
@@ -25,7 +26,7 @@ GATE: BatchKind = "gate"
 """Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
-COUNTED = ("files", "bytes", "lines", "blank", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
+COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -35,7 +36,6 @@ _SWAP = "draindown_rebuilt"
 class BatchRow:
     """One batch in the ledger. Counts are rows unless named otherwise. Times are UTC. `seconds` is wall time.
 
-        lines   = records + blank
         records = applied + superseded + duplicate + quarantined + late
         applied = inserted + updated + deleted + remembered
 
@@ -45,7 +45,8 @@ class BatchRow:
         records = used + irrelevant + late
         touched = inserted + updated + deleted + unchanged + absent
 
-    `lines`: lines of the files without CSV headers.
+    `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A batch that reads no
+    source (kinds quarantine and gate) has records and no units.
     `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
     `absent`: touched keys that neither the query returns nor the table has.
     `remembered`: deletes of keys that the target did not hold.
@@ -60,10 +61,8 @@ class BatchRow:
     run_id: str
     kind: BatchKind = "source"
     cut: int = 0
-    files: int = 0
+    units: int = 0
     bytes: int = 0
-    lines: int = 0
-    blank: int = 0
     records: int = 0
     quarantined: int = 0
     late: int = 0
@@ -92,6 +91,14 @@ class BatchRow:
     def place(self) -> Place:
         """Key of the batch: generation, kind, number."""
         return self.generation, self.kind, self.batch
+
+    def child(self, purpose: str) -> WriterId:
+        """Return the transaction id of the batch's row in a table beside the target; the version is the batch number.
+
+        Replays may finish in another order than they began, so each of their batches gets an id of its own.
+        """
+        apart = f":{self.batch}" if self.kind == "replay" else ""
+        return WriterId(f"{purpose}:{self.generation}:{self.kind}{apart}")
 
     @property
     def applied(self) -> int:
@@ -135,7 +142,6 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
 
 def _landed(row: BatchRow) -> dict[str, tuple[int, int]]:
     return {
-        "lines = records + blank": (row.lines, row.records + row.blank),
         "records = applied + superseded + duplicate + quarantined + late": (
             row.records,
             row.applied + row.superseded + row.duplicate + row.quarantined + row.late,

@@ -22,7 +22,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
     + [("run_id", pa.string()), ("kind", pa.string()), ("cut", pa.int64())]
-    + [(name, pa.int64()) for name in ("files", "bytes", "lines", "blank", "records", "quarantined", "late")]
+    + [(name, pa.int64()) for name in ("units", "bytes", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
@@ -37,11 +37,8 @@ _FENCES = 10  # newest commits among which at least one is not a fence, however 
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows. Idempotent: a row that is already recorded is skipped."""
     for row in rows:
-        # Replays may finish in another order than they began, so each of their batches gets its own transaction id.
-        apart = f":{row.batch}" if row.kind == "replay" else ""
-        app = f"ledger:{row.generation}:{row.kind}{apart}"
         flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
-        delta.append(layout.ledger, flat, app=(app, row.batch), widen=True)
+        delta.append(layout.ledger, flat, app=(row.child("ledger"), row.batch), widen=True)
 
 
 def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
@@ -196,9 +193,9 @@ def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:
     return [BatchRow.from_dict(row) for row in _rows(layout, sql)]
 
 
-def files_read(layout: FlowLayout) -> int:
-    """Return the number of files that a generation has read; the maximum over all generations."""
-    per_generation = "select sum(files) as n from t where kind = 'source' group by generation"
+def units_read(layout: FlowLayout) -> int:
+    """Return the number of units that a generation has read; the maximum over all generations."""
+    per_generation = "select sum(units) as n from t where kind = 'source' group by generation"
     return _one(layout, f"select max(n) as n from ({per_generation})") or 0
 
 

@@ -135,6 +135,7 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
         ("tombstones", layout.tombstones),
         ("quarantine", layout.quarantine),
         ("ledger", layout.ledger),
+        ("inputs", layout.inputs),
     ]
 
 

@@ -156,6 +156,7 @@ def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found:
     }
     return PlanPart(
         **found,
+        unit=source_of(request).unit,
         drain=bool(drain),
         check=bool(reasons["check"]),
         compact=bool(reasons["compact"]),

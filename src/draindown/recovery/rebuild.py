@@ -151,7 +151,7 @@ def plan(request: Request) -> RebuildPlan:
     """
     layout = request.layout
     live, begun = generations.generation(layout), unfinished(layout)
-    known, before = intake.count_units(layout, live), ledger_table.files_read(layout)
+    known, before = intake.count_units(layout, live), ledger_table.units_read(layout)
     if not known and not before:
         raise TerminalError(
             "nothing-to-rebuild",

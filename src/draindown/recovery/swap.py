@@ -136,7 +136,7 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     rows = quarantine.places(layout)
     if not rows:
         return
-    before = {row["quarantine_id"]: (row["file"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
+    before = {row["quarantine_id"]: (row["unit"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
     left_out = generations.without(staged, begun.generation)
     read = intake.find(layout, begun.generation, before.values(), left_out)
     passed = [one for one, at in before.items() if at in read and one not in again]

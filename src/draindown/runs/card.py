@@ -106,7 +106,8 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
         return _drained(drain) + left
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else _idle(steps, drain)
     if earlier := _earlier(steps):
-        idle = f"{idle.replace('nothing', 'nothing more').replace('no new', 'no more')}; before that {_moved(earlier)}"
+        more = idle.replace("nothing", "nothing more").replace("no new", "no more")
+        idle = f"{more}; before that {_moved(earlier, _read_unit(steps))}"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
@@ -126,9 +127,14 @@ def _were(number: int) -> str:
 
 
 def _unit(steps: Sequence[StepReport]) -> str:
-    """Return the noun of a unit of the flow's source."""
+    """Return the noun of what waits at the flow's source."""
     told = [s.drain.before for s in steps if s.drain] + [s.plan.backlog for s in steps if s.plan]
     return told[0].unit if told else "file"
+
+
+def _read_unit(steps: Sequence[StepReport]) -> str:
+    """Return the noun of what the ledger counts as units. The source may look at something smaller."""
+    return next((part.unit for s in steps for part in (s.drain, s.plan) if part), "file")
 
 
 def _parked(steps: Sequence[StepReport]) -> int:
@@ -156,7 +162,7 @@ def _drained(drain: DrainPart) -> str:
     if is_derived(drain):
         return f"derived {moved(sums)}"
     verb = "replayed" if drain.replay else "drained"
-    read = f"{verb} {count(sums.get('files', 0), 'file')}, {count(sums.get('records', 0), 'row')}"
+    read = f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
     refused = f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
     return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
 
@@ -208,9 +214,10 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
     lines, sums = [], _earlier(steps)
     if sums:
         batches = count(sums.get("batches", 0), "batch", "batches")
-        lines += labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums)}"])
+        lines += labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums, _read_unit(steps))}"])
     for row in [row for s in steps if s.drain for row in s.drain.settled]:
-        made = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}, and not told: {_moved(row)}"
+        who = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}"
+        made = f"{who}, and not told: {_moved(row, _read_unit(steps))}"
         lines += [] if row["run_id"] == steps[0].run_id else labelled("earlier", [made])
     return lines
 
@@ -225,10 +232,10 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
     return {name: number - own.get(name, 0) for name, number in run.totals.items()}
 
 
-def _moved(sums: Mapping[str, Any]) -> str:
+def _moved(sums: Mapping[str, Any], unit: str) -> str:
     if sums.get("touched"):
         return moved(sums)
-    return f"{count(sums['files'], 'file')}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
+    return f"{count(sums['units'], unit)}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
 
 
 def _why_not(plan: PlanPart) -> str:

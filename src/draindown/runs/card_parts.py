@@ -61,14 +61,11 @@ def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
 
 def _sum_line(sums: Mapping[str, int]) -> str:
     fates, records = sum(sums.get(name, 0) for name in _FATES), sums.get("records", 0)
-    lines, blank = sums.get("lines", 0), sums.get("blank", 0)
     if sum(sums.get(name, 0) for name in _APPLIED) != sums.get("applied", 0):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
     if fates != records:
         return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
-    if lines != records + blank:
-        return f"DOES NOT ADD UP: {count(lines)} lines are not {count(records)} records and {count(blank)} blank"
-    return "adds up ✓" + (f"  ({count(blank, 'blank line')} apart)" if blank else "")
+    return "adds up ✓"
 
 
 def _refused(drain: DrainPart) -> str:

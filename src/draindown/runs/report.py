@@ -50,6 +50,7 @@ class DrainPart(Frozen):
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
             `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
+        unit: what a unit of the source is called. A backlog may count something else, such as records.
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
         parked: units that are kept out when the drain ends, by this or an earlier run, until someone decides.
         refused: what a check will decide about the run's share, unless a person decides about the rows first.
@@ -57,6 +58,7 @@ class DrainPart(Frozen):
 
     generation: int
     replay: str = ""
+    unit: str = "file"
     before: Backlog = Backlog()
     after: Backlog = Backlog()
     taken: int = 0
@@ -126,10 +128,12 @@ class PlanPart(Frozen):
         batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None without history.
         left_out: steps excluded from the run, even if necessary.
         replay: what would be read again; empty for a drain.
+        unit: as that of a drain.
         parked: units that are kept out until someone decides. They are in no backlog.
     """
 
     backlog: Backlog
+    unit: str = "file"
     parked: int = 0
     replay: str = ""
     batches: int = 0

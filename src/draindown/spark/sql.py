@@ -8,6 +8,12 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 CHANGED_AT = "_changed_at"
 """Column of target and tombstones: the stamp of the batch that last changed the row; rises from batch to batch."""
+ARRIVED_AT = "_arrived_at"
+"""Column of the target: when the record's unit arrived, the earlier of first seen and the source's own time."""
+ORIGIN = "_origin"
+"""Column of an append target: struct of `unit` and `position`, where the record came from."""
+STAMPS = (CHANGED_AT, ARRIVED_AT, ORIGIN)
+"""Columns of a target that describe a row's history. They are no content: they decide no tie and no comparison."""
 
 
 def try_eval(spark: SparkSession, expression: str) -> Column:
@@ -22,6 +28,14 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
         convert.expression(F.expr(expression)._jc)
     )
     return ClassicColumn(convert.column(tried))
+
+
+def origin(unit: Column, position: Column) -> Column:
+    """Return the struct that identifies a record: the unit that it came from, and its position there.
+
+    The cast makes its fields nullable, as those of a table are. Those of a struct of literals are not.
+    """
+    return F.struct(unit, position).cast("struct<unit:string,position:bigint>")
 
 
 def quoted(name: str) -> str:

@@ -16,7 +16,7 @@ SURFACES = (
     *("table", "ledger", "quarantine", "processes", "lease"),
     *("card", "page", "xcom", "asset", "exit", "doctor", "log", "report", "plan"),
 )
-_PAGE = ("generation", "batch", "kind", "files", "records", "applied", "superseded", "duplicate", "quarantined")
+_PAGE = ("generation", "batch", "kind", "units", "records", "applied", "superseded", "duplicate", "quarantined")
 _PAGE_BATCHES = 30
 _RED, _GREEN = ("FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
 
@@ -53,14 +53,15 @@ def _tables(tally: Tally, so: Facts) -> None:
     found = {row["id"]: (row["seq"], row["a"], row["b"]) for row in so.table}
     tally.hold("table", "each key once", len(found), len(so.table))
     tally.hold("table", "rows are those of the oracle", _difference(found, meaning.live), {})
-    refused = {(row["file"].rpartition("/")[2], row["position"]) for row in so.quarantine}
+    refused = {(row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"]) for row in so.quarantine}
     tally.hold("quarantine", "refused lines are those of the oracle", refused ^ meaning.refused, set())
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])
     source = sums(row for row in so.ledger if row["kind"] == "source")
-    tally.hold("ledger", "lines are those of the files", source["lines"], meaning.lines)
-    tally.hold("ledger", "so are blank ones", source["blank"], meaning.blank)
-    tally.hold("ledger", "files are those drained", source["files"], len(so.drained))
+    lines = sum(row["until"] - row["from"] for row in so.inputs if row["kind"] == "source")
+    tally.hold("ledger", "lines are those of the files", lines, meaning.lines)
+    tally.hold("ledger", "blank ones are no records", lines - source["records"], meaning.blank)
+    tally.hold("ledger", "files are those drained", source["units"], len(so.drained))
     tally.hold("ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine))
 
 
@@ -195,11 +196,11 @@ def _card(
         tally.hold(surface, "what became of the rows", card.rows, expected)
         tally.hold(surface, "it says that it adds up", card.adds_up)
         if card.moved is not None:
-            tally.hold(surface, "its first line", card.moved, (made["files"], made["records"], made["applied"]))
+            tally.hold(surface, "its first line", card.moved, (made["units"], made["records"], made["applied"]))
     elif not made["batches"]:
         tally.hold(surface, "rows of a start that made no batch", card.rows, {})
     told = made["batches"] if drain and drain["outcome"] != "no report" else 0
-    others = tuple(ran[name] - (made[name] if told else 0) for name in ("batches", "files", "records", "applied"))
+    others = tuple(ran[name] - (made[name] if told else 0) for name in ("batches", "units", "records", "applied"))
     if drain and drain["outcome"] not in ("failed", "no report"):
         tally.hold(surface, "what other starts made", card.others, others if others[0] else None)
 

@@ -62,7 +62,6 @@ def append_slice(layout: FlowLayout, files: Sequence[Verified], now: datetime, n
 
 
 def _row(file: Verified, now: datetime) -> dict[str, object]:
-    modified = EPOCH + timedelta(microseconds=file.mtime_ns // 1000) if file.mtime_ns < _FAR else now
     return {name: getattr(file, name) for name in COLUMNS.names} | {
         "unit": file.path,
         "start": 0,
@@ -70,8 +69,14 @@ def _row(file: Verified, now: datetime) -> dict[str, object]:
         "bytes": file.size,
         "unpacked": file.raw_bytes,
         "records": file.records,
-        "arrived_at": min(modified, now),
+        "arrived_at": arrival(file.mtime_ns, now),
     }
+
+
+def arrival(mtime_ns: int, first_seen: datetime) -> datetime:
+    """Return when a file arrived: the earlier of when it was first seen and its mtime."""
+    modified = EPOCH + timedelta(microseconds=mtime_ns // 1000) if mtime_ns < _FAR else first_seen
+    return min(modified, first_seen)
 
 
 _FAR = 250_000_000_000 * 10**9  # nanoseconds since 1970, before the year 9999: Python has no later times

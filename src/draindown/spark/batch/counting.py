@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, TimestampType
 
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
+from draindown.sources.slices import Unit
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms
 from draindown.spark.contract.parsing import WHY
@@ -33,7 +36,6 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     if goal.sequence_by:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
-    extra.append(F.count_if("_header").alias("headers"))
     groups = (
         frame.groupBy("_unit", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
@@ -45,9 +47,6 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
-    # the intake counts a CSV header as a record of its unit; the ledger does not
-    headers = counted.sum("headers")
-    lines, blank = counted.rows(lambda _: True) - headers, counted.rows(lambda group: group["_blank"]) - headers
     return BatchRow(
         pipeline=batch.writer.layout.pipeline,
         flow=batch.writer.layout.flow,
@@ -57,17 +56,32 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
         run_id=batch.run_id,
         start=batch.start,
         cut=batch.input.number,
-        files=len(batch.input.units),
+        units=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
-        lines=lines,
-        blank=blank,
-        records=lines - blank,
+        records=counted.rows(lambda group: not group["_blank"]),
         reasons=counted.reasons,
         quarantined=sum(counted.reasons.values()),
         max_sequence=counted.max_sequence,
         changed_at=batch.changed_at,
         started_at=batch.started_at,
     )
+
+
+def inputs(batch: Batch, counted: Counted) -> list[Input]:
+    """Return what the batch read of each unit: the range that was pinned, with the records that Spark found there.
+
+    Of a unit that the slice holds in several ranges: from the start of the first to the end of the last.
+    """
+    records: Counter[str] = Counter()
+    for group in counted.groups:
+        records[batch.input.name(group["_unit"])] += 0 if group["_blank"] else group["n"]
+    ranges: dict[str, list[Unit]] = {}
+    for unit in batch.input.units:
+        ranges.setdefault(unit.name, []).append(unit)
+    return [
+        Input(name, min(x.start for x in some), max(x.until for x in some), sum(x.bytes for x in some), records[name])
+        for name, some in ranges.items()
+    ]
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:

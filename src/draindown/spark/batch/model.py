@@ -13,7 +13,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.input import GivenRecords
-from draindown.spark.sources.place import Block
+from draindown.spark.sources.place import Block, BlockOrigin
 from draindown.spark.sources.port import Input
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
@@ -36,7 +36,7 @@ class Batch:
         reached: progress hook, called with each step's name when the step completes: begun, read, quarantined,
             remembered, merged, recorded. An exception it raises aborts the batch before the next step.
         was_read: called when all input is read and nothing is written. Raises if input changed since it was pinned.
-        keep_open: called with the `_id` of every line that a replay refuses again, before the target is written.
+        keep_open: called with the origin of every record that a replay refuses again, before the target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.
         compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
         tuning: settings of the batch's query plans.
@@ -52,7 +52,7 @@ class Batch:
     transform: Transform | None = None
     reached: StepHook = ignore_step
     was_read: Callable[[], None] = lambda: None
-    keep_open: Callable[[Sequence[int]], None] = lambda _: None
+    keep_open: Callable[[Sequence[tuple[str, int]]], None] = lambda _: None
     releases: Sequence[str] = ()
     compared: Callable[[Held | None, Pruning], None] = lambda *_: None
     tuning: Tuning = TUNING
@@ -61,6 +61,10 @@ class Batch:
     def counted(self) -> int:
         """Records that the intake counted, blank lines included; 0 if the input is no slice."""
         return sum(unit.until - unit.start for unit in self.input.units)
+
+    def origins(self, counted: Counted) -> list[BlockOrigin]:
+        """Return the origin of every block that was read."""
+        return self.input.origins(counted.blocks)
 
     @property
     def kind(self) -> BatchKind:
@@ -74,7 +78,7 @@ class Counted:
     """The counts of a parsed batch, from one aggregation.
 
     `groups`: one row per unit, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
-    number of CSV headers, of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
+    number of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
     for the target. `max_sequence`: the greatest sequence of the accepted rows, as text.
     """
 

@@ -1,7 +1,7 @@
 """Process one batch, from input to ledger row. The order of the steps makes a crash between any two of them safe.
 
-read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → quarantine → resolve with the
-target's strategy → side tables → the target's commit, with the ledger row as `userMetadata` → ledger table
+read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → inputs → quarantine → resolve
+with the target's strategy → side tables → the target's commit, with the ledger row as `userMetadata` → ledger table
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from draindown.flow import schema_drift as flow_schema_drift
 from draindown.flow.schema_drift import Known
+from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch import counting, schema_drift
@@ -26,6 +27,7 @@ from draindown.spark.contract.parsing import KEPT, WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
+from draindown.spark.sources.place import ARRIVED, PLACE
 from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
@@ -60,6 +62,8 @@ def _process(spark: SparkSession, batch: Batch) -> BatchRow:
             batch.reached("read")
             found = schema_drift.look(batch, frame, counted)
             row = counting.ledger_row(batch, counted)
+            if batch.kind != "quarantine":
+                ledger_inputs.record(batch.writer.layout, row, counting.inputs(batch, counted))
             keep_refused(batch, frame, counted, row)
             flow_schema_drift.remember(batch.writer.layout, found.sightings)
             good = found.spread(frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
@@ -77,10 +81,11 @@ def _apply(batch: Batch, accepted: Accepted, row: BatchRow) -> BatchRow:
 
 
 def _accepted(batch: Batch, good: DataFrame, counted: Counted, number: int, added: Sequence[str]) -> Accepted:
-    names = [name for name in good.columns if name not in KEPT]
+    names = [name for name in good.columns if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued", "_delete")]
     return Accepted(
         writer=batch.writer,
-        rows=good.select(*[F.col(quoted(name)) for name in names], "_rescued", "_delete"),
+        rows=good.select(*[F.col(quoted(name)) for name in names]),
+        blocks=batch.origins(counted),
         number=number,
         lines=batch.counted,
         pruning=counted.pruning,
@@ -107,7 +112,7 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
         return _done_before(batch)
     with configured(spark, _settings(batch)), persisted(rows):
         counted, number = Counted((), Pruning(), None), rows.count()
-        row = replace(counting.ledger_row(batch, counted), lines=number, records=number)
+        row = replace(counting.ledger_row(batch, counted), records=number)
         batch.keep_open(())
         batch.reached("quarantined")
         good = rows.withColumn("_delete", F.lit(False))

@@ -10,38 +10,38 @@ from pyspark.sql import functions as F
 
 from draindown.lake import delta
 from draindown.spark.contract.envelope import encoded
+from draindown.spark.contract.origin import located
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.place import ENVELOPE, Block, number
-from draindown.spark.sources.port import Input
+from draindown.spark.sources.place import ENVELOPE, BlockOrigin
+from draindown.spark.sql import ARRIVED_AT, ORIGIN
 from draindown.spark.targets.delta_target import Writer, write_batch
 
 RAW_LIMIT = 64 * 1024
 """Bytes of a record that the quarantine stores; the rest is only in the input file."""
 
 
-def identified(refused: DataFrame, read: Input, blocks: Sequence[Block]) -> DataFrame:
-    """Return the refused rows with `quarantine_id`, a hash of file and position. Arguments as in `quarantine`."""
-    place = F.concat_ws("\u0001", "file", F.col("position").cast("string"))
-    return number(refused, read.offsets(blocks), read.name).withColumn("quarantine_id", F.sha2(place, 256))
+def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
+    """Return the refused rows with `quarantine_id`, a hash of the origin. Arguments as in `quarantine`."""
+    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
+    return located(refused, blocks).withColumn("quarantine_id", F.sha2(place, 256))
 
 
 def quarantine(
     writer: Writer,
     refused: DataFrame,
-    read: Input,
-    blocks: Sequence[Block],
+    blocks: Sequence[BlockOrigin],
     run_id: str,
     first_seen: datetime,
     besides: DataFrame | None = None,
 ) -> None:
     """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `refused` has `_raw`, WHY and PLACE. `blocks`: those that the batch read of `read`, its input. Rows whose
-    `quarantine_id` is in `besides` are excluded.
+    `refused` has `_raw`, WHY and PLACE. `blocks`: those of the batch. Rows whose `quarantine_id` is in
+    `besides` are excluded.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
-    found = identified(refused, read, blocks)
+    found = identified(refused, blocks)
     if besides is not None:
         found = found.join(besides, "quarantine_id", "left_anti")
     rows = found.withColumns(
@@ -60,14 +60,14 @@ def quarantine(
 def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> None:
     """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
-    `rows` has the columns quarantine_id (for a record, a hash of file and position), file, position, raw, raw_bytes
+    `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`, `_arrived_at`, raw, raw_bytes
     (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail, and ENVELOPE
     if the records have one. This function adds first_seen, generation, batch, kind, run_id and refused_at.
     """
     kept = rows.select(
         "quarantine_id",
-        "file",
-        "position",
+        F.col(ORIGIN).alias("origin"),
+        F.col(ARRIVED_AT).alias("arrived_at"),
         "raw",
         "raw_bytes",
         F.col("raw_length").cast("long").alias("raw_length"),

@@ -10,7 +10,7 @@ from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.place import ENVELOPE, PLACE
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE
 from draindown.spark.targets.delta_target import written
 
 
@@ -20,19 +20,21 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
     """
     if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
-        batch.keep_open([line["_id"] for line in frame.where(F.col(WHY).isNotNull()).select("_id").collect()])
+        still = frame.where(F.col(WHY).isNotNull()).select("_unit", "_id").collect()
+        batch.keep_open([(batch.input.name(line["_unit"]), line["_id"]) for line in still])
     elif requarantine.concerns(batch.writer):
-        bad = _refused(frame)
-        fresh = requarantine.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
+        blocks = batch.origins(counted)
+        bad, units = _refused(frame), batch.input.units
+        fresh = requarantine.quarantine(batch.writer, bad, blocks, units, batch.run_id, batch.first_seen)
         if fresh is not None:
             written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
-        bad = _refused(frame)
-        quarantine_writer.quarantine(batch.writer, bad, batch.input, counted.blocks, batch.run_id, batch.first_seen)
+        blocks = batch.origins(counted)
+        quarantine_writer.quarantine(batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen)
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
     batch.reached("quarantined")
 
 
 def _refused(frame: DataFrame) -> DataFrame:
-    came_in = [ENVELOPE] if ENVELOPE in frame.columns else []
-    return frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *came_in, *PLACE)
+    own = [name for name in (ENVELOPE, ARRIVED) if name in frame.columns]
+    return frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *own, *PLACE)

@@ -20,8 +20,7 @@ from draindown.lake.table_log import log_of
 from draindown.sources.slices import Unit
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.frames import NUMBER, TEXT, relation
-from draindown.spark.sources.place import Block
-from draindown.spark.sources.port import Input
+from draindown.spark.sources.place import BlockOrigin
 from draindown.spark.targets.delta_target import Writer
 
 
@@ -33,8 +32,8 @@ def concerns(writer: Writer) -> bool:
 def quarantine(
     writer: Writer,
     bad: DataFrame,
-    read: Input,
-    blocks: Sequence[Block],
+    blocks: Sequence[BlockOrigin],
+    units: Sequence[Unit],
     run_id: str,
     first_seen: datetime,
 ) -> int | None:
@@ -42,13 +41,13 @@ def quarantine(
 
     None if nothing had to be written. Also records which quarantined rows of `read`, the input, are accepted now.
     """
-    held = _held(writer, bad, read.units)
-    ids = quarantine_writer.identified(bad, read, blocks).select("quarantine_id")
+    held = _held(writer, bad, units)
+    ids = quarantine_writer.identified(bad, blocks).select("quarantine_id")
     _note(writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None)
     fresh = ids.count() - (0 if held is None else ids.join(held, "quarantine_id", "left_semi").count())
     if not fresh and not writer.holds(writer.layout.quarantine, "quarantine"):
         return None
-    quarantine_writer.quarantine(writer, bad, read, blocks, run_id, first_seen, besides=held)
+    quarantine_writer.quarantine(writer, bad, blocks, run_id, first_seen, besides=held)
     return fresh
 
 
@@ -63,7 +62,9 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
     ranges = [(unit.name, unit.start + first, unit.until + first) for unit in units]
     read = relation(bad.sparkSession, {"_name": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges)
     among = (
-        (F.col("file") == F.col("_name")) & (F.col("position") >= F.col("_first")) & (F.col("position") < F.col("_end"))
+        (F.col("origin.unit") == F.col("_name"))
+        & (F.col("origin.position") >= F.col("_first"))
+        & (F.col("origin.position") < F.col("_end"))
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
     return rows.where(~mine).join(F.broadcast(read), among, "left_semi").select("quarantine_id").distinct()

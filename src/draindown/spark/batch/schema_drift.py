@@ -90,7 +90,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     gone: dict[str, list[str]] = {}
     for one in news.missing:
         gone.setdefault(one.unit, []).append(one.name)
-    places = {(unit, block): offset for unit, block, offset in batch.input.offsets(counted.blocks)}
+    places = {(one.spelled, one.block): one.offset for one in batch.input.origins(counted.blocks)}
     form = batch.writer.flow.source.form
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:

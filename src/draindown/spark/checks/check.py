@@ -21,7 +21,7 @@ from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.sources.tables.source import part_way
 from draindown.spark.checks import aggregate, judge
-from draindown.spark.sql import CHANGED_AT
+from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, ORIGIN
 from draindown.spec.derived import DerivedFlow
 
 _FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
@@ -108,8 +108,9 @@ def _anything(rows: Rows, state: Unpublished) -> bool:
 def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expectation]:
     if not gate_suite.expectations_of(request.suite):
         return []
-    _refuse_wrong_suite(request, rows.table)
-    return judge.judge(request.suite, rows.changed, rows.table, request.declared.target.keys, _proven(rows, state))
+    changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
+    _refuse_wrong_suite(request, table)
+    return judge.judge(request.suite, changed, table, request.declared.target.keys, _proven(rows, state))
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:

@@ -46,7 +46,6 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         "_row",
         "_size",
         F.lit(False).alias("_blank"),
-        F.lit(False).alias("_header"),
         F.expr(NOTHING).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
         drift_marks.of_names(own, flow, known).alias("_drift"),

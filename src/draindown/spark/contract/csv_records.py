@@ -52,8 +52,7 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.has_header and header is not None and set(names) & set(flow.columns):
         same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
-        frame = frame.withColumn("_header", same == F.lit(header))
-        frame = frame.withColumn("_blank", F.col("_blank") | F.col("_header"))
+        frame = frame.withColumn("_blank", F.col("_blank") | (same == F.lit(header)))
     cells = [f"c{i}" for i in range(max(len(names), 1))]
     frame = frame.withColumn("_c", F.from_csv("value", ", ".join(f"{c} string" for c in [*cells, "_bad"]), options))
     # a last cell of our own, which no record holds, shows how many there are: Spark doesn't tell empty from absent

@@ -43,7 +43,7 @@ def decoded(text: str) -> Column:
         f"timestamp_micros({kept}.timestamp) as timestamp",
         "regexp_extract(_unit, '^(.*)/', 1) as topic",
         "cast(regexp_extract(_unit, '/([0-9]+)$', 1) as int) as partition",
-        "_position as offset",
+        "_id as offset",
     ]
     return F.expr(f"cast(named_struct({', '.join(_pair(field) for field in fields)}) as {ENVELOPE_FIELDS})")
 

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
 from draindown.spark.contract.record_frame import Records
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE, union
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE, union
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.models import FlowSpec
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", "_header", WHY, "_raw", ENVELOPE, *PLACE)
-"""The columns that `parse` adds to those of the contract; ENVELOPE only where the records have one.
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, ARRIVED, *PLACE)
+"""The columns that `parse` adds to those of the contract; ENVELOPE and ARRIVED only where the records have them.
 
 `_raw` and ENVELOPE are set if a record is refused, or may be later.
 """
@@ -33,7 +33,7 @@ def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arriv
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
     `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
-    the same result. Records with an ARRIVED of their own use that.
+    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that.
     """
     return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
 
@@ -49,8 +49,8 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
 def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow, records))
     if "arrived_at" not in flow.columns:
-        own = F.timestamp_micros(ARRIVED) if ARRIVED in frame.columns else F.lit(arrived_at)
-        frame = frame.withColumn("arrived_at", own)
+        at = next((name for name in (FIRST_SEEN, ARRIVED) if name in frame.columns), None)
+        frame = frame.withColumn("arrived_at", F.timestamp_micros(at) if at else F.lit(arrived_at))
     refusals = list(_refusals(spark, flow, records))
     code = F.when(F.lit(False), F.lit(0))
     for number, refusal in enumerate(refusals, 1):
@@ -60,17 +60,17 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
     kept = F.lit(True) if may_be_refused_later(flow) else refused
-    came_in = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
+    own = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
+    own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         F.when(good, F.col("_unknown")).alias("_rescued"),
         "_drift",
         "_delete",
         "_blank",
-        "_header",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),
         (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
-        *came_in,
+        *own,
         *PLACE,
     )
 

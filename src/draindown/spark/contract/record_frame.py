@@ -1,9 +1,9 @@
 """What every format's reader makes of a batch: records with named cells, the raw text, and whether a record is broken.
 
-A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_header` boolean, `_broken`
-string (why it is no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL),
-`_drift` (`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, ARRIVED if the lines had it, and whatever
-`cell` and `raw` read from.
+A `Records` frame has `_blank` boolean (no record: nothing stands there, or a CSV header), `_broken` string (why it is
+no record at all, or NULL), `_unknown` string (JSON of the fields the contract doesn't name, or NULL), `_drift`
+(`drift_marks.MARKS`: news about fields and columns, or NULL), PLACE, whichever of FIRST_SEEN, ARRIVED and ENVELOPE the
+lines had, and whatever `cell` and `raw` read from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
 
@@ -56,7 +56,7 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     # trimmed in front only: from behind it would walk through the whole line
     blank = F.expr(f"trim(LEADING '{_WHITE}' FROM value) = ''")
     blank = F.lit(False) if ENVELOPE in lines.columns else blank
-    frame = lines.withColumns({"_blank": blank, "_header": F.lit(False), "_raw": F.col("value")})
+    frame = lines.withColumns({"_blank": blank, "_raw": F.col("value")})
     fits = F.octet_length("value") <= flow.source.max_record_bytes
     return frame.withColumn("value", F.when(fits, F.col("value")))
 
@@ -64,5 +64,5 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
 def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
     """The columns of a `Records` frame, and those that `keep` names for its cells."""
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    as_is = ["_raw", "_blank", "_header", *PLACE, *(name for name in frame.columns if name in (ARRIVED, ENVELOPE))]
+    as_is = ["_raw", "_blank", *PLACE, *(name for name in frame.columns if name in (FIRST_SEEN, ARRIVED, ENVELOPE))]
     return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

@@ -64,5 +64,6 @@ def _piece(read: Slice) -> TableSlice:
         until=unit.until,
         bucket=Bucket(own["bucket"], own["buckets"]),
         rows=own["rows"],
+        bytes=unit.bytes,
         changes=own["changes"],
     )

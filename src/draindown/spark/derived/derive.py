@@ -1,7 +1,7 @@
 """Process one batch of a derived flow. The order of the steps makes a crash between any two of them safe.
 
-changes of the source → touched keys → their rows at `until` → query → difference from the table → one commit, with the
-ledger row as `userMetadata` → ledger table
+changes of the source → touched keys → inputs → their rows at `until` → query → difference from the table → one commit,
+with the ledger row as `userMetadata` → ledger table
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pyspark.sql.types import StructType
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.table_log import TableLog
+from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
@@ -51,6 +53,7 @@ class TableSlice:
         until: the version at which rows are read.
         bucket: the share of the keys that the batch recomputes.
         rows: rows that the commits changed, as their log says; 0 if it is not known.
+        bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows of the source were updated or deleted.
     """
 
@@ -60,7 +63,13 @@ class TableSlice:
     until: int
     bucket: Bucket = WHOLE
     rows: int = 0
+    bytes: int = 0
     changes: bool = True
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The versions (start, until], as the intake pins them: a fill begins before the first one."""
+        return -1 if self.start is None else self.start, self.until
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,9 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
         with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
             work = _touched(spark, batch, source, resolved, kept)
         batch.reached("read")
+        start, until = batch.slice.versions
+        read = Input(path, start, until, work.row.bytes, work.row.records)
+        ledger_inputs.record(writer.layout, work.row, [read])
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning)
         with configured(spark, _settings(spark, work, held)):
@@ -161,6 +173,8 @@ def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
         batch=batch.writer.batch,
         run_id=batch.run_id,
         cut=batch.slice.number,
+        units=1,
+        bytes=batch.slice.bytes,
         records=records,
         changed_at=batch.changed_at,
         started_at=batch.started_at,

@@ -18,7 +18,7 @@ def _landed(row: BatchRow, unit: str) -> str:
     pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
     fates = ("superseded", "duplicate", "quarantined")
     return (
-        f"batch {row.batch}: {formatting.count(row.files, unit)}, {formatting.count(row.records, 'row')} → "
+        f"batch {row.batch}: {formatting.count(row.units, unit)}, {formatting.count(row.records, 'row')} → "
         f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
         f"in {formatting.age(row.seconds)}{pace}"
     )

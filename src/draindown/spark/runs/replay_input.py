@@ -70,7 +70,7 @@ def replay(
 
 
 def _line(row: BatchRow, unit: str) -> str:
-    return f"read again: {count(row.files, unit)}, {row.records:,} rows -> {row.applied:,} applied"
+    return f"read again: {count(row.units, unit)}, {row.records:,} rows -> {row.applied:,} applied"
 
 
 def _report(

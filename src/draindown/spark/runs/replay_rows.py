@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from draindown.base.clock import EPOCH, now
+from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
@@ -40,7 +40,7 @@ from draindown.spark.contract.envelope import decoded
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sources.input import GivenRecords
-from draindown.spark.sources.place import ARRIVED, ENVELOPE
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, micros
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
@@ -96,7 +96,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
             "rows-not-whole",
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
             found=f"of {len(partial)} of them quarantine doesn't have the whole record (too long, or not to be written "
-            f"down as text), the first at {partial[0]['file']}:{partial[0]['position']}",
+            f"down as text), the first at {quarantine.place_of(partial[0])}",
             next="deliver these records again in a new file, and leave their ids out of the replay",
         )
     return rows
@@ -109,7 +109,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
     """
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {(row["file"], row["position"]) for row in rows})
+    unread = discards.not_read(request.layout, generation, {_origin(row) for row in rows})
     if unread:
         raise TerminalError(
             "rows-not-read",
@@ -127,11 +127,11 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
     )
     dotted = request.flow_spec.transform
-    ids = [row["quarantine_id"] for row in rows]
+    ids = [(_origin(row), row["quarantine_id"]) for row in rows]
 
-    def keep_open(refused: Sequence[int]) -> None:
+    def keep_open(refused: Sequence[tuple[str, int]]) -> None:
         still = set(refused)
-        released = tuple(known_id for at, known_id in enumerate(ids) if at not in still)
+        released = tuple(known_id for place, known_id in ids if place not in still)
         note(request.layout, Pending(writer.app("rows"), writer.batch, request.run_id, released))
 
     return Batch(
@@ -182,25 +182,29 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
     )
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(microseconds=1)
+def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["origin"]["unit"], row["origin"]["position"]
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
-    """Return the rows as records that were read, one frame per header. `_id` is the row's index in `rows`."""
-    headers = source_of(request).headers({row["file"] for row in rows})
-    numbered = sorted(enumerate(rows), key=lambda row: headers.get(row[1]["file"]) or "")
+    """Return the rows as records that were read, one frame per header, with the places of `GivenRecords`."""
+    headers = source_of(request).headers({row["origin"]["unit"] for row in rows})
+
+    def header_of(row: Mapping[str, Any]) -> str | None:
+        return headers.get(row["origin"]["unit"])
+
     reads = []
-    for header, group in groupby(numbered, key=lambda row: headers.get(row[1]["file"])):
+    for header, group in groupby(sorted(rows, key=lambda row: header_of(row) or ""), key=header_of):
         some = list(group)
         data = [
-            (row["value"], row["file"], 0, at, row["position"], row["envelope"], _micros(row["first_seen"]))
-            for at, row in some
+            (row["value"], unit, 0, position, row["envelope"], micros(row["arrived_at"]), micros(row["first_seen"]))
+            for row in some
+            for unit, position in (_origin(row),)
         ]
-        kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER, "_position": NUMBER}
-        frame = relation(spark, kinds | {"_kept": TEXT, ARRIVED: NUMBER}, data)
+        kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}
+        frame = relation(spark, kinds | {"_kept": TEXT, ARRIVED: NUMBER, FIRST_SEEN: NUMBER}, data)
         frame = frame.withColumn("value", F.col("value").cast("string"))
-        if any(row["envelope"] for _, row in some):
-            frame = frame.withColumn(ENVELOPE, decoded("_kept"))
-        reads.append(Read(frame.drop("_kept", "_position"), header))
+        if any(row["envelope"] for row in some):  # rules took the record's own time when it was first read
+            frame = frame.withColumn(ENVELOPE, decoded("_kept")).drop(FIRST_SEEN)
+        reads.append(Read(frame.drop("_kept"), header))
     return reads

@@ -38,7 +38,7 @@ from draindown.spark.checks.check import unpublished_rows
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.sql import quoted
+from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin, quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.commit import close, stamp_after
 from draindown.spark.targets.delta_target import Writer, written
@@ -196,7 +196,6 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
         kind="gate",
         run_id=request.run_id,
         start=request.start,
-        lines=plan.rows,
         records=plan.rows,
         deleted=plan.rows,
         changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
@@ -216,8 +215,8 @@ def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
     return found.rows.select(
         # can't collide with the id of a refused record, whose hash input begins with a path and so with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
-        F.lit(request.layout.table).alias("file"),
-        F.lit(found.plan.version).cast("long").alias("position"),
+        origin(F.lit(request.layout.table), F.lit(found.plan.version)).alias(ORIGIN),
+        ARRIVED_AT,
         F.col(_RAW).alias("raw"),
         F.lit(None).cast("binary").alias("raw_bytes"),
         F.octet_length(_RAW).alias("raw_length"),

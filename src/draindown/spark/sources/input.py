@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import DraindownError
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
-from draindown.spark.sources.place import Block, Offset
+from draindown.spark.sources.place import Block, BlockOrigin, micros
 from draindown.spark.sources.port import Read, SliceReader
 from draindown.spec.models import FlowSpec
 
@@ -57,9 +57,12 @@ class SliceInput:
         """As `SliceReader.name`."""
         return self.reader.name(unit)
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """As `SliceReader.offsets`."""
-        return self.reader.offsets(blocks)
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
+        latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
+        arrived = {unit.name: micros(unit.arrived_at) for unit in latest_first}  # of several ranges: the earliest
+        named = [(at, self.reader.name(at[0])) for at in self.reader.offsets(blocks)]
+        return [BlockOrigin(*at, unit, arrived[unit]) for at, unit in named]
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
         """Compare the records that were read with those of the slice. Raises as `Source.refuse_miscounted`."""
@@ -80,7 +83,10 @@ class SliceInput:
 
 @dataclass(frozen=True)
 class GivenRecords:
-    """Records that were read before, as an `Input`: PLACE has the names of their units."""
+    """Records that were read before, as an `Input`.
+
+    PLACE has the names of their units, and as id their positions. Each has an ARRIVED of its own.
+    """
 
     reads: Sequence[Read] = ()
     number: int = 0
@@ -100,9 +106,9 @@ class GivenRecords:
         """Return the name, which PLACE has as it is."""
         return unit
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """Return 0 for every block: nobody asks for the positions."""
-        return [(unit, block, 0) for unit, block, _, _ in blocks]
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block, which PLACE has as it is."""
+        return [BlockOrigin(unit, block, 0, unit, arrived_us=0) for unit, block, _, _ in blocks]
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
         """Refuse nothing: no unit was counted."""

@@ -22,7 +22,7 @@ from draindown.sources.kafka.options import of_java
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset, micros
 from draindown.spark.sources.port import Read
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import FlowSpec
@@ -51,7 +51,7 @@ class KafkaReader:
         spans = [span for unit in units if (span := span_of(unit)).size]
         if not spans:
             return [Read(_nothing(spark))]
-        first_seen = round(max(unit.row["first_seen"] for unit in units).timestamp() * 1_000_000)
+        first_seen = micros(max(unit.row["first_seen"] for unit in units))
         client = {f"kafka.{name}": value for name, value in of_java(flow.source.kafka).items()}
         found = []
         for wanted in by_partition(spans):

@@ -6,19 +6,20 @@ consecutive within each block, and a record's position is its id plus an offset 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from draindown.spark.frames import NUMBER, TEXT, relation
 
 PLACE = ("_unit", "_block", "_id")
 """Columns that every reader adds: the unit as the reader spells it, the block's start, an id that rises within it."""
 
+FIRST_SEEN = "_first_seen"
+"""The time that rules call `arrived_at`, in microseconds since 1970, of records that don't share the batch's time."""
 ARRIVED = "_arrived"
-"""When the file of a line was first seen, in microseconds since 1970, of lines that don't share the batch's time."""
+"""When a record arrived, in microseconds since 1970, of records that didn't arrive with their unit."""
 ENVELOPE = "_envelope"
 """What a record came in, of records that have more than their text: a struct of ENVELOPE_FIELDS.
 
@@ -28,19 +29,35 @@ ENVELOPE_FIELDS = (
     "struct<key: binary, headers: array<struct<key: string, value: binary>>, "
     "timestamp: timestamp, topic: string, partition: int, offset: bigint>"
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 Block = tuple[str, int, int, int]
 """(unit as in PLACE, block, records, smallest id) of one block that was read."""
 Offset = tuple[str, int, int]
 """(unit as in PLACE, block, offset): id plus offset is the position of a record in its unit."""
 
 
-def number(frame: DataFrame, found: Sequence[Offset], name: Callable[[str], str]) -> DataFrame:
-    """Return a frame with PLACE plus `file` (name of the unit) and `position`. `name`: as in `SliceReader`."""
-    spark = frame.sparkSession
-    rows = [(unit, block, offset, name(unit)) for unit, block, offset in found]
-    places = relation(spark, {"_unit": TEXT, "_block": NUMBER, "_offset": NUMBER, "file": TEXT}, rows)
-    joined = frame.join(F.broadcast(places), ["_unit", "_block"])
-    return joined.withColumn("position", F.col("_id") + F.col("_offset")).drop("_offset")
+@dataclass(frozen=True)
+class BlockOrigin:
+    """Where the records of a block come from: all have one unit and, unless they have their own, one arrival.
+
+    Attributes:
+        spelled, block: as in PLACE.
+        offset: `_id` plus `offset` is the position of a record in its unit.
+        unit: name of the unit, such as the path of a file.
+        arrived_us: when the unit arrived, in microseconds since 1970.
+    """
+
+    spelled: str
+    block: int
+    offset: int
+    unit: str
+    arrived_us: int
+
+
+def micros(moment: datetime) -> int:
+    """Return a moment in microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:

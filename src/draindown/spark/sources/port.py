@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.errors import DraindownError
 from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
-from draindown.spark.sources.place import Block, Offset
+from draindown.spark.sources.place import Block, BlockOrigin, Offset
 from draindown.spec.models import FlowSpec
 
 
@@ -87,8 +87,8 @@ class Input(Protocol):
     def name(self, unit: str) -> str:
         """As `SliceReader.name`."""
 
-    def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """As `SliceReader.offsets`."""
+    def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
+        """Return the origin of every block that was read."""
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
         """Refuse units that gave other numbers of records than they must. Raises as `Source.refuse_miscounted`."""

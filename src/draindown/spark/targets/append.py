@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.contract.origin import located
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
@@ -20,8 +21,9 @@ class Append:
     """The strategy of a target without keys."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows with `_changed_at`."""
-        return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        """Return the accepted rows with `_origin`, `_arrived_at` and `_changed_at`."""
+        rows = located(accepted.rows, accepted.blocks).drop("_delete")
+        return rows.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Appended]:

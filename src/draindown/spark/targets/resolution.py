@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType
 
 from draindown.spark.contract.json_rows import TIMES
-from draindown.spark.sql import quoted
+from draindown.spark.sql import ARRIVED_AT, STAMPS, quoted
 
 FATE = "_fate"
 """Column with the outcome of a row: insert, update, delete, superseded, duplicate, or remember.
@@ -29,21 +29,22 @@ _TIE = "tie"
 
 
 def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
-    """Return the order in which content columns are compared.
+    """Return the order in which content columns are compared: all but STAMPS.
 
     `columns` come in table order, then `added` columns by name, then `_rescued`. The order does not depend on which
     `added` column was created first. A row that is read again after one of its fields became a column compares greater
     than before.
     """
-    own = [name for name in columns if name not in added and name != "_rescued"]
+    own = [name for name in columns if name not in {*added, *STAMPS, "_rescued"}]
     return [*own, *sorted(added, key=str.lower), "_rescued"]
 
 
 def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
     """Deduplicate: return the newest row per key, with the columns of `rows` plus LOSERS.
 
-    A delete keeps only keys and sequence; its other columns are NULL. `rows` needs `_delete`, and keys and sequence
-    that are not NULL. `order` is what the function `order` returned.
+    A delete keeps only keys and sequence; its other columns are NULL. Of equal rows, the earliest `_arrived_at` stays.
+    `rows` needs `_delete`, `_arrived_at`, and keys and sequence that are not NULL. `order` is what the function `order`
+    returned.
 
     One sort per key is enough, because the last row of a key has both counts: its `row_number` is the number of rows
     of the key, and its `rank` minus one is the number of rows that sort before the first equal row.
@@ -52,11 +53,14 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
     bare = rows.withColumns({name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content})
     compared = [_comparable(bare.schema[name].dataType, name) for name in content]
     ascending = Window.partitionBy(*_columns(keys)).orderBy(*_columns(sequence), "_delete", *compared)
+    # rows with the same order, in the frame of the same sort: a second window would sort or buffer the rows again
+    equal = ascending.rangeBetween(Window.currentRow, Window.currentRow)
     ranked = bare.withColumns(
         {
             "_rows": F.row_number().over(ascending),
             "_first": F.rank().over(ascending),
             "_is_last": F.lead(F.lit(True)).over(ascending).isNull(),
+            ARRIVED_AT: F.min(ARRIVED_AT).over(equal),
         }
     )
     duplicates, superseded = F.col("_rows") - F.col("_first"), F.col("_first") - 1
@@ -112,7 +116,7 @@ def compare(
 
 def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
     """Return `fated` with every `tie` resolved to `update`, `duplicate` or `superseded`, by content in `order`."""
-    columns = [c for c in order if c != "_changed_at" and c in fated.columns and c in target.columns]
+    columns = [c for c in order if c in fated.columns and c in target.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
     ties = fated.where(F.col(FATE) == _TIE)
     own = _content(fated, columns)

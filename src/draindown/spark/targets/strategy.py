@@ -11,6 +11,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.sources.place import BlockOrigin
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import Tuning
@@ -22,8 +23,9 @@ class Accepted:
 
     Attributes:
         writer: identifies the batch's writes.
-        rows: the columns after the transform, `_rescued`, and `_delete` (the row deletes its key). Persisted by the
-            caller.
+        rows: the columns after the transform, `_rescued`, `_delete` (the row deletes its key), and either PLACE or, of
+            rows that are restored, `_arrived_at`. Persisted by the caller.
+        blocks: where rows with PLACE come from.
         number: row count of `rows`.
         lines: lines and records that the intake counted; 0 for a replay of quarantined rows.
         pruning: predicates for file skipping in the target.
@@ -36,6 +38,7 @@ class Accepted:
 
     writer: Writer
     rows: DataFrame
+    blocks: Sequence[BlockOrigin]
     number: int
     lines: int
     pruning: Pruning

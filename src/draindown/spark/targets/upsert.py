@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark import usage
+from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured, heap_bytes
 from draindown.spark.sql import CHANGED_AT, quoted
@@ -27,8 +28,10 @@ class Upsert:
     """The strategy of a target with keys."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows with `_changed_at`."""
-        return accepted.rows.drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        """Return the accepted rows with `_arrived_at` and `_changed_at`."""
+        return (
+            arrived(accepted.rows, accepted.blocks).drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+        )
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
@@ -99,7 +102,7 @@ def _fated(accepted: Accepted, near: _Neighbourhood, kept: ExitStack) -> tuple[D
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
-    winners = resolution.newest(good, goal.keys, goal.sequence_by, order)
+    winners = resolution.newest(arrived(good, accepted.blocks), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
     rows = None if near.held is None else near.held.rows
     if rows is not None and near.is_large:

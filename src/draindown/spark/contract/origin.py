@@ -1,0 +1,72 @@
+"""The origin and the arrival of records: `_origin` and `_arrived_at`, from PLACE and what is known of each unit.
+
+Both columns are values of few distinct rows, one per block or unit. They are literals if there are few of them, and a
+broadcast join otherwise. Records with an ARRIVED of their own arrived then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sources.place import ARRIVED, PLACE, BlockOrigin
+from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin
+
+_FEW = 8
+"""At most so many rows become literals. A join costs a broadcast; a literal is compared with each record."""
+_SQL: Mapping[pa.DataType, str] = {TEXT: "string", NUMBER: "bigint"}
+
+
+def located(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
+    """Return a frame that has PLACE with `_origin` and `_arrived_at` in its place."""
+    rows = [(one.spelled, one.block, one.offset, one.unit, one.arrived_us) for one in blocks]
+    found = _looked_up(frame, PLACE[:2], {"_offset": NUMBER, "_name": TEXT, "_us": NUMBER}, rows)
+    at = origin(F.col("_name"), F.col("_id") + F.col("_offset"))
+    us = ARRIVED if ARRIVED in found.columns else "_us"
+    stamped = found.withColumns({ORIGIN: at, ARRIVED_AT: F.timestamp_micros(us)})
+    return stamped.drop(*PLACE, ARRIVED, "_offset", "_name", "_us")
+
+
+def arrived(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
+    """Return a frame that has PLACE with `_arrived_at` in its place; one that has `_arrived_at` already unchanged."""
+    if ARRIVED_AT in frame.columns:
+        return frame
+    if ARRIVED in frame.columns:
+        return frame.withColumn(ARRIVED_AT, F.timestamp_micros(ARRIVED)).drop(*PLACE, ARRIVED)
+    rows: list[tuple[str | int, ...]] = sorted({(one.spelled, one.arrived_us) for one in blocks})
+    by: Sequence[str] = PLACE[:1]
+    if len(rows) > len({one.spelled for one in blocks}):  # records of a unit that did not arrive together
+        by, rows = PLACE[:2], [(one.spelled, one.block, one.arrived_us) for one in blocks]
+    found = _looked_up(frame, by, {"_us": NUMBER}, rows)
+    return found.withColumn(ARRIVED_AT, F.timestamp_micros("_us")).drop(*PLACE, "_us")
+
+
+def _looked_up(
+    frame: DataFrame, by: Sequence[str], columns: Mapping[str, pa.DataType], rows: Sequence[tuple[str | int, ...]]
+) -> DataFrame:
+    """Add `columns`, whose values depend on the columns `by`. `rows`: values of `by`, then those of `columns`."""
+    values = {name: [row[len(by) + i] for row in rows] for i, name in enumerate(columns)}
+    same = {name for name, found in values.items() if len(set(found)) <= 1}
+    if len(rows) > _FEW and len(same) < len(columns):
+        kinds = dict(zip(by, (TEXT, NUMBER), strict=False)) | dict(columns)
+        return frame.join(F.broadcast(relation(frame.sparkSession, kinds, rows)), list(by))
+    keys = [row[: len(by)] for row in rows]
+    return frame.withColumns(
+        {
+            name: F.lit(next(iter(found), None)) if name in same else _chosen(by, keys, found)
+            for name, found in values.items()
+        }
+    ).withColumns({name: F.col(name).cast(_SQL[kind]) for name, kind in columns.items()})
+
+
+def _chosen(by: Sequence[str], keys: Sequence[tuple[str | int, ...]], values: Sequence[str | int]) -> Column:
+    """Return the value of the key that a record has, as a CASE expression."""
+    chosen = F.when(F.lit(False), F.lit(None))
+    for key, value in zip(keys, values, strict=True):
+        conditions = [F.col(name) == part for name, part in zip(by, key, strict=True)]
+        chosen = chosen.when(conditions[0] & conditions[1] if len(by) > 1 else conditions[0], F.lit(value))
+    return chosen
