@@ -16,7 +16,7 @@ from draindown.base.secrets import names_in, resolved
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.kafka import positions, retention
+from draindown.sources.kafka import backlog, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
@@ -80,6 +80,7 @@ class Kafka(ReadInOrder):
             pinned=Forecast(len(waiting), round(held * weight)) if held else Forecast(),
             reasons=_reasons(found, len(waiting), held, begun=bool(positions.newest(state, generation))),
             forecast=expected,
+            parts=list(backlog.parts(found.spans, pinned, sample.oldest, weight)),
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
