@@ -59,6 +59,7 @@ class Look:
         reasons: why a drain has work, in words; empty if it has none.
         forecast: returns the slices that the new input will make under a bound.
         parts: the same by part, of a source that is read in parts.
+        expires: when the source may delete the first of what waits, in seconds since 1970; None if it keeps all.
     """
 
     unit: str
@@ -71,6 +72,7 @@ class Look:
     reasons: Sequence[str] = ()
     forecast: Callable[[Bound], Forecast] = lambda _: Forecast()
     parts: Sequence[Part] = ()
+    expires: float | None = None
 
 
 @dataclass(frozen=True)
