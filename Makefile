@@ -16,7 +16,7 @@ SIDE_BY_SIDE := unit tables
 IN_PAIRS := spark airflow
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo up down test unit test-spark test-kafka test-airflow e2e faults check shape schema bench bench-all lock clean
+.PHONY: help setup demo demo-kafka up down test unit test-spark test-kafka test-airflow e2e faults check shape schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
@@ -27,6 +27,9 @@ setup: ## Packages and jars, pinned and verified; nothing to do the second time
 
 demo: setup ## Drain a year of real flights through the Airflow DAG and show the result
 	@$(PY) scripts/demo.py
+
+demo-kafka: setup ## The same with a Kafka broker and a topic of events, some of them broken
+	@$(PY) scripts/demo_kafka.py
 
 PROJECT = .
 up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../shop, those of a project of yours

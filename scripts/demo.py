@@ -7,154 +7,51 @@ lake.
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import airflow_local
+from demo_run import HOME, LAKE, ROOT, DemoRun, Question, say
 
-sys.path.insert(0, str(airflow_local.ROOT))  # for `examples`, which is not in the package
+sys.path.insert(0, str(ROOT))  # for `examples`, which is not in the package
 
-from draindown.base import clock
-from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.runs import store
-from draindown.runs.request import Request
-from draindown.spec.loader import load
-from draindown.spec.project import rooted, suite
+from draindown.lake.layout import FlowLayout
 from examples.flights.events import generate
 from examples.flights.oracle import compare
 
-if TYPE_CHECKING:
-    from draindown.runs.report import PlanPart
-
-ROOT = airflow_local.ROOT
 PIPELINE = FLOW = "flights"
-HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()
-LANDING, LAKE = HOME / "landing", HOME / "lake"
-LOG = HOME / "airflow.log"
-# The output of Spark and Airflow goes to the log; only draindown's own lines are shown.
-_TASK = re.compile(r"\[DAG TEST\] (?:starting|end) task_id=(\S+)")
-_LOGGER = re.compile(r"\s+\[airflow\.task[\w.]*\].*$")
-_OWN_LINE = re.compile(r"(?:^|\s)((?:batch \d|[\d,]+ of [\d,]+ files|[\d,]+ files? waiting|waiting: ).*)")
+LANDING = HOME / "landing"
+RUN = DemoRun(PIPELINE, FLOW, {"DRAINDOWN_LANDING": str(LANDING)}, HOME / "airflow.log", "make demo")
 
 
 def main() -> int:
     """Run the whole demo. Return 0 only if the oracle finds every row correct."""
     started = time.monotonic()
     try:
-        request = prepared()
-        part = planned(request)
+        prepare()
+        part = RUN.planned()
         if not (part.drain or part.check or part.compact):
             print(f"Nothing to do: every file of {LANDING} is drained, checked and published.")
             say_what_next()
             return int(Exit.DONE)
-        through_airflow()
-        show(request)
+        RUN.through_airflow()
+        RUN.show(_questions(RUN.request().layout))
         return proven(started)
     except DraindownError as error:
         print(error, file=sys.stderr)
         return int(exit_for(error))
 
 
-def prepared() -> Request:
-    """Write the events if they are missing, and return the request of the pipeline."""
+def prepare() -> None:
+    """Write the events if they are missing."""
     fraction = float(os.environ.get("DRAINDOWN_DEMO_FRACTION") or 1)
     say(f"Events of 2013 in {LANDING}")
     made = generate(LANDING, fraction, progress=_every_tenth)
     print(f"  {made.events:,} events of {made.keys + made.withdrawn:,} flights in {len(made.files)} files")
-    environ = {**os.environ, "DRAINDOWN_LAKE": str(LAKE), "DRAINDOWN_LANDING": str(LANDING)}
-    spec = rooted(load(ROOT / "dags" / "pipelines" / "flights.yaml", environ), ROOT)
-    named = spec.flow(FLOW).expectations
-    return Request(
-        spec=spec,
-        flow=FLOW,
-        step="plan",
-        run_id="demo",
-        root=str(ROOT),
-        suite=suite(ROOT, named) if named else None,
-    )
 
 
-def planned(request: Request) -> PlanPart:
-    """Return the plan, made without Airflow and without a JVM."""
-    from draindown.planning.plan import plan
-
-    part, _ = plan(request, clock.now())
-    return part
-
-
-def through_airflow() -> None:
-    """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""
-    environ = {
-        **os.environ,
-        "DRAINDOWN_ROOT": str(ROOT),
-        "DRAINDOWN_LAKE": str(LAKE),
-        "DRAINDOWN_LANDING": str(LANDING),
-    }
-    environ |= airflow_local.env(environ)
-    LOG.parent.mkdir(parents=True, exist_ok=True)
-    airflow = [sys.executable, "-m", "airflow"]
-    with LOG.open("w") as log:
-        say(f"The DAG {PIPELINE} through Airflow: plan, drain, check, compact (log: {LOG})")
-        code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
-        if code == 0:
-            dag_file = ROOT / "dags" / "draindown_dags.py"
-            code = _followed([*airflow, "dags", "test", PIPELINE, "-f", str(dag_file)], environ, log)
-    if code != 0:
-        raise TerminalError(
-            "demo-run-failed",
-            tried=f"run the DAG {PIPELINE} with `airflow dags test`",
-            found=f"exit code {code}; the end of its log:\n{_last_words()}",
-            changed="what was drained before it failed stays; the next run goes on from there",
-            next=[f"less {LOG}", "make demo"],
-            in_order=True,
-        )
-
-
-def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:
-    process = subprocess.Popen(
-        command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
-    assert process.stdout is not None
-    started = time.monotonic()
-    for line in process.stdout:
-        log.write(line)
-        for own in _own_lines(line):
-            print(f"  {time.monotonic() - started:5.0f} s  {own}", flush=True)
-    return process.wait()
-
-
-def _own_lines(line: str) -> Iterator[str]:
-    line = _LOGGER.sub("", re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip()))
-    if found := _TASK.search(line):
-        if "starting" in line:
-            yield found[1]
-    elif found := _OWN_LINE.search(line):
-        yield f"  {found[1][:110]}"
-
-
-def show(request: Request) -> None:
-    """The run card and a small result, read without Spark."""
-    from draindown.lake.table_log import TableLog
-    from draindown.runs.card import card
-
-    layout = request.layout
-    newest = store.runs(layout, 1)
-    steps = [store.read(layout, newest[0], step) for step in ("plan", "drain", "check", "compact")] if newest else []
-    say("Run card")
-    print(card([step for step in steps if step is not None]))
-    for title, path, sql in _questions(layout):
-        if TableLog(path).exists:
-            say(title)
-            _print_rows(TableLog(path).query(sql).to_pylist())
-
-
-def _questions(layout: Any) -> list[tuple[str, str, str]]:
+def _questions(layout: FlowLayout) -> list[Question]:
     return [
         (
             "Busiest airports",
@@ -174,14 +71,6 @@ def _questions(layout: Any) -> list[tuple[str, str, str]]:
             "select reason, count(*) as rows, min(raw) as example from t group by reason order by rows desc, reason",
         ),
     ]
-
-
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    cells = [[str(value)[:60] for value in row.values()] for row in rows]
-    lines = [list(rows[0]), *cells] if rows else [["none"]]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    for line in lines:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def proven(started: float) -> int:
@@ -210,18 +99,9 @@ def say_what_next() -> None:
     )
 
 
-def say(text: str) -> None:
-    """Print a heading."""
-    print(f"\n== {text}", flush=True)
-
-
 def _every_tenth(done: int, of: int) -> None:
     if done == of or done % max(1, of // 10) == 0:
         print(f"  {done} of {of} files", flush=True)
-
-
-def _last_words() -> str:
-    return "\n".join(LOG.read_text(errors="replace").splitlines()[-25:])
 
 
 if __name__ == "__main__":

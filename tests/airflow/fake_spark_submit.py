@@ -30,6 +30,8 @@ def main() -> int:
     request = Request.decode(sys.argv[sys.argv.index("--request") + 1])
     name = f"{request.flow}.{request.step}"
     (home / f"{name}.argv").write_text(json.dumps(sys.argv))
+    secrets = {name: len(word) for name, word in os.environ.items() if name.startswith("DRAINDOWN_SECRET_")}
+    (home / f"{name}.secrets").write_text(json.dumps(secrets))
     with (home / "calls").open("a") as calls:
         calls.write(f"{name}\n")
     if (home / f"{name}.sleep").exists():

@@ -39,7 +39,7 @@ KEYED: dict[str, Any] = {
 class KafkaFlow(Landing):
     """Flow `f` of pipeline `p`, which appends unless its target says otherwise. `source`: fields of its source."""
 
-    def __init__(self, home: Path, spark: SparkSession, cluster: Cluster, topic: str, **flow: Any) -> None:
+    def __init__(self, home: Path, spark: SparkSession | None, cluster: Cluster, topic: str, **flow: Any) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.home, self.spark, self.attempts, self.cluster, self.topic = home, spark, 0, cluster, topic
         kafka = {"topics": [topic], "bootstrap_servers": cluster.address, "request_timeout": 3}

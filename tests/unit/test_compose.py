@@ -108,6 +108,17 @@ def test_ports_are_published_on_loopback_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+def test_the_broker_is_optional_and_of_the_version_that_tests_run() -> None:
+    broker, airflow = SERVICES["kafka"], SERVICES["airflow-scheduler"]["environment"]
+    tested = re.search(r"kafka-server:(\d+\.\d+\.\d+) ", (ROOT / "broker.lock").read_text(encoding="utf-8"))
+    advertised = dict(one.split("://") for one in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(","))
+
+    assert broker["profiles"] == ["kafka"]
+    assert tested and broker["image"].endswith(f":{tested[1]}")
+    assert advertised["INSIDE"] == defaults(airflow["DRAINDOWN_KAFKA"])
+    assert not [name for name, one in SERVICES.items() if "kafka" in one.get("depends_on", {})]
+
+
 def test_image_and_lock_name_the_same_versions() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock, re.MULTILINE))

@@ -9,10 +9,11 @@ import pytest
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import names_in, resolved
+from draindown.planning import validation
 from draindown.sources.kafka.options import of_java, of_librdkafka
 from draindown.spec.kafka import KafkaCluster, KafkaSource
 from draindown.spec.loader import digest, load
-from draindown.spec.models import FlowSpec
+from draindown.spec.models import FlowSpec, PipelineSpec
 
 GOOD = """\
 pipeline: events
@@ -118,6 +119,18 @@ def test_a_null_value_deletes_where_key_and_time_name_what(keys: list[str], orde
     target = {"keys": keys, "sequence_by": order} if keys else {}
     flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": target})
     assert flow.deletes_by_null is deletes
+    assert flow.refuses_null_of_keys is ("user" in keys and not deletes)
+
+
+@pytest.mark.parametrize(("order", "told"), [("at", []), ("own", ["null-value-refused"])])
+def test_validate_tells_beforehand_that_a_null_value_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, told: list[str]
+) -> None:
+    source = {"kafka": {"topics": ["a"], "bootstrap_servers": "h:1"}, "format": "json"}
+    columns = {"user": KEY, "at": AT, "own": "int not null"}
+    flow = {"source": source, "columns": columns, "target": {"keys": ["user"], "sequence_by": [order]}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path), "flows": {"f": flow}})
+    assert [warning.code for warning in validation.warnings(spec, tmp_path)] == told
 
 
 CLUSTER = {

@@ -6,8 +6,9 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -15,6 +16,7 @@ from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
+from draindown.airflow import secrets
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
@@ -57,7 +59,8 @@ class PlanOperator(BaseOperator):
 
         _skip_other_flows(self.spec, self.flow, context)
         try:
-            report = planned(_request(self.spec, self.flow, "plan", context))
+            with secrets.in_environment(self.spec):
+                report = planned(_request(self.spec, self.flow, "plan", context))
         except DraindownError as error:
             fail(error)
         part = report.plan
@@ -78,6 +81,7 @@ class StepOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = ()
     ui_color = "#e8f6ee"
     _driver: subprocess.Popen[str] | None = None
+    _secrets: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *, spec: PipelineSpec, flow: str, step: Step, asset: Asset | None = None, **kwargs: Any) -> None:
         super().__init__(
@@ -115,6 +119,7 @@ class StepOperator(SparkSubmitOperator):
             part = self._planned(context)
             self._skip_unless_wanted(part, request)
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
+            self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
             with contextlib.suppress(OSError):  # the cause of the error may also prevent writing the report
                 store.write(request.layout, reports.of(request, started, "failed", error=error.as_dict()))
@@ -169,7 +174,8 @@ class StepOperator(SparkSubmitOperator):
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(hook._env or {})},
+            # not through env_vars: for some masters the provider puts these on the command line
+            env={**os.environ, **(hook._env or {}), **self._secrets},
             text=True,
             errors="backslashreplace",
             preexec_fn=die_with_parent,

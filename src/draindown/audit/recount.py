@@ -62,7 +62,8 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     cuts = {batch.cut for batch in of_source(context)}
     taken_in = _all(context.layout.intake_of(1)) if raw_files else []
     context.files = [_as_file(row) for row in taken_in if row["slice"] in cuts]
-    context.seen |= {"batches": len(context.batches), "files": len(context.files), "refused rows": len(context.refused)}
+    units = {"files": len(context.files)} if raw_files else {}
+    context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
     ledger_sums(context)
     (inputs_against_intake if raw_files else inputs_against_pinned)(context)
     ledger_against_commits(context)

@@ -26,6 +26,15 @@ def resolved(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return _REFERENCE.sub(lambda found: _secret(found[1], environ), text)
 
 
+def is_at_hand(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a secret can be looked up in this environment."""
+    try:
+        _secret(name, environ)
+    except TerminalError:
+        return False
+    return True
+
+
 def _secret(name: str, environ: Mapping[str, str]) -> str:
     variable = VARIABLE + name
     if environ.get(variable):
@@ -41,5 +50,6 @@ def _secret(name: str, environ: Mapping[str, str]) -> str:
         "secret-missing",
         tried=f"look up the secret {name}",
         found=found,
-        next=f"export {variable}=...   # in the environment of the worker; docs/security.md names other places",
+        next=f"export {variable}=...   # in the environment of the worker; or there a file, or in Airflow the "
+        f"connection draindown_{name}: docs/security.md",
     )

@@ -20,6 +20,7 @@ from draindown.base.formatting import shortened
 from draindown.cli import authoring, drilling, inspect, proving, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
+from draindown.cli.lag import lag
 from draindown.cli.output import Output, global_options
 from draindown.cli.quarantine import quarantine
 
@@ -74,7 +75,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, inspect.lag, running.compact),
+    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss, drilling.drill),
 )
 for command in _COMMANDS:

@@ -1,4 +1,4 @@
-"""Read-only commands: plan, report, audit, lag."""
+"""Read-only commands: plan, report, audit."""
 
 from __future__ import annotations
 
@@ -143,47 +143,6 @@ def _audit_text(spec: PipelineSpec, flow: str, found: Audit | DraindownError) ->
             "\n".join(f"  {line}" for line in str(found).splitlines())
         )
     return str(found)
-
-
-def lag(
-    pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
-    ] = None,
-    *,
-    ctx: typer.Context,
-    as_json: Json = False,
-) -> None:
-    """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
-    from draindown.base.formatting import age, count, size
-    from draindown.runs.report import Backlog
-
-    here, out, rows, data = setting(ctx), Output(as_json), list[list[str]](), list[dict[str, Any]]()
-    for spec in map(here.load, pipelines) if pipelines else _all_pipelines(here):
-        for flow in spec.flows:
-            where = {"pipeline": spec.pipeline, "flow": flow}
-            try:
-                waiting = planned(here, spec, flow)[0].backlog
-            except DraindownError as error:  # the other pipelines may be readable
-                unknown = dict.fromkeys(Backlog.model_fields)
-                rows.append([f"{spec.pipeline}/{flow}", "?", "?", "?"])
-                data.append(where | unknown | {"error": error.as_dict()})
-                out.note(f"{spec.pipeline}/{flow}  {error.code}, see: draindown plan {spec.pipeline} --flow {flow}")
-                continue
-            oldest = "-" if waiting.oldest_seconds is None else age(waiting.oldest_seconds)
-            rows.append([f"{spec.pipeline}/{flow}", count(waiting.units, waiting.unit), size(waiting.bytes), oldest])
-            data.append(where | waiting.model_dump(mode="json"))
-    out.result(data, table(("flow", "input", "bytes", "oldest"), rows, right=(1, 2, 3)))
-
-
-def _all_pipelines(here: Setting) -> list[PipelineSpec]:
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import rooted
-
-    found = load_all(here.root / DIRECTORY, here.environ)
-    for broken in found:
-        if isinstance(broken, BrokenPipeline):
-            Output().error(broken.error)
-    return [rooted(spec, here.root) for spec in found if not isinstance(spec, BrokenPipeline)]
 
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:

@@ -262,7 +262,8 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
 def _row(row: dict[str, Any]) -> list[str]:
     from draindown.base.formatting import printable
 
-    unit, position = str(row["origin"]["unit"]).rsplit("/", 1)[-1], str(row["origin"]["position"])
+    unit, position = str(row["origin"]["unit"]), str(row["origin"]["position"])
+    unit = unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit  # of a path its last part; `topic/partition` whole
     cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", unit, position, row["raw"] or "")
     return [printable(cell, 60) for cell in cells]
 

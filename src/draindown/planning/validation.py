@@ -28,6 +28,7 @@ def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
         if isinstance(flow, FlowSpec):
             yield from _source(spec, name, flow, root)
             yield from _transform(spec, name, flow, root)
+            yield from _null_values(spec, name, flow)
 
 
 def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
@@ -39,6 +40,18 @@ def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterat
             tried=f"find the source of flow {name} of pipeline {spec.pipeline}",
             found=f"{spec.place_of('flows', name, 'source', flow.source.kind) or name}: {found}",
             next=next_,
+        )
+
+
+def _null_values(spec: PipelineSpec, name: str, flow: FlowSpec) -> Iterator[TerminalError]:
+    if flow.refuses_null_of_keys:
+        yield TerminalError(
+            "null-value-refused",
+            tried=f"find what a record without a value means to flow {name} of pipeline {spec.pipeline}",
+            found=f"{spec.place_of('flows', name, 'target') or name}: its key comes from the message, but not all keys "
+            "do, or the record's timestamp does not come first in sequence_by; so it deletes nothing, and is refused",
+            next=f"draindown validate {spec.pipeline}   # to delete by it: all keys `from: key`, sequence_by a column "
+            "`from: timestamp`, then at most the offset",
         )
 
 

@@ -30,6 +30,22 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What waits in one part of a source that is read in parts, each in order: a partition.
+
+    `position`: what the next batch reads first. `end`: the end of what is there. `bytes`: an estimate. `oldest`: when
+    the oldest that waits arrived, in seconds since 1970; None if nothing waits, or the source did not say in time.
+    """
+
+    name: str
+    position: int
+    end: int
+    units: int
+    bytes: int
+    oldest: float | None
+
+
+@dataclass(frozen=True)
 class Look:
     """What waits at a source: new input, and input in slices that no batch has read.
 
@@ -42,6 +58,8 @@ class Look:
         pinned: the slices that no batch has read.
         reasons: why a drain has work, in words; empty if it has none.
         forecast: returns the slices that the new input will make under a bound.
+        parts: the same by part, of a source that is read in parts.
+        expires: when the source may delete the first of what waits, in seconds since 1970; None if it keeps all.
     """
 
     unit: str
@@ -53,6 +71,8 @@ class Look:
     pinned: Forecast = Forecast()
     reasons: Sequence[str] = ()
     forecast: Callable[[Bound], Forecast] = lambda _: Forecast()
+    parts: Sequence[Part] = ()
+    expires: float | None = None
 
 
 @dataclass(frozen=True)

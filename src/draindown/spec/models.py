@@ -121,6 +121,12 @@ class FlowSpec(Model):
         return by_key and places[:1] == ["timestamp"] and set(places[1:]) <= {"offset"}
 
     @property
+    def refuses_null_of_keys(self) -> bool:
+        """Whether a record without a value names a key of the table, and is refused all the same."""
+        keys = [self.columns.get(name) for name in self.target.keys]
+        return any(column and column.taken_from == "key" for column in keys) and not self.deletes_by_null
+
+    @property
     def expressions(self) -> dict[tuple[str, ...], str]:
         """Return the SQL expressions of the flow by their place in it."""
         found: dict[tuple[str, ...], str] = {("rules", name): rule for name, rule in self.rules.items()}

@@ -6,6 +6,7 @@ Airflow evaluates cron lines with croniter, so croniter validates them here.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from croniter import CroniterBadDateError, CroniterError, croniter
 
@@ -21,6 +22,7 @@ _FIELDS = {
     "month": "1 to 12",
     "day of week": "0 to 7",
 }
+_LINES = {"@quarterly": "0 0 1 */3 *"}  # the preset that croniter does not know
 _RANDOM = re.compile(r"\b[rh]\b", re.IGNORECASE)  # croniter's random fields: each evaluation gives another time
 
 
@@ -43,6 +45,12 @@ def check_schedule(text: str) -> str:
     except CroniterBadDateError:
         raise ValueError(f"{schedule!r} never comes: no month that it names has day {parts[2]}") from None
     return schedule
+
+
+def next_time(schedule: str, after: datetime) -> datetime:
+    """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule` returns it."""
+    found: datetime = croniter(_LINES.get(schedule, schedule), after.astimezone(UTC)).get_next(datetime)
+    return found
 
 
 def _check_field(part: str, at: int, name: str) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _STEP = 0.05  # seconds between looks at what error_cb heard
-_FRESH = 5  # attempts for partitions that have no leader yet
-_SAMPLED = 20  # records per partition of a sample, at most
+_FRESH = 0.2  # seconds until partitions that have no leader yet are asked for again; each time a bit longer
+_SAMPLED = 20  # records of a sample that are read at once, whatever partitions they are of
 _SAMPLE_SECONDS = 2.0
 
 
@@ -122,17 +122,21 @@ class Client:
         )
         oldest: dict[tuple[str, int], datetime] = {}
         sizes: list[int] = []
+        silent = {span.place for span in wanted}
         try:
             consumer.assign([library.TopicPartition(s.topic, s.partition, s.start) for s in wanted])
-            most = _SAMPLED * len(wanted)
-            while len(oldest) < len(wanted) and time.monotonic() < until and len(sizes) < most:
-                for message in consumer.consume(most, 0.1):
-                    if message.error() is not None:
-                        continue
+            while silent and time.monotonic() < until:
+                answered: set[tuple[str, int]] = set()
+                for message in (one for one in consumer.consume(_SAMPLED, 0.1) if one.error() is None):
                     sizes.append(len(message.key() or b"") + len(message.value() or b""))
                     kind, at = message.timestamp()
-                    if kind != library.TIMESTAMP_NOT_AVAILABLE:
-                        oldest.setdefault((message.topic(), message.partition()), _moment(at))
+                    place = (message.topic(), message.partition())
+                    if place in silent - answered and kind != library.TIMESTAMP_NOT_AVAILABLE:
+                        oldest[place] = _moment(at)
+                    answered.add(place)
+                # what a partition has more of would keep the first records of others waiting
+                consumer.pause([library.TopicPartition(*place) for place in answered & silent])
+                silent -= answered
         finally:
             consumer.close()
         return Sample(oldest, sum(sizes) / len(sizes) if sizes else None)
@@ -168,7 +172,8 @@ class Client:
         """Return offsets by partition. Only partitions that exist may be asked for: others are never answered."""
         library = _library()
         left, found = list(places), {}
-        for attempt in range(_FRESH):
+        until, pause = time.monotonic() + self._wait, _FRESH
+        while True:
             asked = (
                 self._admin.list_offsets(
                     {library.TopicPartition(*place): spec for place in left},
@@ -183,13 +188,14 @@ class Client:
                 try:
                     found[where.topic, where.partition] = int(self._result(future).offset)
                 except library.KafkaException as error:
-                    if error.args[0].code() not in _leaderless(library) or attempt == _FRESH - 1:
+                    if error.args[0].code() not in _leaderless(library) or time.monotonic() > until:
                         raise
                     again.append((where.topic, where.partition))
             left = again
             if not left:
                 break
-            time.sleep(0.2 * (attempt + 1))  # a new partition gets its leader within moments
+            time.sleep(pause)  # new partitions get their leaders within moments, hundreds of them within seconds
+            pause *= 1.5
         return found
 
     def _policies(self, topics: Sequence[str]) -> dict[str, Policy]:

@@ -37,3 +37,16 @@ def findings(
         )
         for at, topic, partition, keeps in due[:_SHOWN]
     ]
+
+
+def expires(oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy]) -> float | None:
+    """Return when the brokers may delete the first unread record, in seconds since 1970; None if they keep them all.
+
+    `oldest`: as for `findings`. What they delete to save space is not foreseen.
+    """
+    ends = [
+        at.timestamp() + policy.retention_ms / 1000
+        for (topic, _), at in oldest.items()
+        if (policy := policies.get(topic)) and policy.deleted and policy.retention_ms is not None
+    ]
+    return min(ends, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from draindown.base.secrets import names_in, resolved
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.kafka import positions, retention
+from draindown.sources.kafka import backlog, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
@@ -37,7 +37,7 @@ class Kafka(ReadInOrder):
         self._source, self._layout = source, layout
         self._client: Client | None = None
         self._seen: Seen | None = None
-        self._sample: Sample | None = None
+        self._sample: tuple[Sequence[Span], Sample] | None = None
 
     @property
     def client(self) -> Client:
@@ -61,11 +61,13 @@ class Kafka(ReadInOrder):
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError `topic-unknown`."""
         found = self._unread(state, generation)
-        waiting = list(intake.slices(state, generation, first))
-        pinned = [unit for one in waiting for unit in self.left_of(one.units) if unit.until > unit.start]
+        slices = list(intake.slices(state, generation, first))
+        pinned = [unit for one in slices for unit in self.left_of(one.units) if unit.until > unit.start]
         held = sum(unit.until - unit.start for unit in pinned)
-        sample = self._sampled(found.spans)
-        oldest = [*sample.oldest.values()] if found.size else []
+        spans = backlog.waiting(found.spans, pinned)
+        sample, policies = self._sampled(spans), self._look().policies
+        oldest = {unit.name: unit.arrived_at for unit in reversed(pinned)}  # where the brokers didn't say in time
+        oldest |= {f"{topic}/{number}": at for (topic, number), at in sample.oldest.items()}
         weight = self._record_bytes(pinned)
 
         def expected(bound: Bound) -> Forecast:
@@ -75,11 +77,13 @@ class Kafka(ReadInOrder):
             unit="record",
             units=found.size + held,
             bytes=round((found.size + held) * weight),
-            oldest=min((at.timestamp() for at in [*oldest, *(unit.arrived_at for unit in pinned)]), default=None),
-            findings=retention.findings(sample.oldest, self._look().policies, now),
-            pinned=Forecast(len(waiting), round(held * weight)) if held else Forecast(),
-            reasons=_reasons(found, len(waiting), held, begun=bool(positions.newest(state, generation))),
+            oldest=min((at.timestamp() for at in oldest.values()), default=None),
+            findings=retention.findings(sample.oldest, policies, now),
+            pinned=Forecast(len(slices), round(held * weight)) if held else Forecast(),
+            reasons=_reasons(found, len(slices), held, begun=bool(positions.newest(state, generation))),
             forecast=expected,
+            parts=list(backlog.parts(spans, _records(found.spans, pinned), oldest, weight)),
+            expires=retention.expires(sample.oldest, policies),
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
@@ -88,7 +92,7 @@ class Kafka(ReadInOrder):
         found, seen = self._unread(self._layout, generation), self._look()
         _refuse(found, self._layout)
         compacted = [topic for topic, policy in seen.policies.items() if policy.compacted]
-        sample = self._sampled(found.spans)
+        sample = self._sampled(sorted(found.spans))
         return KafkaPinning(
             layout=self._layout,
             generation=generation,
@@ -180,15 +184,16 @@ class Kafka(ReadInOrder):
         found = self.client.at_time(list(ends), self._source.starting_time)
         return {place: ends[place] if offset is None else offset for place, offset in found.items()}
 
-    def _sampled(self, spans: Iterable[Span]) -> Sample:
-        if self._sample is None:
-            self._sample = self.client.sample(spans)
-        return self._sample
+    def _sampled(self, spans: Sequence[Span]) -> Sample:
+        """Return a few records of spans; they are read once, unless batches have read on since."""
+        if self._sample is None or self._sample[0] != spans:
+            self._sample = (spans, self.client.sample(spans))
+        return self._sample[1]
 
     def _record_bytes(self, pinned: Sequence[Unit]) -> float:
         """Return the expected bytes of a record: those of a few unread ones, else those of pinned ones."""
-        if self._sample is not None and self._sample.record_bytes:
-            return self._sample.record_bytes
+        if self._sample is not None and (known := self._sample[1].record_bytes):
+            return known
         records = sum(unit.until - unit.start for unit in pinned)
         return sum(unit.bytes for unit in pinned) / records if records else _RECORD_BYTES
 
@@ -285,6 +290,14 @@ _ACCESS = "draindown lag   # once this user may Read the topics"
 def _refuse(found: Unread, layout: FlowLayout) -> None:
     if found.losses:
         raise lost(found.losses, layout)
+
+
+def _records(unread: Iterable[Span], pinned: Iterable[Unit]) -> Counter[str]:
+    """Return the number of records that wait, by partition."""
+    found = Counter({span.unit: span.size for span in unread})
+    for unit in pinned:
+        found[unit.name] += unit.until - unit.start
+    return found
 
 
 def _reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:

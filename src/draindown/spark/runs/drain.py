@@ -21,6 +21,7 @@ from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
+from draindown.planning.expiry import refuse_expiring
 from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
@@ -109,7 +110,7 @@ def drain(
     an error are in the ledger.
 
     Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
-    and the errors of a checkpoint, an input or a table that was changed from outside.
+    `backlog-expires`, and the errors of a checkpoint, an input or a table that was changed from outside.
     """
     _refuse_other_modes(request)
     source = source or source_of(request)
@@ -126,6 +127,8 @@ def drain(
             source=source,
         )
     source.refuse_findings(done.findings)
+    if done.drain is not None and done.drain.after.units:
+        refuse_expiring(request, plan.look(request, now(), source), now())
     return done
 
 

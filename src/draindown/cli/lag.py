@@ -1,0 +1,126 @@
+"""The command `lag`: what waits, by flow and by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.base.errors import DraindownError
+from draindown.cli.context import Json, Setting, new_run_id, setting
+from draindown.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from draindown.runs.report import Backlog
+    from draindown.sources.port import Part
+    from draindown.spec.models import PipelineSpec
+
+
+@dataclass(frozen=True)
+class Lag:
+    """What waits for a flow, seen at a time. `error`: why it can't be told; then there is no backlog."""
+
+    pipeline: str
+    flow: str
+    seen: datetime
+    backlog: Backlog | None = None
+    parts: Sequence[Part] = ()
+    error: DraindownError | None = None
+
+
+def lag(
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
+    ] = None,
+    *,
+    ctx: typer.Context,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Show each partition of a topic: its next offset, its end, what waits.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
+    here, out = setting(ctx), Output(as_json)
+    specs = map(here.load, pipelines) if pipelines else _all_pipelines(here)
+    found = [_lag(here, spec, flow, partitions) for spec in specs for flow in spec.flows]
+    for one in found:
+        if one.error is not None:
+            where = f"{one.pipeline}/{one.flow}  {one.error.code}"
+            out.note(f"{where}, see: draindown plan {one.pipeline} --flow {one.flow}")
+    header = ["flow", *["partition", "next", "end"] * partitions, "input", "bytes", "oldest"]
+    rows = [row for one in found for row in _rows(one, partitions)]
+    out.result([_data(one, partitions) for one in found], table(header, rows, right=range(1 + partitions, len(header))))
+
+
+def _lag(here: Setting, spec: PipelineSpec, flow: str, partitions: bool) -> Lag:
+    from draindown.base.clock import now
+    from draindown.planning import plan
+    from draindown.sources.registry import source_of
+
+    at = now()
+    request = here.request(spec, flow, "plan", new_run_id())
+    source = source_of(request)
+    try:
+        backlog = plan.plan(request, at, source)[0].backlog
+        # the source was looked at: to look again asks it nothing
+        parts = plan.look(request, at, source).parts if partitions else ()
+        return Lag(spec.pipeline, flow, at, backlog, parts)
+    except DraindownError as error:  # the other pipelines may be readable
+        return Lag(spec.pipeline, flow, at, error=error)
+
+
+def _rows(one: Lag, partitions: bool) -> list[list[str]]:
+    from draindown.base.formatting import age, count, size
+
+    name, blank = f"{one.pipeline}/{one.flow}", [""] * 3 * partitions
+    if one.backlog is None:
+        return [[name, *blank, "?", "?", "?"]]
+    whole = one.backlog
+    oldest = "-" if whole.oldest_seconds is None else age(whole.oldest_seconds)
+    rows = [[name, *blank, count(whole.units, whole.unit), size(whole.bytes), oldest]]
+    for part in one.parts if partitions else ():
+        seconds = _seconds(one, part)
+        place = ["", part.name, str(part.position), str(part.end)]
+        waits = [count(part.units, whole.unit), size(part.bytes), "-" if seconds is None else age(seconds)]
+        rows.append(place + waits)
+    return rows
+
+
+def _data(one: Lag, partitions: bool) -> dict[str, Any]:
+    from draindown.runs.report import Backlog
+
+    where = {"pipeline": one.pipeline, "flow": one.flow}
+    if one.error is not None or one.backlog is None:
+        error = one.error.as_dict() if one.error else None
+        return where | dict.fromkeys(Backlog.model_fields) | {"error": error}
+    more = {"partitions": [_part(one, part) for part in one.parts]} if partitions else {}
+    return where | one.backlog.model_dump(mode="json") | more
+
+
+def _part(one: Lag, part: Part) -> dict[str, Any]:
+    return {
+        "partition": part.name,
+        "next": part.position,
+        "end": part.end,
+        "units": part.units,
+        "bytes": part.bytes,
+        "oldest_seconds": _seconds(one, part),
+    }
+
+
+def _seconds(one: Lag, part: Part) -> float | None:
+    return None if part.oldest is None else max(0.0, round(one.seen.timestamp() - part.oldest, 3))
+
+
+def _all_pipelines(here: Setting) -> list[PipelineSpec]:
+    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.spec.project import rooted
+
+    found = load_all(here.root / DIRECTORY, here.environ)
+    for broken in found:
+        if isinstance(broken, BrokenPipeline):
+            Output().error(broken.error)
+    return [rooted(spec, here.root) for spec in found if not isinstance(spec, BrokenPipeline)]

@@ -1,0 +1,43 @@
+"""The backlog by partition: offsets that are pinned and not read yet, and behind them those that are not pinned."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from draindown.sources.kafka.offsets import Span
+from draindown.sources.port import Part
+from draindown.sources.slices import Unit
+
+
+def waiting(unread: Iterable[Span], pinned: Iterable[Unit]) -> list[Span]:
+    """Return what no batch has read, one span per partition, empty ones included, by topic and number.
+
+    `unread`: what is not pinned, one span per partition. `pinned`: units of slices that no batch has read.
+    """
+    held = defaultdict[str, list[int]](list)
+    for unit in pinned:
+        held[unit.name].append(unit.start)
+    return [replace(span, start=min([span.start, *held[span.unit]])) for span in sorted(unread)]
+
+
+def parts(
+    spans: Sequence[Span], units: Mapping[str, int], oldest: Mapping[str, datetime], record_bytes: float
+) -> Iterator[Part]:
+    """Yield every partition with what waits in it.
+
+    `spans`: as `waiting` returns them. `units`: the number of records that wait, by partition: what was given up as
+    lost within a span does not wait. `oldest`: when the first of them was written, as far as it is known.
+    """
+    for span in spans:
+        at = oldest.get(span.unit)
+        yield Part(
+            name=span.unit,
+            position=span.start,
+            end=span.until,
+            units=units.get(span.unit, 0),
+            bytes=round(units.get(span.unit, 0) * record_bytes),
+            oldest=at.timestamp() if at is not None and span.size else None,
+        )
