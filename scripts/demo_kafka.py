@@ -22,7 +22,7 @@ from draindown.lake.layout import FlowLayout
 from examples.user_events.events import COUNT, TOPIC, send
 from examples.user_events.oracle import compare
 
-PIPELINE, FLOW, BROKERS = "user_events", "user_events", "DRAINDOWN_KAFKA"
+PIPELINE, BROKERS = "user_events", "DRAINDOWN_KAFKA"
 BROKER = HOME / "kafka"
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     try:
         say(f"A broker of its own in {BROKER}")
         address = broker.start().address
-        run = DemoRun(PIPELINE, FLOW, {BROKERS: address}, HOME / f"airflow-{PIPELINE}.log", "make demo-kafka")
+        run = DemoRun(PIPELINE, {BROKERS: address}, HOME / f"airflow-{PIPELINE}.log", "make demo-kafka")
         print(f"  {address}; topic {TOPIC}")
         sent = send(address, int(os.environ.get("DRAINDOWN_DEMO_RECORDS") or COUNT))
         print(f"  {sent:,} events written")
@@ -47,14 +47,13 @@ def main() -> int:
 
 def drained(run: DemoRun, started: float) -> int:
     """Drain what waits and show it. Return 0 if there is nothing to do, or if the oracle finds every row correct."""
-    part = run.planned()
-    if not (part.drain or part.check or part.compact):
+    if not run.has_work():
         print(f"Nothing to do: every record of topic {TOPIC} is drained, checked and published.")
         say_what_next(run)
         return int(Exit.DONE)
     show_lag(run, "before")
     run.through_airflow()
-    run.show(_questions(run.request().layout))
+    run.show(_questions(run.layouts()[PIPELINE]))
     show_lag(run, "after")
     return proven(run, started)
 

@@ -17,12 +17,13 @@ import airflow_local
 from draindown.base import clock
 from draindown.base.errors import TerminalError
 from draindown.runs import store
-from draindown.runs.request import Request
+from draindown.runs.request import STEPS, Request
 from draindown.spec.loader import load
 from draindown.spec.project import rooted, suite
 
 if TYPE_CHECKING:
-    from draindown.runs.report import PlanPart
+    from draindown.lake.layout import FlowLayout
+    from draindown.spec.models import PipelineSpec
 
 ROOT = airflow_local.ROOT
 HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()
@@ -39,13 +40,12 @@ Question = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class DemoRun:
-    """A pipeline in `dags/pipelines` of this clone, of one flow, with the lake of the demos.
+    """A pipeline in `dags/pipelines` of this clone, with the lake of the demos.
 
     `settings`: environment variables that its file names. `again`: the command that runs the demo.
     """
 
     pipeline: str
-    flow: str
     settings: Mapping[str, str]
     log: Path
     again: str
@@ -55,25 +55,21 @@ class DemoRun:
         """The environment of the demo's commands."""
         return {**os.environ, **self.settings, "DRAINDOWN_ROOT": str(ROOT), "DRAINDOWN_LAKE": str(LAKE)}
 
-    def request(self) -> Request:
-        """Return a request of the pipeline."""
+    def requests(self) -> list[Request]:
+        """Return a request for each flow of the pipeline, in the order they run in."""
         spec = rooted(load(ROOT / "dags" / "pipelines" / f"{self.pipeline}.yaml", self.environ), ROOT)
-        named = spec.flow(self.flow).expectations
-        return Request(
-            spec=spec,
-            flow=self.flow,
-            step="plan",
-            run_id="demo",
-            root=str(ROOT),
-            suite=suite(ROOT, named) if named else None,
-        )
+        return [_request(spec, flow) for flow in spec.graph.order]
 
-    def planned(self) -> PlanPart:
-        """Return the plan, made without Airflow and without a JVM."""
+    def layouts(self) -> dict[str, FlowLayout]:
+        """Return where each flow's tables lie, by the flow's name."""
+        return {request.flow: request.layout for request in self.requests()}
+
+    def has_work(self) -> bool:
+        """Return whether a plan, made without Airflow and without a JVM, has a step to run for some flow."""
         from draindown.planning.plan import plan
 
-        part, _ = plan(self.request(), clock.now())
-        return part
+        parts = [plan(request, clock.now())[0] for request in self.requests()]
+        return any(part.drain or part.check or part.compact for part in parts)
 
     def through_airflow(self) -> None:
         """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""
@@ -82,7 +78,7 @@ class DemoRun:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         airflow = [sys.executable, "-m", "airflow"]
         with self.log.open("w") as log:
-            say(f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact (log: {self.log})")
+            say(f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact of each flow (log: {self.log})")
             code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
             if code == 0:
                 dag_file = ROOT / "dags" / "draindown_dags.py"
@@ -106,17 +102,22 @@ class DemoRun:
         from draindown.lake.table_log import TableLog
         from draindown.runs.card import card
 
-        layout = self.request().layout
-        newest = store.runs(layout, 1)
-        steps = (
-            [store.read(layout, newest[0], step) for step in ("plan", "drain", "check", "compact")] if newest else []
-        )
+        steps = []
+        for layout in self.layouts().values():
+            newest = store.runs(layout, 1)
+            steps += [store.read(layout, newest[0], step) for step in STEPS] if newest else []
         say("Run card")
         print(card([step for step in steps if step is not None]))
         for title, path, sql in questions:
             if TableLog(path).exists:
                 say(title)
                 _print_rows(TableLog(path).query(sql).to_pylist())
+
+
+def _request(spec: PipelineSpec, flow: str) -> Request:
+    named = spec.declared(flow).expectations
+    judged_by = suite(ROOT, named) if named else None
+    return Request(spec=spec, flow=flow, step="plan", run_id="demo", root=str(ROOT), suite=judged_by)
 
 
 def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:

@@ -17,13 +17,14 @@ import gzip
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from draindown.lake.layout import FlowLayout
+from examples.flights.derived import TABLES, DerivedComparison, compare_derived
 
 COLUMNS = (
     "flight_id", "status", "origin", "dest", "carrier", "tailnum", "sched_dep", "dep_delay", "arr_delay", "updated_at",
@@ -115,6 +116,8 @@ class Comparison:
     table_sha256: str = ""
     """Fingerprint of the expected table."""
     examples: tuple[str, ...] = ()
+    derived: tuple[DerivedComparison, ...] = ()
+    """The tables that follow from this one, where they were asked for."""
     problem: str = ""
     """Why the comparison failed; empty if it did not."""
 
@@ -126,7 +129,8 @@ class Comparison:
     @property
     def ok(self) -> bool:
         """Whether nothing differs."""
-        return not (self.problem or self.wrong_rows or self.quarantine_missing or self.quarantine_extra)
+        wrong = self.problem or self.wrong_rows or self.quarantine_missing or self.quarantine_extra
+        return not wrong and all(one.ok for one in self.derived)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON-ready values."""
@@ -136,17 +140,19 @@ class Comparison:
         """Return the result as text: one line, then examples."""
         if self.problem:
             return f"oracle: could not compare: {self.problem}"
-        verdict = "exact" if self.ok else "WRONG"
+        verdict = "WRONG" if self.wrong_rows or self.quarantine_missing or self.quarantine_extra else "exact"
         text = (
             f"oracle: {verdict}: {self.rows_found:,} rows of {self.rows_expected:,} expected "
             f"({self.missing} missing, {self.extra} extra, {self.different} different), "
             f"{self.quarantined_found:,} quarantined of {self.quarantined_expected:,} expected "
             f"({self.quarantine_missing} missing, {self.quarantine_extra} extra)"
         )
-        return "\n".join((text, *(f"  {example}" for example in self.examples)))
+        return "\n".join((text, *(f"  {example}" for example in self.examples), *map(str, self.derived)))
 
 
-def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, rescued: bool = True) -> Comparison:
+def compare(
+    lake: Path | str, landing: Path | str, *, quarantine: bool = True, rescued: bool = True, derived: bool = False
+) -> Comparison:
     """Compare the lake of the flights pipeline with the result computed from its landing files. Never raises for data.
 
     Args:
@@ -154,6 +160,7 @@ def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, r
         landing: the directory above `flights/*.json.gz`.
         quarantine: whether the writer keeps refused rows; if not, they are not compared.
         rescued: whether the writer keeps unknown fields in `_rescued`.
+        derived: whether to compare the tables that the pipeline derives from that of the flights, too.
     """
     layout = FlowLayout(str(lake), "flights", "flights", "flights")
     try:
@@ -162,7 +169,9 @@ def compare(lake: Path | str, landing: Path | str, *, quarantine: bool = True, r
             lines, blank = expect(con, Path(landing))
             _read_table(con, layout.table, rescued)
             _read_quarantine(con, layout.quarantine if quarantine else None)
-            return _compared(con, lines, blank, quarantine, rescued)
+            found = _compared(con, lines, blank, quarantine, rescued)
+            follow = [compare_derived(con, Path(lake), table) for table in TABLES] if derived else []
+            return replace(found, derived=tuple(follow))
     except Exception as error:  # noqa: BLE001  "not comparable" is a result, which the caller judges
         return Comparison(problem=f"{type(error).__name__}: {error}")
 

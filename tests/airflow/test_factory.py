@@ -45,12 +45,17 @@ def test_presets_are_those_of_airflow() -> None:
     assert set(PRESETS) == set(cron_presets)
 
 
-def test_flows_run_in_file_order_and_each_step_after_the_other(bag: DagBag) -> None:
+def test_each_step_of_a_flow_follows_the_other_and_flows_that_read_nothing_of_each_other_are_branches(
+    bag: DagBag,
+) -> None:
     dag = bag.dags["good"]
-    wanted = [f"{flow}.{step}" for flow in ("first", "second") for step in ("plan", "drain", "check", "compact")]
-    assert [t.task_id for t in dag.topological_sort()] == wanted
-    for task, following in pairwise(wanted):
-        assert dag.get_task(task).downstream_task_ids == {following}
+    for flow in ("first", "second"):
+        steps = [f"{flow}.{step}" for step in ("plan", "drain", "check", "compact")]
+        assert dag.get_task(steps[0]).upstream_task_ids == set()
+        for task, following in pairwise(steps):
+            assert dag.get_task(task).downstream_task_ids == {following}
+        assert dag.get_task(steps[-1]).downstream_task_ids == set()
+    assert len(dag.tasks) == 8 and dag.max_active_tasks == 1
 
 
 def test_every_task_is_careful(bag: DagBag) -> None:

@@ -77,14 +77,16 @@ def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run)
     state, tasks = run({"force_compact": True})
     assert state == "success"
     assert set(tasks.values()) == {"success"}
-    assert calls(told) == [f"{flow}.{step}" for flow in ("first", "second") for step in ("drain", "check", "compact")]
+    for flow in ("first", "second"):
+        steps = [f"{flow}.{step}" for step in ("drain", "check", "compact")]
+        assert [call for call in calls(told) if call.startswith(flow)] == steps
 
 
 @pytest.mark.parametrize("conf", [{"max_batchs": 3}, {"flow": "second", "zzz": 1}])
 def test_a_run_with_an_unknown_param_does_nothing(told: Path, plans: Plans, run: Run, conf: dict[str, Any]) -> None:
     state, tasks = run(conf)
     assert state == "failed" and calls(told) == []
-    assert tasks["first.plan"] == "failed"
+    assert tasks["first.plan"] == tasks["second.plan"] == "failed"
     assert set(tasks.values()) == {"failed", "upstream_failed"}
 
 
@@ -117,7 +119,7 @@ def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
     plans["first"] = PlanPart(backlog=Backlog(), check=True)
     state, tasks = run()
     assert state == "success"
-    assert calls(told) == ["first.check", "second.drain", "second.check"]
+    assert sorted(calls(told)) == ["first.check", "second.check", "second.drain"]
     assert (tasks["first.drain"], tasks["first.compact"]) == ("skipped", "skipped")
 
 
@@ -127,11 +129,8 @@ def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: P
     state, tasks = run()
     assert state == "failed"
     assert tasks["first.check"] == "failed"
-    assert {s for t, s in tasks.items() if t > "first.check"} == {"upstream_failed", "success"} - {"success"} | {
-        tasks["first.drain"],
-        tasks["first.plan"],
-    }
-    assert calls(told) == ["first.drain", "first.check"]
+    assert tasks["first.compact"] == "upstream_failed"
+    assert sorted(calls(told)) == ["first.check", "first.drain", "second.check", "second.drain"]
 
 
 def test_a_driver_that_died_is_not_excused_by_the_report_of_an_earlier_try(
@@ -152,7 +151,7 @@ def test_force_compact_overrides_the_plan(told: Path, plans: Plans, run: Run) ->
     plans |= {"first": IDLE, "second": IDLE}
     state, _ = run({"force_compact": True})
     assert state == "success"
-    assert calls(told) == ["first.compact", "second.compact"]
+    assert sorted(calls(told)) == ["first.compact", "second.compact"]
 
 
 def test_what_a_person_types_reaches_the_job_inside_the_request_only(

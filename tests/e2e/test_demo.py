@@ -28,8 +28,11 @@ def demo(home: Path) -> subprocess.CompletedProcess[str]:
 def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path) -> None:
     first = demo(tmp_path)
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
-    assert "oracle: exact" in first.stdout
-    assert "adds up" in first.stdout
+    assert first.stdout.count("oracle: exact") == 3 and "WRONG" not in first.stdout
+    for flow in ("flights", "departures_hourly", "carrier_month"):
+        assert f"OK  flights/{flow}" in first.stdout and f"{flow}.check\n" in first.stdout
+    assert first.stdout.count("adds up ✓") == 3
+    assert "Worst hours" in first.stdout and "Worst months of an airline" in first.stdout
     assert "Busiest airports" in first.stdout
 
     log = tmp_path / "demo" / "airflow.log"

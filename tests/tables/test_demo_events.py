@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -234,6 +234,81 @@ def test_the_oracle_sees_every_kind_of_wrong_row(
     assert not found.ok
     assert found.wrong_rows == 6
     assert len(found.examples) == 9
+
+
+def derived(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The tables departures_hourly and carrier_month of these flights, in plain Python."""
+    hours: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    months: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        months.setdefault((row["flight_month"], row["carrier"]), []).append(row)
+        if row["sched_dep"] is not None:
+            start = row["sched_dep"].replace(minute=0, second=0, microsecond=0)
+            hours.setdefault((start, row["origin"]), []).append(row)
+    hourly = [
+        {
+            "window_start": start,
+            "origin": origin,
+            "window_end": start + timedelta(hours=1),
+            "flights": len(them),
+            "airlines": len({row["carrier"] for row in them} - {None}),
+            "delay": sum(delays) if (delays := values(them, "dep_delay")) else None,
+            "worst": max(values(them, "dep_delay"), default=None),
+        }
+        for (start, origin), them in hours.items()
+    ]
+    monthly = [
+        {
+            "flight_month": month,
+            "carrier": carrier,
+            "flights": len(them),
+            "cancelled": sum(row["status"] == "cancelled" for row in them),
+            "mean_delay": sum(late) / len(late) if (late := values(them, "arr_delay")) else None,
+            "worst": max(them, key=lambda r: (r["dep_delay"] is not None, r["dep_delay"] or 0, r["flight_id"]))[
+                "flight_id"
+            ],
+        }
+        for (month, carrier), them in months.items()
+    ]
+    return hourly, monthly
+
+
+def values(rows: list[dict[str, Any]], name: str) -> list[int]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def write_derived(lake: Path, hourly: list[dict[str, Any]], monthly: list[dict[str, Any]]) -> None:
+    frame = pd.DataFrame(hourly).astype({"delay": "Int64", "worst": "Int32"})
+    write_deltalake(str(lake / "tables/departures_hourly"), frame, mode="overwrite")
+    write_deltalake(str(lake / "tables/carrier_month"), pd.DataFrame(monthly), mode="overwrite")
+
+
+def test_the_oracle_computes_derived_tables_as_plain_python_does_and_sees_what_is_wrong(
+    landing: Path, tmp_path: Path, truth: tuple[list[Any], list[Any]]
+) -> None:
+    write_lake(tmp_path, *truth)
+    hourly, monthly = derived(truth[0])
+    write_derived(tmp_path, hourly, monthly)
+    found = oracle.compare(tmp_path, landing, derived=True)
+    assert found.ok, found.as_text()
+    assert [one.found for one in found.derived] == [len(hourly), len(monthly)] and min(len(hourly), len(monthly)) > 100
+
+    later = hourly[2] | {"window_start": hourly[2]["window_start"] + timedelta(days=999)}
+    wrong = [hourly[1] | {"delay": 12_345}, later, *hourly[3:], hourly[3]]
+    write_derived(tmp_path, wrong, [monthly[0] | {"worst": "2013-01-01-ZZ-1-EWR"}, *monthly[1:]])
+    found = oracle.compare(tmp_path, landing, derived=True)
+    one, other = found.derived
+    assert (one.missing, one.extra, one.different) == (2, 2, 1)
+    assert (other.missing, other.extra, other.different) == (0, 0, 1)
+    assert not found.ok and found.wrong_rows == 0
+
+
+def test_a_derived_table_that_is_not_there_lacks_every_row(
+    landing: Path, tmp_path: Path, truth: tuple[list[Any], list[Any]]
+) -> None:
+    write_lake(tmp_path, *truth)
+    found = oracle.compare(tmp_path, landing, derived=True)
+    assert not found.ok and all(one.missing == one.expected > 100 for one in found.derived)
 
 
 def test_a_missing_table_is_a_problem_not_an_exception(landing: Path, tmp_path: Path) -> None:

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from draindown.base.clock import now
 from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
+from draindown.base.exits import Exit
 from draindown.cli import context, inspect, main
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import suite_validation, waivers
 from draindown.lake import delta, documents
 from draindown.recovery.opening import lease_of
 from draindown.runs import store
-from draindown.runs.report import Backlog, PlanPart, StepReport
+from draindown.runs.report import Backlog, PlanPart, StepReport, of
 from draindown.runs.request import Request
 from draindown.sources.files import parked
 from draindown.spark.runs.drain import drain
@@ -772,3 +774,84 @@ def test_what_looks_at_a_pipeline_takes_derived_flows_along(
     path.write_text(path.read_text() + DERIVED)
     code, _, err = typed(capsys, *words.split())
     assert "derived-flow:" not in err and code in (0, 2), (code, err)
+
+
+BRANCHES = {
+    "a": {"source": {"files": "landing/a/*.json", "format": "json"}, "columns": {"id": "string", "at": "timestamp"}},
+    "b": {"source": {"files": "landing/b/*.json", "format": "json"}, "columns": {"id": "string", "at": "timestamp"}},
+    "of_a": {"source": {"table": "a"}, "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}},
+    "of_b": {"source": {"table": "b"}, "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}},
+    "of_of_a": {
+        "source": {"table": "of_a"},
+        "window": {"time": "window_start", "size": "1 day", "measures": {"n": "count(*)"}},
+    },
+}
+
+
+@pytest.fixture
+def branches(project: Path) -> Path:
+    """A pipeline of two branches, without any files; its landing directories' parent."""
+    path = project / "dags" / "pipelines" / "branches.yaml"
+    path.write_text(yaml.safe_dump({"pipeline": "branches", "lake": "lake", "flows": BRANCHES}))
+    for name in ("a", "b"):
+        (project / "landing" / name).mkdir()
+    return project / "landing"
+
+
+def test_a_flow_that_cannot_be_planned_stops_only_those_that_read_it(
+    branches: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (branches / "a").rmdir()
+    monkeypatch.setitem(sys.modules, "draindown.spark.session", None)
+    code, out, _ = typed(capsys, "run", "branches", "--json")
+    found = json.loads(out)
+    assert code == found["exit"] == 78
+    told = {one["flow"]: one["outcome"] for one in found["reports"]}
+    assert told == {"a": "failed", "b": "idle", "of_b": "idle"}
+    assert found["not_run"].keys() == {"of_a", "of_of_a"}
+    code, out, _ = typed(capsys, "run", "branches")
+    assert code == 78 and "NOT RUN  branches/of_a  it reads what a did not get to" in out
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "ran", "not_run"),
+    [
+        (("a", "drain"), "table-mismatch", ["a", "b", "of_b"], {"of_a", "of_of_a"}),
+        (("a", "check"), "gate-failed", ["a", "b", "of_b"], {"of_a", "of_of_a"}),
+        (("of_a", "check"), "gate-failed", ["a", "b", "of_a", "of_b"], {"of_of_a"}),
+        (("a", "compact"), "vacuum-below-floor", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
+        (("of_of_a", "drain"), "lease-held", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
+        *(
+            (("a", "drain"), code, ["a"], {"b", "of_a", "of_b", "of_of_a"})
+            for code in ("stopped", "jvm-gone", "crash", "out-of-memory")
+        ),
+    ],
+)
+def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_run(
+    branches: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fails: tuple[str, str],
+    error: str,
+    ran: list[str],
+    not_run: set[str],
+) -> None:
+    from draindown.planning import plan
+    from draindown.spark.job import main
+
+    every = PlanPart(backlog=Backlog(units=1), batches=1, drain=True, check=True, compact=True)
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (every, []))
+    steps: list[tuple[str, str]] = []
+
+    def attempt(request: Request, work: Any) -> tuple[StepReport, Exit]:
+        steps.append((request.flow, request.step))
+        if steps[-1] != fails:
+            return of(request, now(), "done"), Exit.DONE
+        return of(request, now(), "failed", error={"code": error, "found": "so it is"}), Exit.NEEDS_PERSON
+
+    monkeypatch.setattr(main, "attempt", attempt)
+    code, out, _ = typed(capsys, "run", "branches", "--json")
+    assert code == Exit.NEEDS_PERSON and json.loads(out)["not_run"].keys() == not_run
+    assert list(dict.fromkeys(flow for flow, _ in steps)) == ran
+    last = [step for flow, step in steps if flow == fails[0]][-1]
+    assert last == fails[1]

@@ -179,18 +179,19 @@ def _pipeline(spec: PipelineSpec) -> DAG:
         start_date=_BORN,
         catchup=False,
         max_active_runs=1,
+        max_active_tasks=spec.max_active_tasks,
         default_args={"owner": spec.owner, "retries": spec.retries, **_PATIENT},
         params=params(spec.flows),
         tags=["draindown", *spec.tags],
         doc_md=doc_of(spec),
     ) as dag:
-        previous: BaseOperator | None = None
+        checks: dict[str, BaseOperator] = {}
         for flow in spec.graph.order:
-            steps = list(_steps(spec, flow))
-            for task in steps:
-                if previous is not None:
-                    previous >> task
-                previous = task
+            plan, drain, check, compact = _steps(spec, flow)
+            plan >> drain >> check >> compact
+            for upstream in spec.graph.upstream(flow):
+                checks[upstream] >> plan  # which publishes what this flow reads
+            checks[flow] = check
     return dag
 
 

@@ -8,7 +8,8 @@ from draindown.spec.models import FlowSpec, PipelineSpec
 
 _STEPS = """
 Each flow runs **plan → drain → check → compact**. `plan` starts no JVM; where it finds nothing to do, the others are
-skipped. An idle flow doesn't stop the next one, a failed one does.
+skipped. A flow runs after the `check` of those whose tables it reads. An idle flow stops none, a failed one those that
+read from it.
 
 | you do | what happens |
 | --- | --- |

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
+_WITH_SPARK = ("stopped", "jvm-gone", "out-of-memory", "crash")
+"""Codes of errors after which the run's Spark can't be trusted with another flow."""
+
+
 @dataclass
 class _Run:
     """One run of a pipeline: the reports so far and the worst exit code."""
@@ -42,18 +46,36 @@ class _Run:
     exit: Exit = Exit.DONE
     sources: dict[str, Source] = field(default_factory=dict)
     """What the plans of the flows saw of their sources, for their drains."""
+    failed: set[str] = field(default_factory=set)
+    """Flows that could not be planned, drained or judged."""
+    ended: bool = False
+    """Whether a step failed in a way that takes Spark along: nothing more can run."""
+    not_run: dict[str, str] = field(default_factory=dict)
+    """Flows that were left out, each with the reason."""
 
     def request(self, flow: str, step: Step) -> Request:
         """Return the request of one step of this run."""
         return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
+
+    def may_run(self, flow: str) -> bool:
+        """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
+        kept_from = [name for name in self.spec.graph.upstream(flow) if name in self.failed | self.not_run.keys()]
+        if self.ended:
+            self.not_run[flow] = "the run ended before it"
+        elif kept_from:
+            self.not_run[flow] = f"it reads what {kept_from[0]} did not get to"
+        return flow not in self.not_run
 
     def finish(self) -> None:
         """Print the run card and exit with the worst step's exit code."""
         from draindown.flow.at_work import of_reports
         from draindown.runs.card import card
 
-        data = {"run_id": self.run_id, "exit": int(self.exit)}
+        data = {"run_id": self.run_id, "exit": int(self.exit), "not_run": self.not_run}
         text = card(self.reports, of_reports(self.spec.layout, self.reports))
+        if self.not_run:
+            left_out = (f"NOT RUN  {self.spec.pipeline}/{name}  {why}" for name, why in self.not_run.items())
+            text = "\n".join([text, "", *left_out])
         self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, text)
         if self.exit:
             raise typer.Exit(self.exit)
@@ -80,17 +102,22 @@ def run(
     first, later = [name for name in names if not above[name]], [name for name in names if above[name]]
     work = _plans(this, first, left_out)
     with _spark(this, short=all(part.is_little for _, part in work)) as spark:
-        going = all(_steps(this, name, part, asked, spark) for name, part in work)
+        for name, part in work:
+            if this.may_run(name):
+                _steps(this, name, part, asked, spark)
         # a derived flow is planned once the flows that it reads have published
-        for name in later if going and not this.exit else ():
-            if not all(_steps(this, *planned, asked, spark) for planned in _plans(this, [name], left_out)) or this.exit:
-                break
+        for name in later:
+            for planned in _plans(this, [name], left_out) if this.may_run(name) else ():
+                _steps(this, *planned, asked, spark)
     this.finish()
 
 
-def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> bool:
-    """Run the steps of a flow that its plan needs, until one fails. Return whether none did."""
-    return all(_step(this, name, step, spark) for step in asked if asked[step] and getattr(part, step))
+def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> None:
+    """Run the steps of a flow that its plan needs, until one fails. A failed compaction concerns no other flow."""
+    for step in asked:
+        if asked[step] and getattr(part, step) and not _step(this, name, step, spark):
+            this.failed |= {name} if step != "compact" else set()
+            break
 
 
 def compact(
@@ -120,7 +147,7 @@ def _seconds(deadline: str | None) -> float | None:
 
 
 def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
-    """The flows that come before one that can't be planned, each with its plan. Raises if it is the run's first."""
+    """The flows that can be planned, each with its plan. Raises if there is one only, the run's first, and it can't."""
     from draindown.planning.plan import planned
     from draindown.sources.registry import source_of
 
@@ -131,11 +158,12 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
         try:
             report = planned(request, left_out, this.sources[name])
         except DraindownError as error:
-            if not found and not this.reports:
+            if len(names) == 1 and not this.reports:
                 raise
             this.reports.append(of(request, started, "failed", error=error.as_dict()))
-            this.exit = exit_for(error)
-            break
+            this.exit = max(this.exit, exit_for(error))
+            this.failed.add(name)
+            continue
         assert report.plan is not None, "a plan that can't be made is an error"
         this.reports.append(report)
         found.append((name, report.plan))
@@ -179,6 +207,7 @@ def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
+    this.ended = this.ended or (report.error or {}).get("code") in _WITH_SPARK
     return code == Exit.DONE
 
 

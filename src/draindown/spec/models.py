@@ -248,6 +248,9 @@ class PipelineSpec(Model):
         default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
     )
     retries: int = Field(default=2, ge=0, le=10, description="How often Airflow tries a task again when that may help.")
+    max_active_tasks: int = Field(
+        default=1, ge=1, le=100, description="How many tasks of a run work at once, each with a Spark of its own."
+    )
     lease: LeaseSpec = Field(
         default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
     )

@@ -1,0 +1,88 @@
+"""The flow graph as a DAG: a flow runs after the check of those that it reads, and a failure stops its branch alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from draindown.airflow.factory import dags
+from draindown.planning import plan
+from draindown.runs.report import Backlog, PlanPart
+
+PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
+# daily is written before what it reads, and reads what hourly publishes
+PIPELINE = """\
+pipeline: tree
+lake: lake
+retries: 0
+max_active_tasks: 3
+flows:
+  daily:
+    source: {table: hourly}
+    window: {time: window_start, size: 1 day, measures: {n: count(*)}}
+  events:
+    source: {files: landing/events/*.json, format: json}
+    columns: {id: string not null, at: timestamp}
+  hourly:
+    source: {table: events}
+    window: {time: at, size: 1 hour, measures: {n: count(*)}}
+  other:
+    source: {files: landing/other/*.json, format: json}
+    columns: {id: string not null}
+"""
+FLOWS = ("daily", "events", "hourly", "other")
+WORK = PlanPart(backlog=Backlog(units=2, bytes=10), batches=1, drain=True, check=True, compact=True)
+
+
+@pytest.fixture
+def dag(database: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[DAG]:
+    path = PIPELINES / "tree.yaml"
+    path.write_text(PIPELINE)
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (WORK, []))
+    yield dags(str(PIPELINES.parent / "draindown_dags.py"))["tree"]
+    path.unlink()
+
+
+def states(dag: DAG) -> dict[str, str]:
+    done = dag.test(logical_date=None, run_conf={"force_compact": True})
+    return {ti.task_id: str(ti.state) for ti in done.get_task_instances()}
+
+
+def test_the_dag_shows_the_graph(dag: DAG) -> None:
+    assert {task.task_id for task in dag.tasks} == {
+        f"{flow}.{step}" for flow in FLOWS for step in ("plan", "drain", "check", "compact")
+    }
+    above = {flow: dag.get_task(f"{flow}.plan").upstream_task_ids for flow in FLOWS}
+    assert above == {"events": set(), "other": set(), "hourly": {"events.check"}, "daily": {"hourly.check"}}
+    assert dag.get_task("events.check").downstream_task_ids == {"events.compact", "hourly.plan"}
+    assert dag.max_active_tasks == 3
+
+
+@pytest.mark.parametrize(
+    ("fails", "stopped"),
+    [
+        ("events.drain", {"events.check", "events.compact", *(f"{f}.{s}" for f in ("hourly", "daily") for s in
+                                                               ("plan", "drain", "check", "compact"))}),
+        ("hourly.check", {"hourly.compact", "daily.plan", "daily.drain", "daily.check", "daily.compact"}),
+        ("events.compact", set()),
+        ("other.drain", {"other.check", "other.compact"}),
+    ],
+)  # fmt: skip
+def test_a_failing_branch_stops_only_what_depends_on_it(dag: DAG, told: Path, fails: str, stopped: set[str]) -> None:
+    (told / f"{fails}.code").write_text("78")
+    (told / f"{fails}.error").write_text("table-mismatch")
+    found = states(dag)
+    assert found.pop(fails) == "failed"
+    assert {task for task, state in found.items() if state == "upstream_failed"} == stopped
+    assert {state for task, state in found.items() if task not in stopped} == {"success"}
+
+
+def test_a_flow_runs_after_those_that_it_reads(dag: DAG, told: Path) -> None:
+    assert set(states(dag).values()) == {"success"}
+    calls = (told / "calls").read_text().split()
+    order = [calls.index(call) for call in ("events.check", "hourly.drain", "hourly.check", "daily.drain")]
+    assert order == sorted(order)
