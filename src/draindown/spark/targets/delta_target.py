@@ -128,7 +128,6 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     """
     path, flow = writer.layout.table, writer.flow
     if not TableLog(path).exists:
-        delta.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
     held = DeltaTable.forPath(spark, path).toDF().schema
@@ -169,7 +168,11 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec |
 
 
 def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
-    """Return a builder for a new table with draindown's format property: the target or a side table."""
+    """Return a builder for a new table with draindown's format property: the target or a side table.
+
+    What a crash left of an earlier attempt to create it is removed.
+    """
+    delta.clear_unmade(path)
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(nullable(schema))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
