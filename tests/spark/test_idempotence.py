@@ -23,7 +23,7 @@ from draindown.runs.report import StepReport
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.port import Read
 from draindown.spark.targets import commit, resolution
-from tests.landing import Landing
+from tests.landing import KEYED, Landing
 
 Corrupt = Callable[[pytest.MonkeyPatch], None]
 
@@ -217,3 +217,15 @@ def test_stamps_only_rise() -> None:
     assert commit.stamp_after(None, early) == early
     assert commit.stamp_after(early, late) == late
     assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)
+
+
+@pytest.mark.parametrize("table", ["table", "quarantine", "tombstones"])
+def test_a_table_whose_creation_was_killed_before_its_first_commit_is_created_again(
+    spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing], table: str
+) -> None:
+    at = landing({"target": KEYED})
+    Path(getattr(at.layout, table), "_delta_log", "_staged_commits").mkdir(parents=True)
+    at.deliver('{"id": "a", "seq": 1}', '{"id": "b", "seq": 1, "op": "d"}', "no json")
+    assert at.drain(spark).outcome == "done"
+    sums = at.totals()
+    assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (2, 1, 1, 1)

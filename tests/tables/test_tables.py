@@ -129,9 +129,12 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     log = tmp_path / "unmade" / "_delta_log"
     log.mkdir(parents=True)
     (log / ".00000000000000000000.json.0a.tmp").write_text("{")
-    delta.clear_unmade(str(tmp_path / "unmade"))
-    assert not (tmp_path / "unmade").exists()
-    delta.clear_unmade(str(tmp_path / "unmade"))
+    (tmp_path / "unmade").chmod(0o700)
+    for _ in range(2):
+        delta.clear_unmade(str(tmp_path / "unmade"))
+        assert [*(tmp_path / "unmade").iterdir()] == []
+        assert (tmp_path / "unmade").stat().st_mode & 0o777 == 0o700
+    delta.clear_unmade(str(tmp_path / "nothing"))
     foreign = tmp_path / "foreign"
     (foreign / "_delta_log").mkdir(parents=True)
     (foreign / "data.parquet").touch()

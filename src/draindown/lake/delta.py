@@ -110,11 +110,12 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
 def clear_unmade(path: str) -> None:
     """Remove the leftovers of a crash during table creation: a `_delta_log` without commits, and nothing beside it.
 
-    Spark's `createIfNotExists` takes such a directory for an existing table, and the next read fails.
+    Spark's `createIfNotExists` takes such a directory for an existing table, and the next read fails. The table's own
+    directory is kept, with its mode.
     """
-    home = Path(path)
-    if not TableLog(path).exists and home.is_dir() and {entry.name for entry in home.iterdir()} <= {"_delta_log"}:
-        shutil.rmtree(home)
+    home, log = Path(path), Path(path, "_delta_log")
+    if log.is_dir() and not TableLog(path).exists and [*home.iterdir()] == [log]:
+        shutil.rmtree(log)
 
 
 def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> None:

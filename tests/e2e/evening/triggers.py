@@ -42,13 +42,21 @@ def _twice(scene: Scene) -> list[str]:
 
 @action("trigger again while a drain is at work")
 def _again(scene: Scene) -> list[str]:
-    scene.orders.bring(2)
-    with scene.orders.brake():
-        first = scene.shift.press(scene.orders)
-        scene.orders.await_held()
+    with scene.held() as (first, _):
         second = scene.shift.press(scene.orders)
-        scene.orders.bring()
+        scene.orders.bring()  # the first took in its input before
+        said = scene.shift.draindown("report", scene.name, "--run", second)
+        told = (said.code, "no-report" in said.err)
+        scene.holds("exit", "report knows nothing of a run that waits for its turn", told, (78, True))
+        scene.holds("card", "the first is at work", "drain is at work since" in scene.report("--run", first))
+        plan = scene.shift.draindown("plan", scene.name, "--json").document or {}
+        scene.holds("plan", "the holder", first in str(plan["flows"]["f"]["holder"]))
+        scene.holds("exit", "the second waits for the first", scene.shift.run_state(second), "queued")
+        scene.holds("ledger", "the second did nothing", scene.now().of_run(second), [])
     scene.ends(first, second)
+    made = [sum(row["units"] for row in scene.now().of_run(run)) for run in (first, second)]
+    scene.holds("ledger", "each drained what was there when it began", made, [2, 1])
+    scene.holds("exit", "nobody met the lease", [scene.shift.task(run, "drain")[1] for run in (first, second)], [1, 1])
     return [first, second]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta, formats
@@ -25,6 +25,7 @@ from draindown.ledger.rows import BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.table_schema import ddl, differences, nullable
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec
 
@@ -127,42 +128,18 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     """
     path, flow = writer.layout.table, writer.flow
     if not TableLog(path).exists:
-        delta.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
-    held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}
+    held = DeltaTable.forPath(spark, path).toDF().schema
     _refuse_mismatch(writer, held, schema)
-    missing = [f"{quoted(f.name)} {_sql(f.dataType)}" for f in schema if f.name not in held]
+    missing = [f"{quoted(f.name)} {ddl(f.dataType)}" for f in schema if f.name not in held.names]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
 
 
-def _sql(kind: DataType) -> str:
-    """Return the type as SQL DDL, with quoted field names."""
-    match kind:
-        case ArrayType():
-            return f"array<{_sql(kind.elementType)}>"
-        case MapType():
-            return f"map<{_sql(kind.keyType)}, {_sql(kind.valueType)}>"
-        case StructType():
-            return f"struct<{', '.join(f'{quoted(field.name)}: {_sql(field.dataType)}' for field in kind)}>"
-        case _:
-            return kind.simpleString()
-
-
-def _refuse_mismatch(writer: TableWriter, held: Mapping[str, DataType], schema: StructType) -> None:
+def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) -> None:
     path, flow = writer.layout.table, writer.flow
-    differing = [
-        f"column {f.name} is {held[f.name].simpleString()} in the table and {f.dataType.simpleString()} in the spec"
-        for f in schema
-        if held.get(f.name, f.dataType) != f.dataType
-    ]
-    spelled = {name.lower(): name for name in held}
-    differing += [
-        f"column {f.name} is spelled {spelled[f.name.lower()]} in the table"
-        for f in schema
-        if f.name not in held and f.name.lower() in spelled
-    ]
+    differing = list(differences(held, schema))
     partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
@@ -191,8 +168,12 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec |
 
 
 def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
-    """Return a builder for a new table with draindown's format property: the target or a side table."""
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    """Return a builder for a new table with draindown's format property: the target or a side table.
+
+    What a crash left of an earlier attempt to create it is removed.
+    """
+    delta.clear_unmade(path)
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(nullable(schema))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
@@ -211,10 +192,6 @@ def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
 def _is_bare(name: str) -> bool:
     """Return whether the name is a plain SQL identifier, which needs no quotes."""
     return name.isascii() and name.isidentifier()
-
-
-def _nullable(schema: StructType) -> list[StructField]:
-    return [StructField(field.name, field.dataType, True) for field in schema]
 
 
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:

@@ -1,0 +1,40 @@
+"""Schemas of Delta tables: which columns a table has otherwise than its spec says, types as DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from draindown.spark.sql import quoted
+
+
+def differences(held: StructType, schema: StructType) -> Iterator[str]:
+    """Yield, in words, each column of `schema` that the table has with another type or in other case.
+
+    Nullability is ignored at every depth: Spark derives it from the plan of a batch, and plans differ.
+    """
+    kinds, spelled = {f.name: f.dataType for f in nullable(held)}, {name.lower(): name for name in held.names}
+    for name, kind in ((f.name, f.dataType) for f in nullable(schema)):
+        if kinds.get(name, kind) != kind:
+            yield f"column {name} is {kinds[name].simpleString()} in the table and {kind.simpleString()} in the spec"
+        elif name not in kinds and name.lower() in spelled:
+            yield f"column {name} is spelled {spelled[name.lower()]} in the table"
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return the schema with every field nullable, nested ones too, and without the metadata of its columns."""
+    return StructType([StructField(field.name, field.dataType) for field in schema.toNullable()])
+
+
+def ddl(kind: DataType) -> str:
+    """Return the type as SQL DDL, with quoted field names."""
+    match kind:
+        case ArrayType():
+            return f"array<{ddl(kind.elementType)}>"
+        case MapType():
+            return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.dataType)}' for field in kind)}>"
+        case _:
+            return kind.simpleString()
