@@ -12,9 +12,9 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
+from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
-from draindown.lake import documents
 from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.runs.request import Request
@@ -215,10 +215,11 @@ def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(proj
     project.pin()
     _, healths = typed("doctor", "p", "--flow", "t")
     (one,) = [one for one in healths[0]["symptoms"] if one["code"] == "reader-undeclared"]
-    assert one["next"] == "draindown forget-reader p d --flow t --yes"
+    command, root, _, *words = one["next"].split()
+    assert (command, root, words) == ("draindown", "--root", ["forget-reader", "p", "d", "--flow", "t", "--yes"])
     assert typed("forget-reader", "p", "d", "--flow", "t")[0] == 2 and registered.readers(project.upstream)
-    assert typed(*one["next"].split()[1:])[0] == 0 and registered.readers(project.upstream) == []
-    code, error = typed(*one["next"].split()[1:])
+    assert typed(*words)[0] == 0 and registered.readers(project.upstream) == []
+    code, error = typed(*words)
     assert (code, error["error"]["code"]) == (78, "no-reader")
 
 
@@ -230,14 +231,15 @@ def test_a_declared_reader_is_not_forgotten(project: Project, typed: Any) -> Non
     assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(project.upstream)
 
 
-def test_a_torn_document_stops_maintenance_and_the_reader_writes_it_anew(project: Project) -> None:
+def test_a_torn_document_keeps_old_files_is_named_and_the_reader_writes_it_anew(project: Project) -> None:
     project.write([1])
     project.publish()
     path = Path(project.upstream.readers) / "p.d.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"format": 1, "pipel')
-    with pytest.raises(documents.TerminalError) as caught:
-        kept(project)
+    assert "p.d.json is torn" in kept(project) and symptoms(project)["state-damaged"] == "wrong"
+    with pytest.raises(TerminalError) as caught:
+        project.pin()
     assert caught.value.code == "state-damaged"
     path.rename(path.with_suffix(".damaged"))
     project.pin()

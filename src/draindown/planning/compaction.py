@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from draindown.base import clock
 from draindown.base.clock import now
+from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake.documents import read_json, write_json
@@ -233,7 +234,10 @@ def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> st
 
 
 def _kept_for_readers(layout: FlowLayout, at: datetime, kept_for: timedelta) -> str:
-    behind = [one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE]
+    try:
+        behind = [one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE]
+    except TerminalError as error:  # nobody knows what that reader needs; doctor names the document
+        return f"old files stay: {error.found}"
     if not behind:
         return ""
     last = max(behind, key=lambda one: one.age(at))
