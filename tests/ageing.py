@@ -12,6 +12,9 @@ def age(path: str, *, days: int) -> None:
     """Move the table's history into the past: times in the log, and of files."""
     by = int(timedelta(days=days).total_seconds() * 1000)
     log = Path(path) / "_delta_log"
+    written = {
+        file: file.stat().st_mtime for file in [*log.iterdir(), *Path(path).rglob("*.parquet")] if file.is_file()
+    }
     for file in sorted(log.glob("*.json")):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for action in lines:
@@ -23,9 +26,7 @@ def age(path: str, *, days: int) -> None:
                 if kind in action:
                     action[kind][name] -= by
         file.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
-    for file in [*log.iterdir(), *Path(path).rglob("*.parquet")]:
-        if file.is_file():
-            at = file.stat().st_mtime - by / 1000
-            os.utime(file, (at, at))
+    for file, at in written.items():
+        os.utime(file, (at - by / 1000, at - by / 1000))
     for checksum in log.glob(".*.crc"):
         checksum.unlink()

@@ -279,7 +279,8 @@ def _project_of(home: Path, pipelines: int) -> Path:
     example = (REPOSITORY / "dags" / "pipelines" / "flights.yaml").read_text()
     for number in range(pipelines):
         text = example.replace("pipeline: flights", f"pipeline: p{number}")
-        text = text.replace("\n  flights:", f"\n  flights_{number}:")
+        for form in ("\n  {}:", "{{table: {}}}", "from {} group"):
+            text = text.replace(form.format("flights"), form.format(f"flights_{number}"))
         (home / "pipelines" / f"p{number}.yaml").write_text(text)
     script = home / "draindown_dags.py"
     script.write_text((REPOSITORY / "dags" / "draindown_dags.py").read_text())

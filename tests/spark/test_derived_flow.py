@@ -25,6 +25,7 @@ from draindown.planning.plan import plan
 from draindown.proof.compare import prove
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.card import card
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request, Step
 from draindown.sources import intake
@@ -221,3 +222,23 @@ def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> 
     with pytest.raises(TerminalError) as error:
         it.drain("hourly")
     assert error.value.code == "source-replaced"
+
+
+def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[..., Chain]) -> None:
+    it = chain(hourly=HOURLY, carriers=CARRIERS)
+    it.deliver(it.row(1, 0), it.row(2, 90))
+    for _ in range(2):
+        it.run("flights")
+        it.drain("hourly")
+    report = it.check("hourly")
+    assert report.check and report.check.open_windows == ""
+    ahead = int((now() - START).total_seconds() // 60)
+    it.deliver(it.row(3, ahead + 1), it.row(4, ahead + 70), it.row(5, ahead + 71, "B6"))
+    it.run("flights")
+    for flow in ("hourly", "carriers"):
+        it.drain(flow)
+    report = it.check("hourly")
+    assert report.check and report.check.open_windows.startswith("3 windows from ")
+    assert "open      3 windows from" in card([report])
+    report = it.check("carriers")
+    assert report.check and report.check.open_windows == "", "a query per key has no windows"

@@ -12,12 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from deltalake import write_deltalake
 
+from draindown import pages
+from draindown.cli import main, proving
+from draindown.doctor.examination import examine
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
 from draindown.proof.measures import measure
+from draindown.runs import store
+from draindown.runs.report import of
+from draindown.runs.request import Request
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 
@@ -33,6 +40,8 @@ RESULT = pa.schema(
     ]
 )
 Row = dict[str, Any]
+LANDING = {"source": {"files": "x/*", "format": "json"}, "columns": {"at": "timestamp"}}
+WINDOW = {"window": {"time": "at", "size": "1h", "measures": {"c": "count(*)"}}}
 
 
 def _flow(slide: str | None = None, **measures: str) -> DerivedFlow:
@@ -84,9 +93,7 @@ class Tables:
     """A source table, and the table that claims to be its query."""
 
     def __init__(self, home: Path, rows: list[Row], results: list[Row]) -> None:
-        landing = {"source": {"files": "x/*", "format": "json"}, "columns": {"at": "timestamp"}}
-        window = {"time": "at", "size": "1h", "measures": {"c": "count(*)"}}
-        flows = {"t": landing, "d": {"source": {"table": "t"}, "window": window}}
+        flows = {"t": LANDING, "d": {"source": {"table": "t"}} | WINDOW}
         self.layout = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home), "flows": flows}).layout("d")
         self.source = str(home / "source")
         write_deltalake(self.source, pa.Table.from_pylist(rows, schema=SOURCE))
@@ -236,3 +243,56 @@ def test_a_flow_with_another_measure_needs_spark(tmp_path: Path) -> None:
     tables = Tables(tmp_path, _rows(Random(4)), [])
     assert statement(_flow(c="stddev(n)"), TableLog(tables.source)) is None
     assert statement(_flow(c="count(*)"), TableLog(tables.source)) is not None
+
+
+def test_the_newest_certificate_is_named_by_report_page_and_doctor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = _rows(Random(4))
+    tables = Tables(tmp_path, rows, _query(rows))
+    pipelines = tmp_path / "dags" / "pipelines"
+    pipelines.mkdir(parents=True)
+    document = {
+        "pipeline": "p",
+        "lake": str(tmp_path),
+        "flows": {"t": LANDING, "d": {"source": {"table": "t"}} | WINDOW},
+    }
+    (pipelines / "p.yaml").write_text(yaml.safe_dump(document))
+    spec = PipelineSpec.model_validate(document)
+    request = Request(spec=spec, flow="d", step="plan", run_id="r", root=str(tmp_path))
+    store.write(tables.layout, of(request, START, "idle"))
+
+    def typed(*words: str) -> tuple[int, str]:
+        code = main(["--root", str(tmp_path), *words])
+        return code, capsys.readouterr().out
+
+    def told() -> tuple[str, str, str, list[str]]:
+        """The lines about a proof in report and page, doctor's line, and the codes of what is wrong."""
+        (view,) = (one for one in pages.flows(pipelines, tmp_path) if one.flow == "d")
+        assert view.proven in pages.render([view])
+        report = next((line for line in typed("report", "p")[1].splitlines() if line.startswith("proof")), "")
+        health = examine(request)
+        return (
+            report,
+            view.proven,
+            health.looked["proof"],
+            [one.code for one in health.symptoms if one.level == "wrong"],
+        )
+
+    assert told()[:3] == ("", "", "never proven")
+    monkeypatch.setattr(proving, "_prove", lambda *_: tables.prove(_flow()))
+    assert typed("prove", "p")[0] == 0
+    certificate = tables.prove(_flow())
+    report, page, health, wrong = told()
+    for line in (report, page, health):
+        assert "holds for version 0" in line and certificate.digest in line and certificate.engine in line
+    assert "proof-failed" not in wrong
+
+    write_deltalake(tables.layout.table, pa.Table.from_pylist(_query(rows)[1:], schema=RESULT), mode="overwrite")
+    assert typed("prove", "p")[0] == 1
+    report, page, health, wrong = told()
+    for line in (report, page, health):
+        assert "DOES NOT HOLD, 1 key differs" in line and "for version 1" in line
+    assert "proof-failed" in wrong
+    write_deltalake(tables.layout.table, pa.Table.from_pylist(_query(rows), schema=RESULT), mode="overwrite")
+    assert "proof-failed" not in told()[3], "it was about another version"

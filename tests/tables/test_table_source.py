@@ -228,7 +228,9 @@ def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) 
     log = TableLog(project.upstream.table)
     assert set(readers.owed(request, log)) == {FEED, readers.RETENTION}
     assert "for d" in readers.lacking(request, project.upstream)
-    DeltaTable(project.upstream.table).alter.set_table_properties({FEED: "true", BOUNDED: "n"})
+    DeltaTable(project.upstream.table).alter.set_table_properties(
+        {FEED: "true", BOUNDED: "n", readers.RETENTION: "interval 90 days"}
+    )
     assert readers.owed(request, TableLog(project.upstream.table)) == {BOUNDED: "n,id"}
     DeltaTable(project.upstream.table).alter.set_table_properties({BOUNDED: "n,id"})
     assert readers.lacking(request, project.upstream) == ""

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit, exit_for
-from draindown.flow import generations, release_intent, schema_drift
+from draindown.flow import generations, proven, release_intent, schema_drift
 from draindown.gate import published, waivers
 from draindown.lake import delta, documents
 from draindown.lake.layout import FlowLayout
@@ -28,6 +28,7 @@ from draindown.recovery import rebuild, replay, reset
 from draindown.runs import store
 from draindown.runs.request import Request
 from draindown.sources import batch_size
+from draindown.sources.tables import registered
 from tests.flowfiles import request
 
 
@@ -45,6 +46,8 @@ READERS: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], obj
     "replay": (lambda at: f"{at.replays}/r.json", lambda at: replay._pinned(at, "r")),
     "published": (lambda at: f"{at.published}/0000000001.json", published.published),
     "waivers": (lambda at: f"{at.waivers}/0000000001.json", waivers.waivers),
+    "proof": (lambda at: at.proven, proven.newest),
+    "reader": (lambda at: f"{at.readers}/q.g.json", registered.readers),
     "vacuumed": (lambda at: at.vacuumed, compaction.vacuumed),
     "loads": (lambda at: at.loads, batch_size.loads),
     "drift": (lambda at: at.drift, schema_drift.seen),

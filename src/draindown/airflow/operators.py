@@ -287,6 +287,7 @@ def summary(report: StepReport) -> dict[str, Any]:
         numbers |= {"refused_share": report.drain.refused_share}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
+        numbers |= {"open_windows": report.check.open_windows} if report.check.open_windows else {}
     if report.compact:
         numbers |= {"files_before": report.compact.files_before, "files_after": report.compact.files_after}
     return numbers

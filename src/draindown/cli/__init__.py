@@ -76,7 +76,8 @@ def _options(
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
     *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
-    *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss, drilling.drill),
+    *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
+    *(recovery.forget_reader, drilling.drill),
 )
 for command in _COMMANDS:
     app.command()(command)

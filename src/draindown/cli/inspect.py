@@ -100,7 +100,16 @@ def report(
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
     text = card(shown, of_reports(states.__getitem__, shown), whole=start is None)
     at_work = others(spec, names, shown) if run == "last" and not start else ()
-    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work))))
+    told = _proofs(spec, names) if start is None else ""
+    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
+
+
+def _proofs(spec: PipelineSpec, names: list[str]) -> str:
+    """Return what the newest proofs of derived tables found, a line each."""
+    from draindown.flow import proven
+
+    found = {name: proven.newest(spec.layout(name)) for name in names if spec.graph.reads[name]}
+    return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
 
 
 def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:

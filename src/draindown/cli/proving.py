@@ -22,15 +22,30 @@ def prove(
     sample: Annotated[str, typer.Option(help="Share of the keys to compare, such as `1%`.")] = "100%",
     as_json: Json = False,
 ) -> None:
-    """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs."""
+    """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs.
+
+    Reports and the page name the newest certificate.
+    """
     here, out = setting(ctx), Output(as_json)
     spec, share = here.spec(pipeline), _share(sample)
     found = [_prove(here, spec, name, share, out) for name in derived_flows(spec, flow)]
+    for one in found:
+        _keep(spec, one, out)
     holds = all(one.holds for one in found)
     data = {"holds": holds, "certificates": [one.as_dict() for one in found]}
     out.result(data, "\n\n".join(map(str, found)) or f"pipeline {spec.pipeline} has no derived flow")
     if not holds:
         raise typer.Exit(Exit.FINDINGS)
+
+
+def _keep(spec: PipelineSpec, found: Certificate, out: Output) -> None:
+    """Keep a certificate for reports and the page. It is printed even if the lake takes nothing."""
+    from draindown.flow import proven
+
+    try:
+        proven.keep(spec.layout(found.flow), found.as_dict())
+    except OSError as error:
+        out.note(f"{spec.pipeline}/{found.flow}: the certificate could not be kept: {error}")
 
 
 def _share(text: str) -> float:

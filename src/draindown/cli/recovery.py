@@ -94,6 +94,29 @@ def reset(
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
 
 
+def forget_reader(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    reader: Annotated[str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")],
+    flow: OneFlow = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Keep nothing more of a table for a flow that read it, and is gone from the project."""
+    from draindown.sources.tables import readers, registered
+
+    here, out = setting(ctx), Output(as_json)
+    spec = here.spec(pipeline)
+    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    of, _, name = reader.rpartition("/")
+    of = of or spec.pipeline
+    readers.refuse_declared(request, of, name)
+    out.note(f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew")
+    refuse_without(yes)
+    registered.forget(request.layout, of, name)
+    out.result({"forgotten": f"{of}/{name}"}, f"{of}/{name} is forgotten")
+
+
 def _undo(request: Request, yes: bool, out: Output) -> None:
     from draindown.flow import generations
     from draindown.recovery import reset as reset_plan

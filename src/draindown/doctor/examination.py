@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
+from draindown.doctor.derived import look_at_readers, look_at_source
 from draindown.doctor.flow import (
     look_at_checkpoint,
     look_at_generation,
@@ -32,6 +33,7 @@ from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
+from draindown.spec.derived import DerivedFlow
 
 
 def examine(request: Request) -> Health:
@@ -42,6 +44,9 @@ def examine(request: Request) -> Health:
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
+        if isinstance(request.declared, DerivedFlow):
+            _look(desk, "source", look_at_source)
+        _look(desk, "readers", lambda desk: look_at_readers(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
 
 

@@ -138,6 +138,16 @@ class FlowLayout:
         return f"{self.home}/waivers"
 
     @property
+    def proven(self) -> str:
+        """JSON file with what the newest proof of the table found."""
+        return f"{self.home}/proven.json"
+
+    @property
+    def readers(self) -> str:
+        """Directory with one JSON file per flow that reads the table: what of it the reader still needs."""
+        return f"{self.home}/readers"
+
+    @property
     def vacuumed(self) -> str:
         """JSON file with the time of each table's last VACUUM."""
         return f"{self.home}/vacuumed.json"

@@ -7,6 +7,7 @@ as in `to_pylist`; `rows` converts numbers to datetimes instead.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -32,6 +33,7 @@ from draindown.lake.transactions import WriterId
 T = TypeVar("T")
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
@@ -272,6 +274,17 @@ def moment(at: datetime) -> str:
     """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
     microseconds = (at - EPOCH) // timedelta(microseconds=1)
     return f"""arrow_cast({microseconds}, 'Timestamp(Microsecond, Some("UTC"))')"""
+
+
+def interval_seconds(interval: str | None, default: int) -> int:
+    """Return the seconds of a Delta interval such as `interval 7 days`.
+
+    Return `default` if `interval` is None, 0 if it can't be parsed.
+    """
+    if interval is None:
+        return default
+    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def identifier(name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from draindown.base.formatting import percent
-from draindown.flow import quarantine
+from draindown.flow import proven, quarantine
 from draindown.flow.at_work import of_reports
 from draindown.flow.state import FlowState
 from draindown.gate.published import published
@@ -52,7 +52,7 @@ class RunView:
 class FlowView:
     """A flow as the page shows it. `ledger` holds the newest batches, newest first.
 
-    `problem` says what could not be read.
+    `proven`: what the newest proof of a derived table found. `problem` says what could not be read.
     """
 
     pipeline: str
@@ -60,6 +60,7 @@ class FlowView:
     table: str
     waiting: str = "not planned yet"
     published: str = "nothing yet"
+    proven: str = ""
     open_rows: Mapping[str, int] = field(default_factory=dict)
     runs: list[RunView] = field(default_factory=list)
     ledger: list[dict[str, object]] = field(default_factory=list)
@@ -95,6 +96,7 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
             table=layout.table,
             waiting=_waiting(layout),
             published="nothing yet" if pointer is None else str(pointer.version),
+            proven=str(proven.newest(state) or ""),
             open_rows=quarantine.counts(state).by_reason or {},
             runs=[_run(state, run_id) for run_id in store.runs(layout, _RUNS)],
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,17 @@ import pyarrow as pa
 
 from draindown.base import clock
 from draindown.base.clock import now
+from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog, interval_seconds, log_of
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
+from draindown.sources.tables import registered
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
@@ -32,7 +33,6 @@ VACUUM_EVERY = timedelta(days=1)
 """Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs commits."""
 RETENTION = "delta.deletedFileRetentionDuration"
 """Table property: how long Delta keeps files that were removed from the table."""
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 @dataclass(frozen=True)
@@ -201,18 +201,7 @@ def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain
 
 def retention_of(log: TableLog) -> int:
     """Return how long removed files stay, in seconds, by the table's properties."""
-    return duration(log.properties.get(RETENTION), RETAIN_FLOOR)
-
-
-def duration(interval: str | None, default: int) -> int:
-    """Return the seconds of a Delta interval such as `interval 7 days`.
-
-    Return `default` if `interval` is None, 0 if it can't be parsed. The retention floor then applies.
-    """
-    if interval is None:
-        return default
-    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    return interval_seconds(log.properties.get(RETENTION), RETAIN_FLOOR)
 
 
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
@@ -234,15 +223,32 @@ def remember_vacuumed(layout: FlowLayout, label: str, *, files: int, run_id: str
 
 
 def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:
-    """Return why the target's old files must stay: the published version still needs them. Return "" if it does not.
+    """Return why the target's old files must stay: the published version or a reader needs them. "" if none does.
 
     `at`: point in time to decide for; None: now.
     """
+    at = at or now()
+    # Files must last until the next check and through the rewrite that precedes a vacuum, hence one interval of slack.
+    kept_for = timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY
+    return _kept_for_published(layout, at - kept_for) or _kept_for_readers(layout, at, kept_for)
+
+
+def _kept_for_readers(layout: FlowLayout, at: datetime, kept_for: timedelta) -> str:
+    try:
+        behind = [one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE]
+    except TerminalError as error:  # nobody knows what that reader needs; doctor names the document
+        return f"old files stay: {error.found}"
+    if not behind:
+        return ""
+    last = max(behind, key=lambda one: one.age(at))
+    return f"old files stay: {last.reader} has yet to read what changed since {last.since:%Y-%m-%d}"
+
+
+def _kept_for_published(layout: FlowLayout, before: datetime) -> str:
     pointer = published.published(layout)
     removal = published.oldest_needed_removal(layout) if pointer else None
     if pointer is None or removal is None:
         return ""
-    # Files must last until the next check and through the rewrite that precedes a vacuum, hence one interval of slack.
-    if (at or now()) - removal < timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY:
+    if removal > before:
         return ""
     return f"old files stay: published version {pointer.version} needs them (changed since {removal:%Y-%m-%d})"

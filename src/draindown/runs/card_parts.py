@@ -97,10 +97,15 @@ def _backlog(before: Backlog, after: Backlog) -> str:
 
 
 def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
-    """Return the lines of a check: the verdict, expectations that failed, and the published version.
+    """Return the lines of a check: the verdict, expectations that failed, the published version, open windows.
 
     `idle`: whether the check found nothing unpublished.
     """
+    is_open = labelled("open", pieces(printable(check.open_windows), 3)) if check.open_windows else []
+    return [*_gate_lines(check, idle=idle), *is_open]
+
+
+def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
     # the lines of the drain show a refused share that holds
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:

@@ -99,7 +99,10 @@ class Expectation(Frozen):
 
 
 class CheckPart(Frozen):
-    """The result of a check: the verdicts over the rows not yet published, up to `version`."""
+    """The result of a check: the verdicts over the rows not yet published, up to `version`.
+
+    `open_windows`: of a derived table, in words, the windows that rows in time may still change; empty if none may.
+    """
 
     version: int
     published_before: int | None = None
@@ -107,6 +110,7 @@ class CheckPart(Frozen):
     changed_rows: int = 0
     expectations: list[Expectation] = Field(default_factory=list)
     page: str | None = None
+    open_windows: str = ""
 
 
 class CompactPart(Frozen):

@@ -204,6 +204,9 @@ class Source(Protocol):
         `left_out`: the units that some generation left out.
         """
 
+    def read_up_to(self, generation: int, first: int) -> None:
+        """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
+
     def headers(self, units: Collection[str]) -> Mapping[str, str]:
         """Return, by unit, the line that names the cells of its records, where it has one."""
 
@@ -211,7 +214,14 @@ class Source(Protocol):
         """Return the command that leaves units out of the batch that can't read them."""
 
 
-class NothingLost:
+class KeepsAll:
+    """The answer of a source that keeps its input whoever has read it."""
+
+    def read_up_to(self, generation: int, first: int) -> None:
+        """Do nothing."""
+
+
+class NothingLost(KeepsAll):
     """The answers of a source whose unread input can't get lost, and whose units are read alone and in full."""
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:  # noqa: ARG002
@@ -245,7 +255,7 @@ class NothingLost:
         raise AssertionError(failure.text)
 
 
-class ReadInOrder:
+class ReadInOrder(KeepsAll):
     """The answers of a source that is read in order: no unit is kept out or left out, or names the cells of others."""
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002

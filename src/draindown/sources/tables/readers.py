@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from draindown.base.errors import TerminalError
 from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog, interval_seconds, log_of
 from draindown.runs.request import Request
+from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED
 from draindown.spec.derived import DerivedFlow, Window
 
 RETENTION = "delta.logRetentionDuration"
-_KEPT = "interval 90 days"
+_KEPT_DAYS = 90
+_KEPT = f"interval {_KEPT_DAYS} days"
 """How long the log of a table with readers is kept. Delta's own log cleanup knows no readers."""
+_TOLD = {FEED: "its change feed", RETENTION: f"{_KEPT_DAYS} days of log", BOUNDED: "statistics"}
 _NO_STATISTICS = ("boolean", "binary")
 
 
@@ -22,18 +26,43 @@ def readers(request: Request) -> list[str]:
     return request.spec.graph.readers(request.declared.table_name(request.flow))
 
 
+def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
+    """Refuse to forget a reader that a pipeline file declares, or one that never read the table.
+
+    Raises TerminalError `reader-declared`, `no-reader`.
+    """
+    known = {(one.pipeline, one.flow) for one in registered.readers(request.layout)}
+    tried = f"forget reader {pipeline}/{flow} of table {request.layout.table_name}"
+    if pipeline == request.spec.pipeline and flow in readers(request):
+        raise TerminalError(
+            "reader-declared",
+            tried=tried,
+            found="its flow is in the pipeline file: what it has not read would go",
+            changed="nothing",
+            next=f"draindown run {pipeline} --flow {flow}   # or take the flow out of the file first",
+        )
+    if (pipeline, flow) not in known:
+        raise TerminalError(
+            "no-reader",
+            tried=tried,
+            found=f"the table has {', '.join(f'{one}/{name}' for one, name in sorted(known)) or 'no readers'}",
+            changed="nothing",
+            next=f"draindown doctor {request.spec.pipeline} --flow {request.flow}",
+        )
+
+
 def lacking(request: Request, state: FlowLayout) -> str:
     """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not exist yet."""
     names, log = readers(request), log_of(state, state.table)
-    if not names or not log.exists or not owed(request, log):
-        return ""
-    return f"the table lacks its change feed, or statistics, for {', '.join(names)}"
+    lacks = [_TOLD[name] for name in owed(request, log)] if names and log.exists else []
+    return f"the table lacks {' and '.join(lacks)} for {', '.join(names)}" if lacks else ""
 
 
 def owed(request: Request, log: TableLog) -> Mapping[str, str]:
     """Return the properties that an existing table lacks for its readers. Statistics concern files written later."""
     has = log.properties
-    owed = {FEED: "true", RETENTION: _KEPT} if has.get(FEED) != "true" else {}
+    owed = {FEED: "true"} if has.get(FEED) != "true" else {}
+    owed |= {RETENTION: _KEPT} if owed or interval_seconds(has.get(RETENTION), 0) < _KEPT_DAYS * 86_400 else {}
     bounded = has.get(BOUNDED, "").split(",") if has.get(BOUNDED) else []
     more = [name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)]
     return owed | ({BOUNDED: ",".join([*bounded, *more])} if bounded and more else {})

@@ -19,7 +19,9 @@ from draindown.lake.table_log import TableLog
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
-from draindown.sources.slices import Slice, Unit
+from draindown.sources.slices import FIRST, Slice, Unit
+from draindown.sources.tables import registered
+from draindown.sources.tables.registered import Reader
 from draindown.sources.tables.upstream import Upstream
 from draindown.spec.derived import TableSource
 
@@ -178,7 +180,24 @@ class Tables(ReadInOrder, NothingLost):
         newest = _newest(self._layout, generation)
         new = self._new(newest, now)
         left = [*unfinished(newest), *(self.rows_of(new) if new else [])]
+        if left:  # before they are pinned, so that no maintenance comes between
+            registered.register(self._upstream.layout, self._reader(Unit.of(left[0]), is_read=False))
         return TablesPinning(self._layout, generation, left, now)
+
+    def read_up_to(self, generation: int, first: int) -> None:
+        """Tell the source's flow what this one needs from now on, so that it keeps no more."""
+        done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
+        if done is not None and self._upstream.log.exists:
+            (unit,) = done.units
+            is_read = unit.row["bucket"] + 1 == unit.row["buckets"]
+            registered.advance(self._upstream.layout, self._reader(unit, is_read=is_read))
+
+    def _reader(self, unit: Unit, *, is_read: bool) -> Reader:
+        """Return what this flow needs of the source, once a unit is read or while it waits to be."""
+        begun, fill = not is_read, bool(unit.row["fill"])
+        version = unit.until if is_read or fill else unit.start
+        layout = self._layout
+        return Reader(layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=begun and fill)
 
     def rows_of(self, piece: Piece) -> list[dict[str, Any]]:
         """Return the units of a piece, one per bucket."""

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from draindown.base.clock import EPOCH, now
 from draindown.base.findings import Finding
 from draindown.flow import generations, refused_share
+from draindown.flow.open_windows import open_windows
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
@@ -143,6 +144,8 @@ def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
 
 def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]) -> CheckPart:
     before = state.published.version if state.published else None
+    declared = request.declared
+    derived = declared if isinstance(declared, DerivedFlow) else None
     return CheckPart(
         version=state.version,
         published_before=before,
@@ -150,6 +153,7 @@ def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[
         changed_rows=changed_rows,
         expectations=waivers.apply_waivers(request.layout, judged, state.version),
         page=gate_page.path(request),
+        open_windows=open_windows(request.layout, derived, state.version) if derived else "",
     )
 
 

@@ -38,8 +38,13 @@ from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import PARTITIONS, TUNING, Size, Tuning
 from draindown.spec.derived import DerivedFlow
 
-SETTINGS = {"spark.sql.session.timeZone": "UTC"}
-"""A derived table may not depend on the zone of a machine."""
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
+"""A derived table may not depend on the zone of a machine. Delta refuses old versions by their age alone; whether their
+files are there is known by the readers' documents, and `history` names files that are not.
+"""
 
 
 @dataclass(frozen=True)

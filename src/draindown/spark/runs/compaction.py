@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table_log import TableLog, interval_seconds
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition, Table
 from draindown.recovery.opening import Needs
@@ -211,7 +211,7 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
     # Delta requires a log retention of at least the retention of removed files
-    log = max(compaction.duration(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    log = max(interval_seconds(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
     spark.sql(
         f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
         f"('{compaction.RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"

@@ -173,6 +173,7 @@ def under_lease(
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
     switch_on(request, spark, layout)
+    source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
     part, refused = drain_part.part(

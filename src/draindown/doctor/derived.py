@@ -1,0 +1,81 @@
+"""Examination of what is between flows: the source of a derived flow, and the readers of a flow's table."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from draindown.base.clock import now
+from draindown.base.formatting import age, count
+from draindown.doctor.model import Desk
+from draindown.flow import proven
+from draindown.lake.table_log import log_of
+from draindown.runs.request import Request
+from draindown.sources import intake
+from draindown.sources.tables import readers, registered
+from draindown.sources.tables.registered import BEHIND, GONE, Waiting
+from draindown.sources.tables.source import part_way
+
+
+def look_at_source(desk: Desk) -> None:
+    """Examine what a derived flow has yet to read, and how much of a range of versions is done.
+
+    Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read yet.
+    """
+    first = desk.checkpoint.first_unread
+    found = desk.source.look(desk.layout, desk.generation, first, now())
+    done = part_way(desk.layout, desk.generation, first - 1)
+    said = [f"{count(intake.newest(desk.layout, desk.generation), 'slice')} pinned", *found.reasons]
+    said += [f"{done[0]} of {done[1]} buckets of a range of versions done"] if done else []
+    desk.say("source", "; ".join(said))
+    _look_at_proof(desk)
+    for finding in found.findings:
+        desk.note(f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next)
+
+
+def _look_at_proof(desk: Desk) -> None:
+    last, table = proven.newest(desk.layout), log_of(desk.layout, desk.layout.table)
+    desk.say("proof", str(last) if last else "never proven")
+    if last and not last.holds and table.exists and (table.id, table.version) == (last.table_id, last.table_version):
+        text = f"the table is not what its query gives: {last.differs}"
+        desk.wrong("proof-failed", "proof", text, desk.command("reset", " --yes   # compares the whole table"))
+
+
+def look_at_readers(desk: Desk, request: Request) -> None:
+    """Examine who reads the flow's table, how far each of them is behind, and whether the table serves them."""
+    declared, found = readers.readers(request), registered.waiting(desk.layout)
+    if not declared and not found:
+        return
+    told = [f"{one.reader} from version {one.reader.version} on{_behind(one, now())}" for one in found]
+    begun = {one.reader.flow for one in found if one.reader.pipeline == request.spec.pipeline}
+    told += [f"{request.spec.pipeline}/{name} has not begun" for name in declared if name not in begun]
+    desk.say("readers", ", ".join(told))
+    if lacking := readers.lacking(request, desk.layout):
+        desk.note("feed-off", "readers", lacking, desk.command("run"))
+    for one in found:
+        is_here = one.reader.pipeline == request.spec.pipeline
+        _look_at_reader(desk, one, is_declared=not is_here or one.reader.flow in declared)
+
+
+def _behind(one: Waiting, at: datetime) -> str:
+    return f", {age(one.age(at).total_seconds())} behind" if one.since else ""
+
+
+def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
+    reader, at = one.reader, now()
+    if reader.table_id != log_of(desk.layout, desk.layout.table).id:
+        text = f"{reader} has read an earlier table of this name, and does not know the one that is there"
+        desk.note("reader-of-other-table", "readers", text, _run(one))
+    if not is_declared:
+        text = f"no flow of the pipeline reads this table as {reader} did: what it has not read is kept all the same"
+        forget = f"draindown forget-reader {desk.layout.pipeline} {reader.flow} --flow {desk.layout.flow} --yes"
+        desk.note("reader-undeclared", "readers", text, forget)
+    elif one.age(at) >= GONE:
+        text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"
+        desk.wrong("reader-gone", "readers", text, f"draindown doctor {reader.pipeline} --flow {reader.flow}")
+    elif one.age(at) >= BEHIND:
+        text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: old files stay for it until it is "
+        desk.note("reader-behind", "readers", f"{text}{GONE.days} days", _run(one))
+
+
+def _run(one: Waiting) -> str:
+    return f"draindown run {one.reader.pipeline} --flow {one.reader.flow}"

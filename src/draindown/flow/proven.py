@@ -1,0 +1,62 @@
+"""The newest proof of a derived table, kept in the flow's home for reports, the page and doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from draindown.base.formatting import count
+from draindown.lake import documents
+from draindown.lake.layout import FlowLayout
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What a proof found. Versions are those that were compared, `share` that of the keys, `at` in ISO 8601, UTC."""
+
+    holds: bool
+    table_id: str
+    table_version: int
+    source_version: int
+    share: float
+    differing: int
+    rows: int
+    digest: str
+    engine: str
+    at: str
+
+    @property
+    def differs(self) -> str:
+        """How many keys differ, in words."""
+        return f"{count(self.differing, 'key')} {'differs' if self.differing == 1 else 'differ'}"
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else f"DOES NOT HOLD, {self.differs},"
+        part = "" if self.share == 1 else f" of {self.share:.2%} of the keys"
+        return (
+            f"{verdict} for version {self.table_version}, of version {self.source_version} of the source: "
+            f"{count(self.rows, 'row')}{part}, digest {self.digest}, by {self.engine}, {self.at[:16].replace('T', ' ')}"
+        )
+
+
+def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
+    """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict` returns it."""
+    found = Proven(
+        holds=certificate["holds"],
+        table_id=certificate["table"]["id"],
+        table_version=certificate["table"]["version"],
+        source_version=certificate["source"]["version"],
+        share=certificate["share"],
+        differing=certificate["differing"],
+        rows=certificate["found"],
+        digest=certificate["digest"],
+        engine=certificate["engine"],
+        at=certificate["at"],
+    )
+    documents.write_json(layout.proven, asdict(found))
+
+
+def newest(layout: FlowLayout) -> Proven | None:
+    """Return what the newest proof found, or None where there was none. Raises TerminalError `state-damaged`."""
+    return documents.kept(layout.proven, lambda content: Proven(**content), without="prove writes it again")

@@ -1,0 +1,121 @@
+"""The readers of a table: one document each in the home of the flow that writes it, with what it must still read.
+
+A reader writes its document before it pins versions, and again once it has read them. Maintenance of the table keeps
+the files that these documents name. A reader that stood still for GONE is let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from draindown.lake import documents
+from draindown.lake.commits import Commit
+from draindown.lake.layout import FlowLayout
+from draindown.lake.store import store_of
+from draindown.lake.table_log import log_of
+
+BEHIND = timedelta(days=30)
+"""A reader that has not read changes of this age is behind."""
+GONE = timedelta(days=60)
+"""A reader that has not read changes of this age is let go. The log is kept for 90 days."""
+_LOST = "the reader writes it again when it drains next; until then old files may go that it needs"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A flow that reads a table, by pipeline and name.
+
+    Attributes:
+        table_id: Delta's id of the table that it reads.
+        version: it needs the changes of all later versions.
+        snapshot: whether it needs the rows of that version, too, for a fill that it has begun.
+    """
+
+    pipeline: str
+    flow: str
+    table_id: str
+    version: int
+    snapshot: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}/{self.flow}"
+
+    def needs(self, commit: Commit) -> bool:
+        """Return whether the reader needs what a later commit added or removed."""
+        return commit.version > self.version and (self.snapshot or commit.changed_rows)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a table keeps for a reader. `since`: when the oldest commit was made that it needs; None without any."""
+
+    reader: Reader
+    since: datetime | None
+
+    def age(self, now: datetime) -> timedelta:
+        """Return how far the reader is behind."""
+        return timedelta(0) if self.since is None else now - self.since
+
+
+def readers(source: FlowLayout) -> list[Reader]:
+    """Return the registered readers of the table that a flow writes. Raises TerminalError `state-damaged`."""
+    return [reader for entry in _entries(source) if (reader := _read(entry)) is not None]
+
+
+def waiting(source: FlowLayout) -> list[Waiting]:
+    """Return what each registered reader of the table needs. Readers of an earlier table of its name need nothing."""
+    log = log_of(source, source.table)
+    found = readers(source) if log.exists else []
+    known = [reader.version for reader in found if reader.table_id == log.id]
+    commits = log.commits_since(min(known)) if known and min(known) < log.version else []
+    return [Waiting(one, _since(one, commits) if one.table_id == log.id else None) for one in found]
+
+
+def _since(reader: Reader, commits: list[Commit]) -> datetime | None:
+    times = (commit.timestamp for commit in commits if reader.needs(commit))
+    oldest = min(times, default=None)
+    return None if oldest is None else datetime.fromtimestamp(oldest / 1000, UTC)
+
+
+def register(source: FlowLayout, reader: Reader) -> None:
+    """Write down what a reader is about to pin. What it needed of the same table before stays needed."""
+    before = _read(_path(source, reader.pipeline, reader.flow))
+    if before is not None and before.table_id == reader.table_id:
+        least, snapshot = min(before.version, reader.version), before.snapshot or reader.snapshot
+        reader = replace(reader, version=least, snapshot=snapshot)
+    if before != reader:
+        _write(source, reader)
+
+
+def advance(source: FlowLayout, reader: Reader) -> None:
+    """Write down what a reader needs once it has read. No-op if it says the same already, or never registered."""
+    before = _read(_path(source, reader.pipeline, reader.flow))
+    if before is not None and before != reader:
+        _write(source, reader)
+
+
+def forget(source: FlowLayout, pipeline: str, flow: str) -> bool:
+    """Delete the document of a reader. Return whether there was one."""
+    path = _path(source, pipeline, flow)
+    there = store_of(path).read(path) is not None
+    documents.delete(path)
+    return there
+
+
+def _entries(source: FlowLayout) -> Iterator[str]:
+    prefix = f"{source.readers}/"
+    return (entry.key for entry in store_of(prefix).list(prefix) if entry.key.endswith(".json"))
+
+
+def _path(source: FlowLayout, pipeline: str, flow: str) -> str:
+    return f"{source.readers}/{pipeline}.{flow}.json"
+
+
+def _write(source: FlowLayout, reader: Reader) -> None:
+    documents.write_json(_path(source, reader.pipeline, reader.flow), asdict(reader))
+
+
+def _read(path: str) -> Reader | None:
+    return documents.kept(path, lambda content: Reader(**content), without=_LOST)
