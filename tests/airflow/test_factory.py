@@ -279,8 +279,9 @@ def _project_of(home: Path, pipelines: int) -> Path:
     example = (REPOSITORY / "dags" / "pipelines" / "flights.yaml").read_text()
     for number in range(pipelines):
         text = example.replace("pipeline: flights", f"pipeline: p{number}")
-        for form in ("\n  {}:", "{{table: {}}}", "from {} group"):
-            text = text.replace(form.format("flights"), form.format(f"flights_{number}"))
+        for form in ("\n  {}:", "{{table: {}}}", "from {} group"):  # a table has one pipeline that writes it
+            for flow in ("flights", "departures_hourly", "carrier_month"):
+                text = text.replace(form.format(flow), form.format(f"{flow}_{number}"))
         (home / "pipelines" / f"p{number}.yaml").write_text(text)
     script = home / "draindown_dags.py"
     script.write_text((REPOSITORY / "dags" / "draindown_dags.py").read_text())
