@@ -13,7 +13,7 @@ from typing import Any
 from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta, formats
@@ -130,8 +130,9 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
         delta.clear_unmade(path)
         _create(spark, path, schema, flow)
         return
-    held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema}
-    _refuse_mismatch(writer, held, schema)
+    # whether a part of a value may be NULL depends on the plan that gave it: literals of one unit, a choice of several
+    held = {field.name: field.dataType for field in DeltaTable.forPath(spark, path).toDF().schema.toNullable()}
+    _refuse_mismatch(writer, held, schema.toNullable())
     missing = [f"{quoted(f.name)} {_sql(f.dataType)}" for f in schema if f.name not in held]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
@@ -192,7 +193,7 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec |
 
 def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
     """Return a builder for a new table with draindown's format property: the target or a side table."""
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(StructType(_nullable(schema)))
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema.toNullable())
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
@@ -211,10 +212,6 @@ def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
 def _is_bare(name: str) -> bool:
     """Return whether the name is a plain SQL identifier, which needs no quotes."""
     return name.isascii() and name.isidentifier()
-
-
-def _nullable(schema: StructType) -> list[StructField]:
-    return [StructField(field.name, field.dataType, True) for field in schema]
 
 
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
