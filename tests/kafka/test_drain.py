@@ -239,3 +239,12 @@ def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, top
     assert rows[1, 1]["_origin"]["position"] == 1
     assert {row["arrived_at"] <= row["first_seen"] for row in f.quarantine()} == {True}
     assert (rows[0, 0]["key"], rows[0, 0]["trace"]) == (None, None)
+
+
+def test_a_table_takes_batches_of_several_partitions_and_of_one(cluster: Cluster, topic: str, flow: Flow) -> None:
+    cluster.create(topic, 2)
+    f = flow()
+    for parts in ((0, 1), (0,), (1, 0)):
+        cluster.send(topic, [record(part, part) for part in parts])
+        f.run()
+    assert f.offsets() == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]

@@ -208,7 +208,7 @@ def test_a_reset_reads_what_the_topic_still_holds_from_where_the_flow_began(
 ) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n, key=f"k{n}".encode()) for n in range(10)])
-    f = flow(source={"starting": "latest"}, **KEYED)
+    f = flow(source={"starting": "latest", "keep_raw": False}, **KEYED)
     f.run()
     cluster.send(topic, [record(n, key=f"k{n}".encode()) for n in range(10, 20)])
     f.run()

@@ -45,8 +45,8 @@ def look(layout: FlowLayout, source: Iterable[str]) -> Before:
 
 def kept(layout: FlowLayout) -> Seen:
     """Return the files of a flow in the lake, without reports: an idle run writes one too."""
-    places = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs, layout.home)
-    return {path: seen for place in places for path, seen in _files(place)}
+    places = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs)
+    return {path: seen for place in (*places, layout.raw, layout.home) for path, seen in _files(place)}
 
 
 def differing(before: Seen, after: Seen) -> list[str]:

@@ -134,4 +134,4 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
     """
     everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
     generation = generations.generation_if_told(layout) or 1
-    return (*everyone, layout.inputs, layout.intake_of(generation), layout.parked, layout.resolutions)
+    return (*everyone, layout.inputs, layout.raw, layout.intake_of(generation), layout.parked, layout.resolutions)

@@ -34,7 +34,14 @@ _CONFIGURATION: dict[str, str | None] = {
 }
 
 
-def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), private: bool = False) -> None:
+def create(
+    path: str,
+    schema: pa.Schema,
+    *,
+    statistics: tuple[str, ...] = (),
+    private: bool = False,
+    partition_by: tuple[str, ...] = (),
+) -> None:
     """Create an empty table at version 0. No-op if the table exists.
 
     `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the owner can access the
@@ -51,6 +58,7 @@ def create(path: str, schema: pa.Schema, *, statistics: tuple[str, ...] = (), pr
         path,
         schema=Schema.from_arrow(schema),
         mode="ignore",
+        partition_by=list(partition_by) or None,
         configuration=configuration,
         raise_if_key_not_exists=False,  # deltalake does not know draindown's property
     )

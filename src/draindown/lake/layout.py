@@ -1,7 +1,7 @@
 """The directory layout of a lake. The only module that builds paths.
 
 tables/<table>  tombstones/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
-quarantine/<flow>                                                  refused rows, raw: for the owner, who may share it
+quarantine/<flow>  raw/<flow>                                      raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 """
 
@@ -79,6 +79,11 @@ class FlowLayout:
     def inputs(self) -> str:
         """Delta table with one row per unit that a batch read: the ledger's child table."""
         return self._under("inputs", self.flow)
+
+    @property
+    def raw(self) -> str:
+        """Delta table of raw records that batches read; absent if the flow keeps none."""
+        return self._under("raw", self.flow)
 
     def intake_of(self, generation: int) -> str:
         """Return the Delta table of the pinned input that a generation reads; one commit is one slice."""

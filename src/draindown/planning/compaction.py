@@ -136,6 +136,7 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
         ("quarantine", layout.quarantine),
         ("ledger", layout.ledger),
         ("inputs", layout.inputs),
+        ("raw", layout.raw),
     ]
 
 

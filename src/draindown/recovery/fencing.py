@@ -28,7 +28,12 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
     writers, unfenced = list(_writers(layout)), []
     for place in _places(layout):
-        written = {"rows": place.table, "tombstones": place.tombstones, "quarantine": place.quarantine}
+        written = {
+            "rows": place.table,
+            "tombstones": place.tombstones,
+            "quarantine": place.quarantine,
+            "raw": place.raw,
+        }
         for purpose, path in written.items():
             check()
             if TableLog(path).is_whole:

@@ -162,6 +162,9 @@ class Source(Protocol):
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
         """Return what a batch reads of pinned units: all but the ranges that were given up as lost."""
 
+    def located(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return units in the pieces in which they are read: each has its `log`, and is wholly `kept` or not at all."""
+
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
         """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
 
@@ -248,6 +251,10 @@ class NothingLost(KeepsAll):
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
         """Return all of them."""
+        return list(units)
+
+    def located(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return the units: none is kept."""
         return list(units)
 
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:  # noqa: ARG002

@@ -36,6 +36,8 @@ class Unit:
         bytes, unpacked: size as its source stores it, and uncompressed.
         records: number of its records; None if only reading tells.
         arrived_at: when it arrived, which is never later than `first_seen` of its slice.
+        log: what tells the unit from a later one of its name, where its source tells them apart.
+        kept: the table of raw records that holds the range; empty if it is read at its source.
         row: its row of the intake. Only the source that wrote it and the reader of that source look into it.
     """
 
@@ -47,6 +49,8 @@ class Unit:
     records: int | None
     arrived_at: datetime
     row: Mapping[str, Any] = field(repr=False, compare=False)
+    log: str = ""
+    kept: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Unit:

@@ -127,7 +127,9 @@ class KafkaSource(SourceSpec):
 
     kind = "kafka"
     own_intakes = True
-    beside_rows = frozenset({"kafka", "max_bytes_per_trigger", "max_offsets_per_trigger", "starting", "transactional"})
+    beside_rows = frozenset(
+        {"kafka", "keep_raw", "max_bytes_per_trigger", "max_offsets_per_trigger", "starting", "transactional"}
+    )
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "key": _SCALARS,
         "header:": _SCALARS,
@@ -162,6 +164,11 @@ class KafkaSource(SourceSpec):
         description="Producers write the topics in transactions, so that some offsets hold no record.",
     )
 
+    keep_raw: Duration | Literal[False] = Field(
+        default=2_592_000,
+        description="How long raw records stay in the lake, for when the topic no longer has them; or false.",
+        examples=["30 days", False],
+    )
     max_record_bytes: RecordBytes = LONGEST_RECORD
     timezone: Zone = "UTC"
 
@@ -169,6 +176,11 @@ class KafkaSource(SourceSpec):
     def place(self) -> str:
         """The topics, for people."""
         return ", ".join(self.kafka.topics) or f"topics like {self.kafka.pattern}"
+
+    @property
+    def raw_for(self) -> int | None:
+        """How long raw records stay in the lake, in seconds; None if none are kept."""
+        return self.keep_raw or None
 
     @property
     def most_units(self) -> tuple[int | None, str]:

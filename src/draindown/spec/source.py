@@ -82,6 +82,11 @@ class SourceSpec(Model):
         return str(getattr(self, self.kind))
 
     @property
+    def raw_for(self) -> int | None:
+        """How long raw records stay in the lake, in seconds; None if none are kept."""
+        return None
+
+    @property
     def most_units(self) -> tuple[int | None, str]:
         """The most units of a batch, or records of a log (None: any number), and the setting that says so, in words."""
         return None, ""

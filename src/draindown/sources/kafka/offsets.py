@@ -38,6 +38,10 @@ class Span:
         """Return whether both are spans of the same partition of the same topic, not of another of that name."""
         return (self.place, self.topic_id) == (other.place, other.topic_id)
 
+    def holds(self, other: Span) -> bool:
+        """Return whether `other` lies within this span."""
+        return self.same_log(other) and self.start <= other.start and other.until <= self.until
+
     @property
     def range(self) -> str:
         """The span as a person types it: `topic/partition:start-until`."""
@@ -181,6 +185,16 @@ def without(span: Span, removed: Iterable[Span]) -> list[Span]:
         )
         parts = [part for pair in around for part in pair if part.size > 0]
     return parts
+
+
+def reaching_down(held: Available, there: Iterable[Span]) -> Available:
+    """Return a partition that begins as early as the spans that are `there` beside it leave no gap."""
+    found = held
+    for span in sorted(there, reverse=True):
+        same = (span.place, span.topic_id) == (held.place, held.topic_id)
+        if same and span.start < found.beginning <= span.until:
+            found = replace(found, beginning=span.start)
+    return found
 
 
 def take(spans: Sequence[Span], most: int) -> tuple[list[Span], list[Span]]:

@@ -14,13 +14,13 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.secrets import names_in, resolved
 from draindown.lake.layout import FlowLayout
-from draindown.sources import intake
+from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
-from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, unread, without
+from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, reaching_down, unread, without
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure, Forecast, Look, Progress, ReadInOrder
@@ -37,6 +37,7 @@ class Kafka(ReadInOrder):
         self._source, self._layout = source, layout
         self._client: Client | None = None
         self._seen: Seen | None = None
+        self._located: tuple[list[Unit], list[Unit]] | None = None
         self._sample: tuple[Sequence[Span], Sample] | None = None
 
     @property
@@ -126,9 +127,8 @@ class Kafka(ReadInOrder):
 
     def _losses(self, generation: int, first: int) -> list[Loss]:
         waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
-        pinned = [span_of(unit) for unit in self.left_of(waiting)]
         return [
-            *of_pinned((span for span in pinned if span.size), self._have),
+            *of_pinned(self._at_brokers(self.left_of(waiting)), self._have),
             *self._unread(self._layout, generation).losses,
         ]
 
@@ -156,7 +156,11 @@ class Kafka(ReadInOrder):
         seen, every = self._look(), positions.newest(state, generation)
         pinned = [span for span in every if self._source.matches(span.topic)]
         starts = {} if every else self._starts(state, generation, seen)
-        found = unread(seen.partitions, pinned, starts=starts, accepted=accepted(self._layout))
+        have, given_up = seen.partitions, accepted(self._layout)
+        found = unread(have, pinned, starts=starts, accepted=given_up)
+        if (found.losses or not every) and (kept := raw.ranges(self._layout)):
+            have = tuple(reaching_down(one, [*map(_span, kept), *given_up]) for one in have)
+            found = unread(have, pinned, starts=starts, accepted=given_up)
         here = {one.topic for one in seen.partitions} | {loss.span.topic for loss in found.losses}
         for topic in self._source.kafka.topics:
             if topic not in here:
@@ -197,14 +201,26 @@ class Kafka(ReadInOrder):
         records = sum(unit.until - unit.start for unit in pinned)
         return sum(unit.bytes for unit in pinned) / records if records else _RECORD_BYTES
 
+    def located(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return units in pieces: what the lake keeps of them, and what is at the brokers."""
+        asked = [replace(unit, log=span_of(unit).topic_id) for unit in units]
+        if self._located is None or self._located[0] != asked:
+            self._located = (asked, raw.divided(self._layout, asked))
+        return self._located[1]
+
+    def _at_brokers(self, units: Sequence[Unit]) -> list[Span]:
+        return [span for unit in self.located(units) if not unit.kept and (span := span_of(unit)).size]
+
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
-        """Return the pinned ranges of which some offsets can't be read again.
+        """Return the pinned ranges of which some offsets can't be read again, at the brokers or in the lake.
 
         Records that compaction removed are not told from records that are there.
         """
         found: dict[str, Finding] = {}
-        for unit in units:
-            for loss in of_pinned([span_of(unit)] if unit.until > unit.start else [], self._have):
+        whole = list(units)
+        spans = self._at_brokers(whole)
+        for loss in of_pinned(spans, self._have) if spans else ():
+            for unit in (unit for unit in whole if span_of(unit).holds(loss.span)):
                 found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
@@ -213,7 +229,7 @@ class Kafka(ReadInOrder):
 
         An id is never used twice: if it is the same after the read, it was the same topic all the time.
         """
-        spans = [span for unit in units if (span := span_of(unit)).size]
+        spans = self._at_brokers(units)
         ids = self.client.topic_ids(sorted({span.topic for span in spans})) if spans else {}
         wrong = [span for span in spans if ids.get(span.topic) != span.topic_id]
         if wrong:
@@ -256,7 +272,7 @@ class Kafka(ReadInOrder):
             return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
             self._seen = self.client.look()  # what was seen before the read is not what the brokers hold now
-            spans = [span for unit in units if (span := span_of(unit)).size]
+            spans = self._at_brokers(units)
             if wrong := list(of_pinned(spans, self._have)):
                 return lost(wrong, self._layout, _NOTHING)
         return TransientError(
@@ -290,6 +306,11 @@ _ACCESS = "draindown lag   # once this user may Read the topics"
 def _refuse(found: Unread, layout: FlowLayout) -> None:
     if found.losses:
         raise lost(found.losses, layout)
+
+
+def _span(kept: raw.Kept) -> Span:
+    topic, _, partition = kept.unit.rpartition("/")
+    return Span(topic, int(partition), kept.log, kept.start, kept.until)
 
 
 def _records(unread: Iterable[Span], pinned: Iterable[Unit]) -> Counter[str]:

@@ -1,7 +1,8 @@
 """Process one batch, from input to ledger row. The order of the steps makes a crash between any two of them safe.
 
-read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → inputs → quarantine → resolve
-with the target's strategy → side tables → the target's commit, with the ledger row as `userMetadata` → ledger table
+read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → raw records → inputs →
+quarantine → resolve with the target's strategy → side tables → the target's commit, with the ledger row as
+`userMetadata` → ledger table
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch import counting, schema_drift
 from draindown.spark.batch.model import Batch, Counted
+from draindown.spark.batch.raw import keep_raw
 from draindown.spark.batch.refused_rows import keep_refused
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
 from draindown.spark.contract import transforms, unreadable
@@ -62,6 +64,7 @@ def _process(spark: SparkSession, batch: Batch) -> BatchRow:
             batch.reached("read")
             found = schema_drift.look(batch, frame, counted)
             row = counting.ledger_row(batch, counted)
+            keep_raw(batch, frame)
             if batch.kind != "quarantine":
                 ledger_inputs.record(batch.writer.layout, row, counting.inputs(batch, counted))
             keep_refused(batch, frame, counted, row)

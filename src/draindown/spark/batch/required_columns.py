@@ -43,8 +43,10 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
         bad = F.when(absent, _reason("missing", name))
         bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
         why = F.coalesce(why, F.when(~F.col("_blank"), bad))
-    if goal.essential:  # drop the raw text of accepted rows, to save memory
-        frame = frame.withColumn(WHY, why).withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+    if goal.essential:
+        frame = frame.withColumn(WHY, why)
+        if batch.writer.flow.source.raw_for is None:  # drop the raw text of accepted rows, to save memory
+            frame = frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
     emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
     return frame.withColumns(emptied) if emptied else frame
 

@@ -24,7 +24,7 @@ WHY = "_why"
 KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, ARRIVED, *PLACE)
 """The columns that `parse` adds to those of the contract; ENVELOPE and ARRIVED only where the records have them.
 
-`_raw` and ENVELOPE are set if a record is refused, or may be later.
+`_raw` and ENVELOPE are set if a record is refused, or may be later, or is kept raw.
 """
 _DETAIL = 200
 
@@ -59,7 +59,8 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
-    kept = F.lit(True) if may_be_refused_later(flow) else refused
+    all_kept = flow.source.raw_for is not None or may_be_refused_later(flow)
+    kept = F.lit(True) if all_kept else refused
     own = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
@@ -69,7 +70,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
         "_delete",
         "_blank",
         F.when(refused, _why(flow, frame, refusals)).alias(WHY),
-        (records.raw if may_be_refused_later(flow) else F.when(refused, records.raw)).alias("_raw"),
+        (records.raw if all_kept else F.when(refused, records.raw)).alias("_raw"),
         *own,
         *PLACE,
     )

@@ -26,7 +26,7 @@ from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
-from draindown.sources import batch_size
+from draindown.sources import batch_size, raw
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
@@ -39,6 +39,7 @@ from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.tuning import TUNING, Tuning
+from draindown.spec.models import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
@@ -176,6 +177,8 @@ def under_lease(
     source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
+    if isinstance(request.declared, FlowSpec) and (keep := request.declared.source.raw_for) and not left.units:
+        raw.drop(layout, keep, ended)  # what waits may be pinned to be read from there
     part, refused = drain_part.part(
         request,
         generation,

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import DraindownError
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
+from draindown.spark.sources import raw
 from draindown.spark.sources.place import Block, BlockOrigin, micros
 from draindown.spark.sources.port import Read, SliceReader
 from draindown.spec.models import FlowSpec
@@ -46,8 +47,11 @@ class SliceInput:
         return self.reader.settings
 
     def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:
-        """Return the records of the slice."""
-        return self.reader.read(spark, flow, self.units, spool)
+        """Return the records of the slice: from the lake what it keeps, all else from the source."""
+        kept = [unit for unit in self.units if unit.kept]
+        there = [unit for unit in self.units if not unit.kept]
+        reads = self.reader.read(spark, flow, there, spool) if there or not kept else []
+        return [*reads, Read(raw.read(spark, kept))] if kept else reads
 
     def alone(self, unit: Unit) -> SliceInput:
         """Return the input of one unit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import replace
 
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice
@@ -19,4 +20,5 @@ READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader(), Ka
 
 def input_of(flow: FlowSpec, source: Source, pinned: Slice) -> SliceInput:
     """Return a slice of the flow's source as the input of a batch."""
-    return SliceInput(source, pinned, READERS[flow.source.kind])
+    located = replace(pinned, units=tuple(source.located(pinned.units)))
+    return SliceInput(source, located, READERS[flow.source.kind])

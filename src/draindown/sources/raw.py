@@ -1,0 +1,133 @@
+"""Raw records in the lake: what a batch read, beside its table, for the time when the source no longer has it.
+
+A batch appends its records in one commit, with the ranges that they fill: a range is there whole or not at all, also
+one without a record. Records of one range are never kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+
+import pyarrow as pa
+
+from draindown.lake import delta
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, literal
+from draindown.sources.slices import Unit
+
+RECORDS, RANGES = "records", "ranges"
+"""Values of `part`: rows with a record, and rows with a range [from, until) that a batch kept."""
+SCHEMA = pa.schema(
+    [
+        ("part", pa.string()),
+        ("day", pa.date32()),
+        ("unit", pa.string()),
+        ("log", pa.string()),
+        *[(name, pa.int64()) for name in ("position", "from", "until")],
+        ("arrived_at", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("generation", pa.int32()),
+        ("batch", pa.int64()),
+        ("kind", pa.string()),
+    ]
+)
+"""`log`: what tells a unit from a later one of its name, such as the id of a topic. `day`: when the batch ran."""
+_PARTITIONS = ("part", "day")
+_STATISTICS = ("unit", "log", "position", "from", "until", "batch")
+
+
+_FEW = 100  # ranges that one query names
+
+
+@dataclass(frozen=True, order=True)
+class Kept:
+    """A range of a unit that is kept."""
+
+    unit: str
+    log: str
+    start: int
+    until: int
+
+
+def create(layout: FlowLayout) -> None:
+    """Create the empty table, for its owner only. No-op if it exists."""
+    delta.create(layout.raw, SCHEMA, statistics=_STATISTICS, private=True, partition_by=_PARTITIONS)
+
+
+def ranges(layout: FlowLayout, within: Collection[Kept] | None = None) -> list[Kept]:
+    """Return the ranges that are kept, in order, joined where they touch. `within`: only those that overlap these."""
+    log = TableLog(layout.raw)
+    if not log.exists or (within is not None and not within):
+        return []
+    where = " or ".join(map(_overlaps, within)) if within is not None else "true"
+    rows = log.rows(f'select unit, log, "from", until from t where part = {literal(RANGES)} and ({where})')
+    return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
+
+
+def _overlaps(one: Kept) -> str:
+    return f'(unit = {literal(one.unit)} and log = {literal(one.log)} and "from" < {one.until} and until > {one.start})'
+
+
+def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
+    last: Kept | None = None
+    for one in sorted(ranges):
+        if last is not None and (one.unit, one.log) == (last.unit, last.log) and one.start <= last.until:
+            last = replace(last, until=max(last.until, one.until))
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
+
+
+def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
+    """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
+    few = [Kept(one.name, one.log, one.start, one.until) for one in units] if len(units) <= _FEW else None
+    found = ranges(layout, few)
+    return [piece for unit in units for piece in _pieces(unit, found, layout.raw)]
+
+
+def _pieces(unit: Unit, kept: Sequence[Kept], table: str) -> Iterator[Unit]:
+    at = unit.start
+    for one in kept:
+        start, until = max(one.start, at), min(one.until, unit.until)
+        if (one.unit, one.log) != (unit.name, unit.log) or start >= until:
+            continue
+        if at < start:
+            yield _piece(unit, at, start)
+        yield replace(_piece(unit, start, until), kept=table)
+        at = until
+    if at < unit.until or unit.start == unit.until:
+        yield _piece(unit, at, unit.until)
+
+
+def _piece(unit: Unit, start: int, until: int) -> Unit:
+    whole = max(1, unit.until - unit.start)
+    share = (until - start) / whole if unit.until > unit.start else 1
+    return replace(
+        unit, start=start, until=until, bytes=round(unit.bytes * share), unpacked=round(unit.unpacked * share)
+    )
+
+
+def drop(layout: FlowLayout, keep: int, now: datetime) -> None:
+    """Drop the days that ended more than `keep` seconds ago, each with its ranges, in one commit.
+
+    What they held stays on disk until a vacuum. Called under the lease.
+    """
+    log = TableLog(layout.raw)
+    if not log.exists:
+        return
+    first = (now - timedelta(seconds=keep)).date()
+    if any(day < first for day in _days(log)):
+        delta.delete(layout.raw, f"day < '{first.isoformat()}'")
+
+
+def _days(log: TableLog) -> Iterator[date]:
+    for row in log.rows(f"select distinct day from t where part = {literal(RANGES)}"):
+        yield row["day"]

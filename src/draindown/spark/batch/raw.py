@@ -1,0 +1,30 @@
+"""Keep the raw records of a batch, before any other table of the flow is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.sources import raw
+from draindown.spark.batch.model import Batch
+from draindown.spark.sources.raw import rows
+from draindown.spark.targets.delta_target import write_batch
+
+
+def keep_raw(batch: Batch, frame: DataFrame) -> None:
+    """Append what the batch read at its source to the flow's raw records, and complete the step `kept`.
+
+    What it read from there is there: an earlier attempt, or an earlier generation, kept it.
+    """
+    writer = batch.writer
+    if writer.flow.source.raw_for is None or batch.kind != "source":
+        return
+    fresh = [unit for unit in batch.input.units if not unit.kept and unit.until > unit.start]
+    if fresh:
+        raw.create(writer.layout)
+        own = {"generation": F.lit(writer.generation), "batch": F.lit(writer.batch).cast("long")}
+        kept = rows(frame, fresh, datetime.now(UTC).date()).withColumns(own | {"kind": F.lit(writer.kind)})
+        write_batch(writer, kept, writer.layout.raw, "raw")
+    batch.reached("kept")
