@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.spark.session import session
 from tests.kafka.cluster import Cluster, Secured
 from tests.kafka.flow import KafkaFlow
+from tests.spark_session import spark
+
+__all__ = ["spark"]
 
 
 @pytest.fixture(scope="session")
@@ -33,14 +35,6 @@ def own_broker(tmp_path: Path) -> Iterator[Cluster]:
     started = Cluster.start(tmp_path / "broker")
     yield started
     started.broker.stop()
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session with Delta and Kafka, two cores and short-run settings."""
-    started = session("draindown-tests", master="local[2]", short=True)
-    yield started
-    started.stop()
 
 
 @pytest.fixture

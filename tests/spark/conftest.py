@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.spark.session import session
 from tests.landing import Landing
+from tests.spark_session import spark
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session with Delta, short-run settings and two cores; it ends with the tests."""
-    started = session("draindown-tests", master="local[2]", short=True)
-    yield started
-    started.stop()
+__all__ = ["spark"]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from draindown.sources.files import catalog
 from draindown.spark.contract.origin import arrived, located
@@ -58,6 +59,15 @@ def test_every_record_gets_its_own(spark: SparkSession, files: int, same: bool) 
     assert len(found) == len(rows)
     alone = arrived(keyed, blocks).select(*_KEPT, F.unix_micros(ARRIVED_AT)).collect()
     assert sorted(tuple(row) for row in alone) == sorted((*row[:3], row[-1]) for row in wanted)
+
+
+@pytest.mark.parametrize("files", [0, 1, 4, 9])
+def test_the_type_of_an_origin_is_that_of_a_table(spark: SparkSession, files: int) -> None:
+    """A struct of literals has fields that can't be null, and a batch of it does not fit a table made by a join."""
+    blocks = [BlockOrigin(f"file:/{f}", 0, f, f"/{f}", f) for f in range(files)]
+    frame = spark.createDataFrame([], "_unit string, _block long, _id long")
+    fields = StructType([StructField("unit", StringType()), StructField("position", LongType())])
+    assert located(frame, blocks).schema[ORIGIN].dataType == fields
 
 
 def test_no_record_needs_no_block(spark: SparkSession) -> None:

@@ -434,7 +434,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     said = capsys.readouterr()
     [report] = json.loads(said.out)["reports"]
     assert (report["drain"]["totals"]["deleted"], len(flow.rows())) == (7, 1)
-    assert "next: draindown run p --flow f" in said.err
+    assert f"next: draindown --root {tmp_path} run p --flow f" in said.err
     assert main(("--root", str(tmp_path), "report", "p")) == 0
     assert "withdrew 7 rows from the table" in capsys.readouterr().out
     assert main((*words, "--yes")) == 0

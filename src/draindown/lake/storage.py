@@ -46,14 +46,10 @@ def refusal(
     at_fault = _at_fault(layout, told) if layout is not None and (told or any(map(_is_of_storage, chain))) else None
     trouble, place = at_fault or (told, next(filter(None, map(_file, chain)), ""))
     run = again or (f"draindown run {layout.pipeline}" if layout is not None else "the same command again")
-    match trouble:
-        case None:
-            return None
-        case "full":
-            return _full(place or (layout.lake if layout else "."), error, tried, changed, run)
-        case "no directory":
-            return _no_directory(place, tried, changed, run)
-    return _closed(trouble, place, _words(error), tried, changed, run, is_lake=at_fault is not None)
+    if trouble is None:
+        return None
+    place = place or (layout.lake if layout and trouble == "full" else "")
+    return _named(trouble, place, error, tried, changed, run, is_lake=at_fault is not None)
 
 
 def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
@@ -66,14 +62,9 @@ def unwritable(layout: FlowLayout) -> TerminalError | None:
     """Return the error that a run would end with because a directory of the flow can't be written now, else None."""
     tried, run = f"look at the lake of pipeline {layout.pipeline}", f"draindown run {layout.pipeline}"
     trouble, place = next(_troubles(layout), (None, ""))
-    match trouble:
-        case None:
-            return None
-        case "full":
-            return _full(place, None, tried, "nothing was changed", run)
-        case "no directory":
-            return _no_directory(place, tried, "nothing was changed", run)
-    return _closed(trouble, place, "", tried, "nothing was changed", run, is_lake=True)
+    if trouble is None:
+        return None
+    return _named(trouble, place, None, tried, "nothing was changed", run, is_lake=True)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -160,6 +151,25 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
     tables = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs, layout.intake_of(1))
     within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
     yield from (place for place in within if Path(place).is_dir())
+
+
+def _named(
+    trouble: Trouble,
+    place: str,
+    error: BaseException | None,
+    tried: str,
+    changed: str,
+    again: str,
+    *,
+    is_lake: bool,
+) -> TerminalError:
+    """Return the error that names a trouble at a place."""
+    match trouble:
+        case "full":
+            return _full(place or ".", error, tried, changed, again)
+        case "no directory":
+            return _no_directory(place, tried, changed, again)
+    return _closed(trouble, place, _words(error) if error else "", tried, changed, again, is_lake=is_lake)
 
 
 def _full(place: str, error: BaseException | None, tried: str, changed: str, again: str) -> TerminalError:

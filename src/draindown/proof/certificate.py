@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from draindown.base.formatting import count, printable
 from draindown.lake.table_log import TableLog
+from draindown.spec.derived import TOLERANCE
 
-TOLERANCE = 1e-9
-"""Doubles within this relative distance are equal, as when the table is kept."""
 SHOWN = 20
 """Most falsehoods that a certificate lists."""
 What = Literal["missing", "unexpected", "wrong", "doubled"]

@@ -15,8 +15,8 @@ from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.proof import windows
-from draindown.proof.certificate import SHOWN, TOLERANCE, Certificate, Falsehood, What, snapshot
-from draindown.spec.derived import DerivedFlow, Window
+from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
+from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
 
 _PARTS = 1_000_000
 

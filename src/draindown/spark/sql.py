@@ -31,8 +31,11 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
 
 
 def origin(unit: Column, position: Column) -> Column:
-    """Return the struct that identifies a record: the unit that it came from, and its position there."""
-    return F.struct(unit.alias("unit"), position.cast("bigint").alias("position"))
+    """Return the struct that identifies a record: the unit that it came from, and its position there.
+
+    The cast makes its fields nullable, as those of a table are. Those of a struct of literals are not.
+    """
+    return F.struct(unit, position).cast("struct<unit:string,position:bigint>")
 
 
 def quoted(name: str) -> str:

@@ -25,6 +25,8 @@ _TEXT = {"type": "string", "minLength": 1, "maxLength": 10_000}
 Measure = Annotated[str, AfterValidator(check_measure), WithJsonSchema(_TEXT)]
 Query = Annotated[str, AfterValidator(check_query), WithJsonSchema(_TEXT)]
 FLOATS = ("float", "double")
+TOLERANCE = 1e-9
+"""Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 _MOST_WINDOWS = 10_000
 """Most windows that one row may lie in: size divided by slide."""
 

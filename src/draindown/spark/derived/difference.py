@@ -10,12 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from draindown.spark.sql import quoted
+from draindown.spec.derived import TOLERANCE
 
 FATE = "_fate"
 INSERT, UPDATE, DELETE, UNCHANGED = "insert", "update", "delete", "unchanged"
 ACTS = (INSERT, UPDATE, DELETE)
-TOLERANCE = 1e-9
-"""Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 _OLD = "_old"
 
 
