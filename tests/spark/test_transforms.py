@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from draindown.base.errors import TerminalError
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.contract.transforms import apply
+from tests.landing import Landing
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -99,3 +101,15 @@ def test_names_that_are_taken_are_refused(given: DataFrame, transform: Transform
     error = refusal(given, transform)
     assert error.code == "transform-bad-names"
     assert f"column {named} " in error.found
+
+
+def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """The nested fields of a column that is added to a table are nullable, those of a struct of literals are not."""
+    landing = Landing(tmp_path, transform="own.made")
+    added = "{'one': F.struct(F.lit(1).alias('x')), 'all': F.array(F.struct(F.lit(2).alias('y')))}"
+    for batch, made in enumerate(("{}", added, added)):
+        landing.transform("own", f"def made(df):\n    return df.withColumns({made})\n")
+        landing.deliver(f'{{"id": "k{batch}", "seq": {batch}}}')
+        assert landing.drain(spark).outcome == "done"
+    found = {row["id"]: (row["one"], row["all"]) for row in landing.rows()}
+    assert found == {"k0": (None, None), "k1": ({"x": 1}, [{"y": 2}]), "k2": ({"x": 1}, [{"y": 2}])}

@@ -143,7 +143,7 @@ class Orders(Landing):
 
     def notes(self, step: str) -> set[Path]:
         """What drivers leave while they are at work on a step, and after they died at it."""
-        return set((self.lake / "_draindown" / self.spec.pipeline / "f" / "reports").glob(f"*/{step}.at-work"))
+        return set((self.lake / "_draindown" / self.spec.pipeline / "f" / "reports").glob(f"*/{step}@*.at-work"))
 
 
 @dataclass(frozen=True)
