@@ -132,6 +132,12 @@ def test_a_jvm_that_no_longer_answers_is_named_and_a_retry_helps(
     assert told.error is not None and "Errno" not in str(told.error["found"])
 
 
+def test_an_answer_that_is_lost_of_a_jvm_that_lives_is_a_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark(False, monkeypatch)
+    told, code = attempt(asked, fails(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")))
+    assert (code_of(told), code) == ("crash", Exit.CRASH)
+
+
 def test_an_error_beside_a_jvm_that_is_gone_is_a_crash(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     spark(ConnectionRefusedError("gone"), monkeypatch)
     told, code = attempt(asked, fails(KeyError("id")))

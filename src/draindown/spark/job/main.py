@@ -148,9 +148,11 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
 def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | None:
     """Return the error `jvm-gone` if the JVM that started this process no longer answers. Else None.
 
-    Under spark-submit the JVM is the parent of this process: its exit code can't be read here.
+    Under spark-submit the JVM is the parent of this process: its exit code can't be read here. One that lives although
+    an answer of it was lost is a crash.
     """
-    if _ended(error) is not None or not any(isinstance(one, _NO_ANSWER) for one in storage.causes(error)):
+    unanswered = any(isinstance(one, _NO_ANSWER) for one in storage.causes(error))
+    if _ended(error) is not None or not unanswered or _context() != "gone":
         return None
     return TransientError(
         "jvm-gone",
