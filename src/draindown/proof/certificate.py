@@ -88,7 +88,11 @@ class Certificate:
         return self.differing == 0
 
     def __str__(self) -> str:
-        verdict = "holds" if self.holds else f"does not hold: {count(self.differing, 'key')} differ"
+        verdict = (
+            "holds"
+            if self.holds
+            else f"does not hold: {count(self.differing, 'key')} {'differs' if self.differing == 1 else 'differ'}"
+        )
         part = "" if self.share == 1 else f", {self.share:.2%} of the keys"
         lines = [
             f"{self.pipeline}/{self.flow}  {verdict}",
