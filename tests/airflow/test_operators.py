@@ -20,9 +20,11 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.observability import stats
 
 from draindown import pages
-from draindown.airflow.operators import StepOperator, summary
+from draindown.airflow.numbers import publish, summary
+from draindown.airflow.operators import StepOperator
 from draindown.base.clock import now
 from draindown.drill.process import alive
 from draindown.lake.documents import write_json
@@ -373,7 +375,7 @@ def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, r
 
 
 def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
-    told: Path, plans: Plans, run: Run, project: Path, capfd: Any
+    told: Path, plans: Plans, run: Run, project: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans["second"] = IDLE
     for mark in ("silent", "committed"):
@@ -392,6 +394,14 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     numbers = summary(report)
     assert (numbers["records"], numbers["run_records"], numbers["run_applied"]) == (7, 200_000, 200_000)
     assert numbers["start"] == "again" and "run_refused_share" in numbers
+    gauges: dict[str, tuple[float, dict[str, str]]] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, number, tags: gauges.update({name: (number, tags)}))
+    publish(report)
+    tags = {"pipeline": "good", "flow": "first"}
+    assert gauges["draindown.drain.run_records"] == (200_000, tags)
+    assert gauges["draindown.drain.refused_share"] == (numbers["refused_share"], tags)
+    assert gauges["draindown.drain.failed"] == (0, tags)
+    assert gauges.keys() <= {f"draindown.drain.{name}" for name in (*numbers, "failed")}
     shown = pages.flows(project / "dags" / "pipelines", project)[0]
     assert [row["records"] for row in shown.ledger] == [200_000]
     assert "by other starts: 0 files, 199,993 rows" in shown.runs[0].card

@@ -57,14 +57,18 @@ def test_a_reference_reaches_no_connection_of_others(spec: PipelineSpec, monkeyp
     assert found.value.code == "secret-missing"
 
 
-def test_a_connection_that_airflow_cannot_read_is_named(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [AirflowException, ValueError, PermissionError])
+def test_a_connection_that_airflow_cannot_read_is_named(
+    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     def away(_: str) -> None:
-        raise AirflowException("the backend does not answer")
+        raise error(f"kafka://me:{WORD}@somewhere is no connection")
 
     monkeypatch.setattr(secrets.BaseHook, "get_connection", away)
     with pytest.raises(TerminalError) as found:
         secrets.of_connections(spec)
     assert found.value.code == "secret-unreadable"
+    assert WORD not in str(found.value) and error.__name__ in str(found.value)
 
 
 def test_the_driver_has_it_in_its_environment_and_nothing_that_stays(

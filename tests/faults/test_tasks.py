@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
@@ -156,6 +157,7 @@ def test_a_driver_that_nobody_listens_to_leaves_a_report(tmp_path: Path, monkeyp
         raise ConnectionRefusedError("the JVM is gone")
 
     request = Landing(tmp_path).request()
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(sys, "stderr", _Gone())
     report, code = attempt(request, work)
     monkeypatch.undo()

@@ -820,6 +820,7 @@ def test_a_flow_that_cannot_be_planned_stops_only_those_that_read_it(
         (("a", "check"), "gate-failed", ["a", "b", "of_b"], {"of_a", "of_of_a"}),
         (("of_a", "check"), "gate-failed", ["a", "b", "of_a", "of_b"], {"of_of_a"}),
         (("a", "compact"), "vacuum-below-floor", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
+        (("a", "compact"), "out-of-memory", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
         (("of_of_a", "drain"), "lease-held", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
         *(
             (("a", "drain"), code, ["a"], {"b", "of_a", "of_b", "of_of_a"})
@@ -855,3 +856,5 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     assert list(dict.fromkeys(flow for flow, _ in steps)) == ran
     last = [step for flow, step in steps if flow == fails[0]][-1]
     assert last == fails[1]
+    compacted = [step == "compact" for _, step in steps]
+    assert compacted == sorted(compacted), "compaction comes when every flow is drained and judged"

@@ -17,6 +17,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow import secrets
+from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
@@ -104,7 +105,9 @@ class StepOperator(SparkSubmitOperator):
         exit_code = self._submit(log)
         report = store.read(request.layout, request.run_id, self.step, request.start)
         self._show(request, report)
-        if report is None and self.step == "drain":
+        if report is not None:
+            publish(report)
+        elif self.step == "drain":
             self._log_lost_start(request)
         try:
             verdict(exit_code, report, log.path)
@@ -270,27 +273,6 @@ def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
     why = left_out(context["params"], flow)
     if why:
         raise AirflowSkipException(why)
-
-
-def summary(report: StepReport) -> dict[str, Any]:
-    """Return the numbers of a start of a step for XCom and asset events: flat, small, JSON-ready.
-
-    Numbers of the whole run, over all starts, are named `run_...`.
-    """
-    numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
-    if report.run:
-        numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
-        numbers |= {"run_max_sequence": report.run.max_sequence, "run_refused_share": report.run.refused_share}
-    if report.drain:
-        numbers |= report.drain.totals | {"max_sequence": report.drain.max_sequence}
-        numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
-        numbers |= {"refused_share": report.drain.refused_share}
-    if report.check:
-        numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
-        numbers |= {"open_windows": report.check.open_windows} if report.check.open_windows else {}
-    if report.compact:
-        numbers |= {"files_before": report.compact.files_before, "files_after": report.compact.files_after}
-    return numbers
 
 
 def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:

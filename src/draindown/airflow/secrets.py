@@ -45,11 +45,11 @@ def _password(connection: str) -> str | None:
         found: str | None = BaseHook.get_connection(connection).password
     except AirflowNotFoundException:
         return None
-    except (AirflowException, ValueError) as error:
+    except (AirflowException, ValueError, PermissionError) as error:
         raise TerminalError(
             "secret-unreadable",
             tried=f"read the Airflow connection {connection}",
-            found=f"{type(error).__name__}: {error}",
+            found=f"{type(error).__name__}, whose text is not shown: it may have the password",
             next=f"airflow connections get {connection}   # it needs an id, a type and a password",
         ) from error
     return found

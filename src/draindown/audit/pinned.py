@@ -60,8 +60,8 @@ def _against_pinned(context: AuditContext, batch: BatchRow, units: Sequence[Unit
             context.expect("inputs-unit", where, left.get(name, "no unit"), read.get(name, "no input"), said)
     for one in context.inputs.get(batch.place, []):
         if one.records > one.until - one.start:
-            where, most = f"{where_of(batch)}, {one.unit}", f"at most {one.until - one.start} records"
-            context.expect("recount-records", where, most, f"{one.records} records", "the input against its range")
+            where, most = f"{where_of(batch)}, {one.unit}", f"at most {count(one.until - one.start, 'record')}"
+            context.expect("recount-records", where, most, count(one.records, "record"), "the input against its range")
 
 
 def _ranges(units: Iterable[Unit]) -> dict[str, _Range]:

@@ -237,8 +237,10 @@ def _chosen(
 
 
 def _meant(which: Filter) -> str:
+    from draindown.base.formatting import count
+
     parts = [f"reason {which.reason}" if which.reason else "", f"run {which.run_id}" if which.run_id else ""]
-    parts += [f"{len(which.ids)} ids"] if which.ids else []
+    parts += [count(len(which.ids), "id")] if which.ids else []
     return f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
 
 

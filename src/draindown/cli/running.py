@@ -50,6 +50,8 @@ class _Run:
     """Flows that could not be planned, drained or judged."""
     ended: bool = False
     """Whether a step failed in a way that takes Spark along: nothing more can run."""
+    compactable: list[str] = field(default_factory=list)
+    """Flows that may be compacted when all are drained and judged, in the order they ran in."""
     not_run: dict[str, str] = field(default_factory=dict)
     """Flows that were left out, each with the reason."""
 
@@ -109,15 +111,21 @@ def run(
         for name in later:
             for planned in _plans(this, [name], left_out) if this.may_run(name) else ():
                 _steps(this, *planned, asked, spark)
+        # nobody waits for compaction: it changes no row, and one that takes Spark along stops no other flow
+        for name in this.compactable:
+            if not this.ended:
+                _step(this, name, "compact", spark)
     this.finish()
 
 
 def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> None:
-    """Run the steps of a flow that its plan needs, until one fails. A failed compaction concerns no other flow."""
-    for step in asked:
+    """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be compacted then."""
+    for step in (step for step in asked if step != "compact"):
         if asked[step] and getattr(part, step) and not _step(this, name, step, spark):
-            this.failed |= {name} if step != "compact" else set()
-            break
+            this.failed.add(name)
+            return
+    if asked["compact"] and part.compact:
+        this.compactable.append(name)
 
 
 def compact(

@@ -11,6 +11,7 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
+from draindown.base.formatting import count
 from draindown.drill import process
 from draindown.drill.compare import Control
 from draindown.drill.faults import Conditions
@@ -115,7 +116,7 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
     if not ledger:
         raise TerminalError(
             "nothing-to-drill",
-            tried=f"drain {len(scratch.inputs)} files of flow {scratch.flow} without a fault",
+            tried=f"drain {count(len(scratch.inputs), 'file')} of flow {scratch.flow} without a fault",
             found="none of them can be read: all were parked",
             next="draindown drill --max-files 1000 all PIPELINE",
         )
@@ -124,7 +125,7 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
         raise TerminalError(
             "no-such-batch",
             tried=f"strike batch {struck}",
-            found=f"the input makes {len(ledger)} batches",
+            found=f"the input makes {count(len(ledger), 'batch', 'batches')}",
             next=f"draindown drill all PIPELINE --batch {len(ledger)}",
         )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))

@@ -56,7 +56,9 @@ class Control:
         made = commits(other.table)
         found += [f"log: batch {number} of {app} is committed {n} times" for (app, number), n in made.items() if n > 1]
         if not reset and set(made) != set(self.commits):
-            found.append(f"log: {len(made)} batches are committed, {len(self.commits)} in the control")
+            found.append(
+                f"log: {count(len(made), 'committed batch', 'committed batches')}, {len(self.commits)} in the control"
+            )
         return found
 
     def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:

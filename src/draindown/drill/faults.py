@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
 from draindown.spec.names import near
 
 ALL = "all"
@@ -47,7 +48,7 @@ class Fault:
         if self.changes and not conditions.changes:
             return "the batch to be struck changes no row; choose another with --batch"
         if conditions.batches < self.batches:
-            return f"it takes {self.batches} batches, and the input makes {conditions.batches}"
+            return f"it takes {count(self.batches, 'batch', 'batches')}, and the input makes {conditions.batches}"
         return ""
 
 

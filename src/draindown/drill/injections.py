@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draindown.base.exits import Exit
+from draindown.base.formatting import count
 from draindown.drill import process
 from draindown.drill.baseline import Baseline, batches_done, outcome, run_words
 from draindown.drill.faults import Fault
@@ -118,8 +119,10 @@ def _stop(baseline: Baseline, fault: Fault) -> Injection:
     done = batches_done(project)
     ended = outcome(project).get("outcome")
     if injection.expect(code == Exit.DONE, f"told to stop, it ended with {code} ({ended})"):
-        injection.fired = f"SIGTERM; it ended with 0 ({ended}) after {done} batches" if ended == "bounded" else ""
-        injection.expect(done == nth, f"{done} batches are done where {nth} were to be")
+        injection.fired = (
+            f"SIGTERM; it ended with 0 ({ended}) after {count(done, 'batch', 'batches')}" if ended == "bounded" else ""
+        )
+        injection.expect(done == nth, f"{count(done, 'batch', 'batches')} done where {nth} should be")
     return injection
 
 
@@ -168,7 +171,9 @@ def _refused(baseline: Baseline, injection: Injection, words: Sequence[str]) -> 
     done = baseline.call(injection.project, *words)
     moved = differing(before, kept(injection.project.layout))
     name = words[0]
-    injection.expect(not moved, f"`{name}` beside a driver changed {len(moved)} files, {moved[0] if moved else ''}")
+    injection.expect(
+        not moved, f"`{name}` beside a driver changed {count(len(moved), 'file')}, {moved[0] if moved else ''}"
+    )
     held = (done.code, done.error.get("code")) == (Exit.TRY_AGAIN, "lease-held")
     injection.expect(held, f"`{name}` beside a driver ended with {_said(done)}, not 75 (lease-held)")
     return f"`{name}` beside it exited 75 (lease-held)" if held else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
@@ -75,7 +76,7 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
     }
     wrong = [f"{name}: {said} against {read} of its inputs" for name, (said, read) in sums.items() if said != read]
     wrong += [
-        f"{one.unit}: {one.records} records in {one.until - one.start} places"
+        f"{one.unit}: {count(one.records, 'record')} in {count(one.until - one.start, 'place')}"
         for one in inputs
         if row.form == "land" and not 0 <= one.records <= one.until - one.start
     ]

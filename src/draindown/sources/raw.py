@@ -88,8 +88,8 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
 
 def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
-    few = [Kept(one.name, one.log, one.start, one.until) for one in units] if len(units) <= _FEW else None
-    found = ranges(layout, few)
+    asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
+    found = [one for at in range(0, len(asked), _FEW) for one in ranges(layout, asked[at : at + _FEW])]
     return [piece for unit in units for piece in _pieces(unit, found, layout.raw)]
 
 

@@ -121,7 +121,7 @@ class Files(NothingLost):
         Raises TerminalError `lines-differ`.
         """
         wrong = {
-            unit.name: f"{unit.name}: {unit.until} lines when it was taken in, {read.get(unit.name, 0)} now"
+            unit.name: f"{unit.name}: {count(unit.until, 'line')} when it was taken in, {read.get(unit.name, 0)} now"
             for unit in units
             if not unit.row["multiline"] and unit.until != read.get(unit.name, 0)
         }

@@ -15,6 +15,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.store import store_of
 from draindown.lake.table_log import log_of
+from draindown.sources.tables.upstream import rows_changed
 
 BEHIND = timedelta(days=30)
 """A reader that has not read changes of this age is behind."""
@@ -44,7 +45,8 @@ class Reader:
 
     def needs(self, commit: Commit) -> bool:
         """Return whether the reader needs what a later commit added or removed."""
-        return commit.version > self.version and (self.snapshot or commit.changed_rows)
+        changed = commit.changed_rows and rows_changed(commit) > 0
+        return commit.version > self.version and (self.snapshot or changed)
 
 
 @dataclass(frozen=True)

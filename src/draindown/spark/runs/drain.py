@@ -177,8 +177,8 @@ def under_lease(
     source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
-    if isinstance(request.declared, FlowSpec) and (keep := request.declared.source.raw_for) and not left.units:
-        raw.drop(layout, keep, ended)  # what waits may be pinned to be read from there
+    if not left.units:  # what waits may be pinned to be read from there
+        _drop_raw(request, ended)
     part, refused = drain_part.part(
         request,
         generation,
@@ -224,6 +224,14 @@ def _drained(
             told.append(bound.reason)
             bounded = _stream(spark, layout, state)
     return before, "; then ".join(dict.fromkeys(told)), bounded
+
+
+def _drop_raw(request: Request, at: datetime) -> None:
+    """Drop raw records that are older than the flow keeps them. A rebuild in progress may have pinned them."""
+    declared = request.declared
+    keep = declared.source.raw_for if isinstance(declared, FlowSpec) else None
+    if keep and not Path(request.layout.live.rebuild).exists():
+        raw.drop(request.layout, keep, at)
 
 
 def _bounds(request: Request, stop: Stop) -> Bounds:
