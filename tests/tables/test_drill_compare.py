@@ -81,7 +81,7 @@ def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request]
         (_append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")), "quarantine: 0 rows"),
         (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 row of the control missing"),
         (lambda asked: flowfiles.commit(asked, 1, recorded=False), "is committed 2 times"),
-        (lambda asked: flowfiles.commit(asked, 2, recorded=False), "log: 3 batches are committed, 2 in the control"),
+        (lambda asked: flowfiles.commit(asked, 2, recorded=False), "log: 3 committed batches, 2 in the control"),
     ],
     ids=["more", "other", "fewer", "no-table", "tombstone", "refused", "ledger", "twice", "batch"],
 )
