@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def demo(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run the demo with landing, lake and Airflow under `home`."""
-    environ = os.environ | {
-        "DRAINDOWN_DEMO_FRACTION": "0.01",
-        "DRAINDOWN_DEMO_HOME": str(home / "demo"),
-        "DRAINDOWN_AIRFLOW_HOME": str(home / "airflow"),
-    }
-    return subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "demo.py")], env=environ, capture_output=True, text=True
-    )
+from tests.e2e.demos import demo
 
 
 @pytest.mark.timeout(600)
 def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path) -> None:
-    first = demo(tmp_path)
+    first = demo("demo.py", tmp_path, DRAINDOWN_DEMO_FRACTION="0.01")
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
     assert first.stdout.count("oracle: exact") == 3 and "WRONG" not in first.stdout
     for flow in ("flights", "departures_hourly", "carrier_month"):
@@ -37,7 +22,7 @@ def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path)
 
     log = tmp_path / "demo" / "airflow.log"
     before = log.stat().st_mtime_ns
-    second = demo(tmp_path)
+    second = demo("demo.py", tmp_path, DRAINDOWN_DEMO_FRACTION="0.01")
     assert second.returncode == 0, second.stderr
     assert "Nothing to do" in second.stdout
     assert log.stat().st_mtime_ns == before

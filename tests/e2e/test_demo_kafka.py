@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def demo(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run the demo with broker, lake and Airflow under `home`."""
-    environ = os.environ | {
-        "DRAINDOWN_DEMO_RECORDS": "5000",
-        "DRAINDOWN_DEMO_HOME": str(home / "demo"),
-        "DRAINDOWN_AIRFLOW_HOME": str(home / "airflow"),
-    }
-    return subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "demo_kafka.py")], env=environ, capture_output=True, text=True
-    )
+from tests.e2e.demos import demo
 
 
 def left_behind(home: Path) -> list[str]:
@@ -33,7 +18,7 @@ def left_behind(home: Path) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_the_demo_is_right_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    first = demo(tmp_path)
+    first = demo("demo_kafka.py", tmp_path, DRAINDOWN_DEMO_RECORDS="5000")
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
     assert "oracle: exact" in first.stdout
     assert "drained 4 partitions" in first.stdout and "adds up" in first.stdout
@@ -42,7 +27,7 @@ def test_the_demo_is_right_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
     log = tmp_path / "demo" / "airflow-user_events.log"
     before = log.stat().st_mtime_ns
-    second = demo(tmp_path)
+    second = demo("demo_kafka.py", tmp_path, DRAINDOWN_DEMO_RECORDS="5000")
     assert second.returncode == 0, second.stderr
     assert "Nothing to do" in second.stdout
     assert log.stat().st_mtime_ns == before

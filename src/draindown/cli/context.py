@@ -75,6 +75,12 @@ class Setting:
         )
 
 
+def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
+    """Return the request of a command that repairs one flow. Raises as `Setting.spec` and `one_flow`."""
+    spec = here.spec(pipeline)
+    return here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+
+
 def nearest_root(start: Path) -> Path:
     """Return the nearest directory, from `start` upwards, with a dags/pipelines; `start` itself if none has one."""
     return next((place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()), start)

@@ -17,6 +17,7 @@ from draindown.cli.context import (
     one_flow,
     person,
     refuse_without,
+    request_of,
     setting,
 )
 from draindown.cli.output import Output
@@ -74,8 +75,8 @@ def reset(
     from draindown.recovery.opening import Needs, open_flow
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    request = request_of(here, pipeline, flow)
+    spec = request.spec
     if undo:
         if table_aside:
             raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
@@ -106,8 +107,8 @@ def forget_reader(
     from draindown.sources.tables import readers, registered
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    request = request_of(here, pipeline, flow)
+    spec = request.spec
     of, _, name = reader.rpartition("/")
     of = of or spec.pipeline
     readers.refuse_declared(request, of, name)
@@ -182,8 +183,7 @@ def accept_loss(
     from draindown.recovery import losses
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    request = request_of(here, pipeline, flow)
     lost = losses.found(request)
     out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
     wanted = list(lost) if every else ranges or []
@@ -245,8 +245,8 @@ def rebuild(
     from draindown.recovery import rebuild as rebuild_plan
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    request = request_of(here, pipeline, flow)
+    spec = request.spec
     if abort:
         _abort(request, yes, out)
         return

@@ -29,7 +29,7 @@ class Proven:
     @property
     def differs(self) -> str:
         """How many keys differ, in words."""
-        return f"{count(self.differing, 'key')} {'differs' if self.differing == 1 else 'differ'}"
+        return keys_differ(self.differing)
 
     def __str__(self) -> str:
         verdict = "holds" if self.holds else f"DOES NOT HOLD, {self.differs},"
@@ -38,6 +38,11 @@ class Proven:
             f"{verdict} for version {self.table_version}, of version {self.source_version} of the source: "
             f"{count(self.rows, 'row')}{part}, digest {self.digest}, by {self.engine}, {self.at[:16].replace('T', ' ')}"
         )
+
+
+def keys_differ(number: int) -> str:
+    """Return how many keys differ, in words."""
+    return f"{count(number, 'key')} {'differs' if number == 1 else 'differ'}"
 
 
 def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from draindown.base.formatting import count, printable
+from draindown.flow.proven import keys_differ
 from draindown.lake.table_log import TableLog
 from draindown.spec.derived import TOLERANCE
 
@@ -88,11 +89,7 @@ class Certificate:
         return self.differing == 0
 
     def __str__(self) -> str:
-        verdict = (
-            "holds"
-            if self.holds
-            else f"does not hold: {count(self.differing, 'key')} {'differs' if self.differing == 1 else 'differ'}"
-        )
+        verdict = "holds" if self.holds else f"does not hold: {keys_differ(self.differing)}"
         part = "" if self.share == 1 else f", {self.share:.2%} of the keys"
         lines = [
             f"{self.pipeline}/{self.flow}  {verdict}",

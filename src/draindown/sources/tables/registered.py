@@ -15,7 +15,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.store import store_of
 from draindown.lake.table_log import log_of
-from draindown.sources.tables.upstream import rows_changed
+from draindown.sources.tables.upstream import changes_rows
 
 BEHIND = timedelta(days=30)
 """A reader that has not read changes of this age is behind."""
@@ -45,8 +45,7 @@ class Reader:
 
     def needs(self, commit: Commit) -> bool:
         """Return whether the reader needs what a later commit added or removed."""
-        changed = commit.changed_rows and rows_changed(commit) > 0
-        return commit.version > self.version and (self.snapshot or changed)
+        return commit.version > self.version and (self.snapshot or changes_rows(commit))
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,9 @@ def advance(source: FlowLayout, reader: Reader) -> None:
         _write(source, reader)
 
 
-def forget(source: FlowLayout, pipeline: str, flow: str) -> bool:
-    """Delete the document of a reader. Return whether there was one."""
-    path = _path(source, pipeline, flow)
-    there = store_of(path).read(path) is not None
-    documents.delete(path)
-    return there
+def forget(source: FlowLayout, pipeline: str, flow: str) -> None:
+    """Delete the document of a reader. No-op if there is none."""
+    documents.delete(_path(source, pipeline, flow))
 
 
 def _entries(source: FlowLayout) -> Iterator[str]:

@@ -66,6 +66,11 @@ def rows_changed(commit: Commit) -> int:
     return sum(told) if told else 1
 
 
+def changes_rows(commit: Commit) -> bool:
+    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row."""
+    return commit.changed_rows and rows_changed(commit) > 0
+
+
 class Upstream:
     """One look at the source table. Its log and its published version are read once."""
 
@@ -94,7 +99,7 @@ class Upstream:
         commits = [one for one in self.log.commits_since(start) if one.version <= until]
         if len(commits) < until - start:
             return Changes((), lost=f"its log begins after version {start}: commits that were not read are gone")
-        changing = [one for one in commits if one.changed_rows and rows_changed(one)]
+        changing = [one for one in commits if changes_rows(one)]
         swaps = [one for one in changing if swap_of(one) is not None]
         foreign = next((why for one in changing if one not in swaps and (why := _foreign(one))), "")
         off = any(FEED in str(one.parameters) for one in commits) and self.log.properties.get(FEED) != "true"
