@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,18 @@ def test_the_page_shows_flows_runs_and_ledger_and_escapes(project: Path) -> None
         assert shown in html
     assert "<script" not in html and "<b>run" not in html
     assert "&lt;script&gt;" in html
+
+
+def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Path) -> None:
+    row = BatchRow("good", "first", 1, 0, "r", records=907, used=905, irrelevant=2, touched=61, inserted=60, absent=1)
+    derived = replace(row, form="derive")
+    ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [derived])
+    html = pages.render(pages.flows(project / "dags" / "pipelines", project))
+    header = html[html.index(">generation<") : html.index("907")]
+    for name in ("images", "used", "irrelevant", "keys", "inserted", "updated", "deleted", "unchanged", "absent"):
+        assert f">{name}<" in header
+    assert not any(f">{name}<" in header for name in ("superseded", "duplicate", "quarantined", "refused"))
+    assert [html.count(f">{number}<") for number in (907, 905, 61, 60)] == [1, 1, 1, 1]
 
 
 def test_only_the_pipelines_asked_for_are_shown(project: Path) -> None:

@@ -31,6 +31,13 @@ _TEMPLATES = Environment(
 )
 _RUNS = 10
 _LEDGER = 30
+_LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "land": {name: name for name in _LANDED},
+    "derive": {"units": "units", "images": "records", "used": "used", "irrelevant": "irrelevant", "keys": "touched"}
+    | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
+}
+"""Columns of the ledger as the page shows it, by form of the batches: heading to name in `FlowView.ledger`."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,11 @@ class FlowView:
     runs: list[RunView] = field(default_factory=list)
     ledger: list[dict[str, object]] = field(default_factory=list)
     problem: str = ""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The shown columns of the ledger, as in _COLUMNS. All batches of a flow have one form."""
+        return _COLUMNS["derive" if any(row["form"] == "derive" for row in self.ledger) else "land"]
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
