@@ -118,7 +118,7 @@ def hold(history: History, flow: KafkaFlow) -> list[str]:
     refused = Counter((u, o, history.reason(one)) for u, o, one in history.records() if history.reason(one))
     kept = Counter((r["origin"]["unit"], r["origin"]["position"], r["reason"]) for r in flow.quarantine())
     if kept != refused:
-        found.append(f"quarantine: {sorted((kept - refused).items())} too many, {sorted((refused - kept).items())} not")
+        found.append(f"quarantine: {sorted(kept - refused)} too many, {sorted(refused - kept)} not there")
     if history.keyed:
         found += _keyed(good, flow)
     elif (rows := flow.offsets()) != sorted((int(unit.rpartition("/")[2]), offset) for unit, offset, _ in good):
@@ -143,7 +143,7 @@ def _keyed(good: Sequence[tuple[Any, ...]], flow: KafkaFlow) -> Iterator[str]:
     wanted = Counter((*key, change.sequence, change.content["n"]) for key, change in live.items())
     rows = Counter((row["user"], (_micros(row["at"]), row["offset"]), row["n"]) for row in flow.rows())
     if rows != wanted:
-        yield f"table: {sorted((rows - wanted).items(), key=str)} too many, {sorted((wanted - rows).items(), key=str)} not"
+        yield f"table: {sorted(rows - wanted, key=str)} too many, {sorted(wanted - rows, key=str)} not there"
     stones: dict[tuple[Any, ...], Any] = {}
     for row in flow.tombstones() if TableLog(flow.layout.tombstones).exists else ():
         at = _micros(row["at"]), row["offset"]
