@@ -31,7 +31,6 @@ GAPS = (
     *("data", "commit", "merged", "recorded", "committed"),
 )
 """Where a driver can die: the steps of a batch, and what `fault_driver` watches for between them."""
-KEYED_ONLY = ("remembered", "data")
 _START = datetime(2026, 9, 21, tzinfo=UTC)
 _PATIENCE = 240.0
 
@@ -234,7 +233,7 @@ def play(
 
 
 def dealt(seed: int, seeds: int) -> list[str]:
-    """Return the gaps that a seed dies in: of `seeds` in a row, each gap has its turn, and each seed two or more."""
-    fitting = [gap for gap in GAPS if seed % 2 == 0 or gap not in KEYED_ONLY]
-    turns = max(2, -(-2 * len(GAPS) // seeds))
-    return [fitting[(seed // 2 * turns + at) % len(fitting)] for at in range(turns)]
+    """Return the gaps that a seed dies in: of `seeds` in a row each gap has its turn; of many, for either table."""
+    turns = max(2, -(-len(GAPS) // seeds))
+    first = seed // 2 if seeds * turns >= 2 * len(GAPS) else seed
+    return [GAPS[(first * turns + at) % len(GAPS)] for at in range(turns)]

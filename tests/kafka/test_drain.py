@@ -122,7 +122,7 @@ def test_killed_in_any_gap_every_record_is_there_once(cluster: Cluster, topic: s
             [record(n if n % 5 else "bad", n % 2, key=f"k{n}".encode()) for n in range(sent, sent + 20)],
         )
         sent += 20
-        assert f.dies_at(step) or (step == "remembered" and not keyed), step
+        assert f.dies_at(step), step
     f.run()
     found = audit(f.spec, "f", root=f.home)
     assert found.residues == [] and found.unlooked == []

@@ -10,16 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.model import Audit
 from draindown.audit.ranges import common, holds, joined, minus
 from draindown.audit.recount import audit
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
+from draindown.runs.request import Request
 from draindown.sources import intake, raw
 from draindown.sources.kafka import accepted, positions
 from draindown.sources.kafka.offsets import Span
@@ -82,26 +84,33 @@ class World:
 
     def audit(self) -> Audit:
         """Write everything and audit it."""
+        return audit(self.write().spec, "f", root=self.root)
+
+    def write(self, **more: Any) -> Request:
+        """Write everything. `more`: parts of the pipeline file."""
         target = {"keys": ["id"], "sequence_by": ["at"]} if self.keyed else {}
-        asked = about(self.root, {"source": SOURCE | self.source, "columns": COLUMNS, "target": target})
+        asked = about(self.root, {"source": SOURCE | self.source, "columns": COLUMNS, "target": target}, **more)
         self.layout = asked.layout
         intake.create(self.layout, 1, positions.OWN)
+        every: dict[Place, Span] = {}
         for number, spans in enumerate(self.slices, 1):
-            pinned = positions.rows(spans, record_bytes=100.0, oldest={}, now=AT, compacted=())
+            # each slice has the positions of all partitions
+            every = {place: replace(span, start=span.until) for place, span in every.items()}
+            every |= {(span.topic, span.partition): span for span in spans}
+            pinned = positions.rows(list(every.values()), record_bytes=100.0, oldest={}, now=AT, compacted=())
             intake.append(self.layout, 1, positions.OWN, pinned, AT, number)
         self._write_raw()
-        write_deltalake(
-            self.layout.quarantine,
-            pa.Table.from_pylist(
-                [self._refused(place, batch) for place, batch in zip(self.refused, self.refused_by, strict=False)],
-                REFUSED,
-            ),
-        )
+        refused = zip(self.refused, self.refused_by, strict=False)
+        rows = pa.Table.from_pylist([self._refused(place, batch) for place, batch in refused], REFUSED)
+        write_deltalake(self.layout.quarantine, rows, commit_properties=self._by("quarantine", 0))
         for batch, (cut, some, counts) in enumerate(zip(self.cuts, self.read, self.counts, strict=True)):
             self._commit(batch, cut, some, counts)
         if self.keyed:
             write_deltalake(self.layout.tombstones, self._keyed(self.tombstones))
-        return audit(asked.spec, "f", root=self.root)
+        return asked
+
+    def _by(self, part: str, batch: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, part), batch)])
 
     def _write_raw(self) -> None:
         raw.create(self.layout)
@@ -146,7 +155,7 @@ class World:
         else:
             origins = [{"unit": unit, "position": position} for unit, position in (self.target if last else [])]
             some = pa.table({"n": pa.array([1] * len(origins), pa.int32()), "_origin": pa.array(origins, ORIGIN)})
-        write_deltalake(self.layout.table, some, mode="append")
+        write_deltalake(self.layout.table, some, mode="append", commit_properties=self._by("rows", batch))
         version = TableLog(self.layout.table).version
         stamp(Path(self.layout.table), version, row, "MERGE" if self.keyed else "WRITE")
         ledger_table.record(self.layout, [replace(row, table_version=version)])

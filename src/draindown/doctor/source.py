@@ -14,6 +14,9 @@ from draindown.sources.port import Look
 from draindown.sources.slices import Unit
 from draindown.spec.schedule import next_time
 
+_FIRST_DAYS = timedelta(days=1)
+"""The day that is being dropped, or on which keeping may have begun, is not whole."""
+
 
 def look_at_input(desk: Desk, request: Request) -> None:
     """Examine whether the source answers, holds what was not read, and keeps it until the next runs.
@@ -90,11 +93,10 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
     oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
     if oldest is None:
         return
-    # the day that is being dropped, and the first one, on which keeping may have begun, are not whole
     since = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep))
     sql = (
         f"select cut from t where kind = 'source' and generation = {desk.generation} "
-        f"and started_at >= {moment(since + timedelta(days=1))}"
+        f"and started_at >= {moment(since + _FIRST_DAYS)}"
     )
     cuts = read & {row["cut"] for row in log_of(desk.layout, desk.layout.ledger).rows(sql)}
     units: list[Unit] = [

@@ -43,6 +43,7 @@ _STATISTICS = ("unit", "log", "position", "from", "until", "batch")
 
 
 _FEW = 100  # ranges that one query names
+_SAMPLED = 1000  # records that are weighed
 
 
 @dataclass(frozen=True, order=True)
@@ -71,12 +72,24 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
 
 
+def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
+    """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
+    size = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)"
+    some = f"select {size} as n from t where {_places(within[:_FEW])} limit {_SAMPLED}"
+    rows = TableLog(layout.raw).rows(f"select avg(n) as n from ({some})")
+    return float(rows[0]["n"]) if rows and rows[0]["n"] is not None else None
+
+
+def _places(within: Iterable[Kept]) -> str:
+    places = (f"(unit = {literal(o.unit)} and position >= {o.start} and position < {o.until})" for o in within)
+    return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
+
+
 def oldest(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, datetime]:
     """Return when the oldest record of these ranges, which are kept, arrived, by unit."""
     found: dict[str, datetime] = {}
     for few in _chunks(within):
-        places = (f"(unit = {literal(o.unit)} and position >= {o.start} and position < {o.until})" for o in few)
-        where = f"part = {literal(RECORDS)} and ({' or '.join(places)})"
+        where = _places(few)
         for row in TableLog(layout.raw).rows(f"select unit, min(arrived_at) as at from t where {where} group by unit"):
             found[row["unit"]] = min(row["at"], found.get(row["unit"], row["at"]))
     return found

@@ -16,7 +16,7 @@ from draindown.base.secrets import names_in, resolved
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
-from draindown.sources.kafka import backlog, positions, retention
+from draindown.sources.kafka import backlog, bounds, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
@@ -153,7 +153,7 @@ class Kafka(ReadInOrder):
 
     def _look(self) -> Seen:
         if self._seen is None:
-            self._seen = self.client.look()
+            self._seen = bounds.within(self.client.look(), self._layout)
         return self._seen
 
     def _unread(self, state: FlowLayout, generation: int) -> Unread:
@@ -201,7 +201,10 @@ class Kafka(ReadInOrder):
         """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
         if self._sample is None or self._sample[0] != spans:
             there = backlog.at_brokers(spans, list(map(_span, kept)), self._have)
-            self._sample = (spans, self.client.sample(there))
+            sample = self.client.sample(there)
+            if kept and sample.record_bytes is None:
+                sample = replace(sample, record_bytes=raw.record_bytes(self._layout, kept))
+            self._sample = (spans, sample)
         return self._sample[1]
 
     def _record_bytes(self, pinned: Sequence[Unit]) -> float:
@@ -281,7 +284,7 @@ class Kafka(ReadInOrder):
         if failure.kind == "refused":
             return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
-            self._seen = self.client.look()  # what was seen before the read is not what the brokers hold now
+            self._seen = None  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
             if wrong := list(of_pinned(spans, self._have)):
                 return lost(wrong, self._layout, _NOTHING)
