@@ -202,16 +202,19 @@ def test_a_topic_that_was_created_again_is_not_read_from_the_raw_of_the_old_one(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
     cluster.create(topic)
-    cluster.send(topic, [record(n) for n in range(3)])
+    cluster.send(topic, [*[record(n) for n in range(3)], {"value": b"old"}, {"value": b"old"}])
     f = flow()
     f.run()
     cluster.delete(topic)
     cluster.create(topic)
-    cluster.send(topic, [record(n) for n in range(10, 16)])
+    cluster.send(topic, [*[record(n) for n in range(10, 13)], {"value": b"new"}, record(14)])
     begin_again(f, accept_missing=True)
     f.run()
-    assert sorted(row["n"] for row in f.rows()) == list(range(10, 16))
-    audited(f, 6, unlooked=["1 batch of older generations"])
+    assert sorted(row["n"] for row in f.rows()) == [10, 11, 12, 14]
+    refused = sorted((row["origin"]["position"], row["raw"], row["generation"]) for row in f.quarantine())
+    assert refused == [(3, "new", 2), (3, "old", 1), (4, "old", 1)], "another record, although at the same offset"
+    assert not TableLog(f.layout.resolutions).exists, "nothing of the old topic was accepted"
+    audited(f, 5, unlooked=["1 batch of older generations"])
     assert len({one.log for one in raw.ranges(f.layout)}) == 2
 
 

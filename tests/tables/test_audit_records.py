@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +132,10 @@ class World:
 
     def _refused(self, place: Place, batch: int) -> dict[str, Any]:
         unit, position = place
+        log = self.slices[batch][0].topic_id
         value = self.records[place][1] or b""
         return {
-            "quarantine_id": f"q{unit}{position}",
+            "quarantine_id": sha256(f"{unit}\u0001{position}\u0001{log}".encode()).hexdigest(),
             "origin": {"unit": unit, "position": position},
             "raw": value.decode("utf-8", "replace"),
             "raw_bytes": value,
@@ -291,8 +293,8 @@ def test_ranges_are_sets_of_positions() -> None:
             assert [n for n in range(11) if holds(one, n)] == sorted(positions_of(left))
 
 
-def test_a_topic_that_was_created_again_has_its_offsets_twice(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def _created_again(root: Path) -> World:
+    world = World(root)
     world.slices[1] = [Span("t", 0, "y", 0, 2)]
     world.read[1] = [Input("t/0", 0, 2, 200, 2)]
     world.counts[1] = {"inserted": 1, "quarantined": 1, "reasons": {"malformed": 1}}
@@ -303,6 +305,15 @@ def test_a_topic_that_was_created_again_has_its_offsets_twice(tmp_path: Path) ->
     world.refused_by = [0, 1]
     world.refused = [("t/0", 1), ("t/0", 1)]
     world.later = {("t/0", 0): ("z", b'{"n": 5}'), ("t/0", 1): ("x", GARBAGE)}
-    found = world.audit()
+    return world
+
+
+def test_a_topic_that_was_created_again_has_its_offsets_twice(tmp_path: Path) -> None:
+    found = _created_again(tmp_path).audit()
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 8
-    assert found.clean
+
+
+def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new_one(tmp_path: Path) -> None:
+    world = _created_again(tmp_path)
+    world.refused_by = [0, 0]
+    assert "lost-record" in kinds(world.audit())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from draindown.audit.context import AuditContext, kind_of, of_source, where_of
 from draindown.audit.envelope import Fields, fields_of
-from draindown.audit.files import Refusals, raw_residues
+from draindown.audit.files import raw_residues
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.pinned import Piece
@@ -67,11 +68,10 @@ class Records:
 
     def _read(self) -> None:
         """Read all records within the ranges: their places, the keys of those that the table has, refused bytes."""
-        first = [row for row in self._context.refused if kind_of(row) != "quarantine"]
-        before = {row["quarantine_id"] for row in first if self._was_accepted_before(row)}
-        refused = Refusals(first, set(self._context.released) | before)
-        left = {(row["origin"]["unit"], row["origin"]["position"]) for row in first}
-        wrong: dict[tuple[str, int], list[Residue]] = {}
+        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
+        held_again = set(self._context.released) | {id for id, row in first.items() if self._was_accepted_before(row)}
+        places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
+        left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
         for block in self._blocks():
             places: list[tuple[Any, ...]] = []
@@ -80,21 +80,21 @@ class Records:
                 log, position = (record["unit"], record["log"]), record["position"]
                 if not holds(self._sure.get(log, []), position):
                     continue
-                row = refused.of(log[0]).get(position)
-                held = row is None or refused.is_released(row)
+                id = _id_of(*log, position) if (log[0], position) in places_refused else ""
+                held = id not in first or id in held_again
                 places.append((*log, position, held))
-                if row is not None:
-                    found = list(raw_residues(log[0], RawRecord(position, record["value"] or b""), row))
-                    place = (log[0], position)
-                    if place in left or not found:  # of several logs the one that it is of
-                        wrong[place] = found
-                    left.discard(place)
+                if id in left:
+                    left.discard(id)
+                    kept = RawRecord(position, record["value"] or b"")
+                    self._context.residues += raw_residues(log[0], kept, first[id])
                 if held and fields_of_record is not None:
                     fields += self._fields(fields_of_record, record)
             self._add(places, fields)
-        self._context.residues += [residue for some in wrong.values() for residue in some]
-        for unit, position in sorted(left):
-            if any(holds(ranges, position) for (name, _), ranges in self._sure.items() if name == unit):
+        for row in (first[id] for id in sorted(left)):
+            unit, position = row["origin"]["unit"], row["origin"]["position"]
+            every = [ranges for (name, _), ranges in self._sure.items() if name == unit]
+            unsure = [ranges for (name, _), ranges in self._unsure.items() if name == unit]
+            if any(holds(some, position) for some in every) and not any(holds(some, position) for some in unsure):
                 self._context.expect("quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none")
 
     def _blocks(self) -> Iterator[list[dict[str, Any]]]:
@@ -195,6 +195,11 @@ class Records:
         for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
             what = "rows of an origin that no batch read"
             self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)
+
+
+def _id_of(unit: str, log: str, position: int) -> str:
+    """The id that a refused record has in the quarantine."""
+    return sha256("\u0001".join([unit, str(position), *filter(None, [log])]).encode()).hexdigest()
 
 
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:

@@ -181,8 +181,8 @@ def _quarantine(context: AuditContext) -> None:
     first = [row for row in context.refused if kind_of(row) != "quarantine"]
     for (place, unit), times in Counter((place_of(r), r["origin"]["unit"]) for r in first).items():
         context.expect_once("quarantine-double", place, unit, times, "times refused")
-    for (known, unit), times in Counter((r["quarantine_id"], r["origin"]["unit"]) for r in first).items():
-        context.expect_once("quarantine-double-id", known, unit, times)
+    for known, times in Counter(r["quarantine_id"] for r in first).items():
+        context.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}
     for row in context.refused:
         why = ":".join(filter(None, (row["reason"], row["field"])))
