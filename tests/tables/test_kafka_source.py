@@ -52,7 +52,8 @@ class Brokers:
 
     def sample(self, spans: Sequence[Span]) -> Sample:
         self.sampled = list(spans)
-        return Sample({span.place: NOW - timedelta(hours=1) for span in spans if span.size}, 100.0)
+        found = {span.place: NOW - timedelta(hours=1) for span in spans if span.size}
+        return Sample(found, 100.0 if found else None)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         return {name: self.topics[name][0] for name in topics if name in self.topics}
@@ -291,6 +292,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     ]
     rows += [
         {"part": raw.RECORDS, "unit": unit, "log": "a", "position": 3, "arrived_at": began, "day": NOW.date()}
+        | {"key": b"\xff" * 20, "value": b"\xfe" * 40 if unit == "t/0" else None}
         for unit in kept
     ]
     raw.create(layout)
@@ -303,6 +305,8 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     assert [one.subject for one in found.findings] == ["t/0"]
     assert found.expires == NOW.timestamp() and found.keeps == 3600
     again.pin(2, NOW)
+    brokers.topics["t"] = ("a", [[12, 20], [8, 10]])
+    assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, "what the lake holds is weighed there"
     delta.delete(layout.raw, "unit = 't/1'")
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)

@@ -30,7 +30,7 @@ class AuditContext:
     checked; `unfinished`: generation and number of a batch that crashed before its commit; `accepted_before`: ids of
     refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the oldest generation whose
     refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again; `logs`:
-    how many logs of a unit's name batches read, each of which has positions of its own.
+    how many logs of a unit's name were read by any generation, each of which has positions of its own.
     """
 
     flow: FlowSpec

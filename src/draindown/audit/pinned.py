@@ -61,8 +61,10 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
     """
     batches, source = of_source(context), source_of(_Asked(context.flow, context.layout, str(context.root)))
     pieces: list[Piece] = []
-    for generation in sorted({batch.generation for batch in batches}):
+    logs: set[tuple[str, str]] = set()
+    for generation in sorted({batch.generation for batch in [*batches, *context.lost]}):
         rows = TableLog(context.layout.intake_of(generation)).rows("select * from t order by slice")
+        logs |= {(row["unit"], _log_of(row)) for row in rows}
         units: dict[int, list[Unit]] = defaultdict(list)
         for row in rows:
             units[row["slice"]].append(Unit.of(row))
@@ -75,7 +77,7 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
                 pieces += [Piece(batch, one.name, _log_of(one.row), one.start, one.until) for one in read]
         _in_order(context, source, generation, rows)
         _all_read(context, generation)
-    context.logs = dict(Counter(unit for unit, _ in {piece.log_key for piece in pieces}))
+    context.logs = dict(Counter(unit for unit, _ in logs))
     return pieces
 
 

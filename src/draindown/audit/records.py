@@ -92,10 +92,16 @@ class Records:
             self._add(places, fields)
         for row in (first[id] for id in sorted(left)):
             unit, position = row["origin"]["unit"], row["origin"]["position"]
-            every = [ranges for (name, _), ranges in self._sure.items() if name == unit]
-            unsure = [ranges for (name, _), ranges in self._unsure.items() if name == unit]
-            if any(holds(some, position) for some in every) and not any(holds(some, position) for some in unsure):
+            if self._must_have(row["quarantine_id"], unit, position):
                 self._context.expect("quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none")
+
+    def _must_have(self, id: str, unit: str, position: int) -> bool:
+        """Whether a refused row must have a raw record: not if it may be of a range or log that is not looked at."""
+        logs = [log for log in self._accounted if log[0] == unit]
+        mine = [log for log in logs if _id_of(*log, position) == id]
+        if not mine and len(logs) < self._context.logs.get(unit, 1):
+            return False
+        return any(holds(self._sure[log], position) for log in mine or logs)
 
     def _blocks(self) -> Iterator[list[dict[str, Any]]]:
         log = TableLog(self._context.layout.raw)

@@ -74,10 +74,9 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
 
 def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
     """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
-    size = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)"
-    some = f"select {size} as n from t where {_places(within[:_FEW])} limit {_SAMPLED}"
-    rows = TableLog(layout.raw).rows(f"select avg(n) as n from ({some})")
-    return float(rows[0]["n"]) if rows and rows[0]["n"] is not None else None
+    rows = TableLog(layout.raw).rows(f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}")
+    sizes = [len(row["key"] or b"") + len(row["value"] or b"") for row in rows]
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _places(within: Iterable[Kept]) -> str:
