@@ -60,6 +60,25 @@ def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded
         return Verdict(text=f"could not compare: {type(error).__name__}: {error}")
 
 
+def compare_appended(table: Path, files: Path, *, quarantine: Path | None) -> Verdict:
+    """Hold an append table against the events in `files`: each that is not refused is a row. Arguments as `compare`."""
+    try:
+        with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
+            con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
+            _expect(con, files, NOTHING)
+            _read(con, "found", table, list(COLUMNS))
+            wanted, columns = "select {} from judged where not refused", ", ".join(COLUMNS)
+            missing = _count(con, f"({wanted.format(columns)} except all select {columns} from found)")
+            extra = _count(con, f"(select {columns} from found except all {wanted.format(columns)})")
+            told = [f"{n:,} {what}" for n, what in ((missing, "missing"), (extra, "extra")) if n]
+            kept, refused = _rows(quarantine) if quarantine else 0, _count(con, "(select 1 from judged where refused)")
+            if quarantine and kept != refused:
+                told.append(f"{kept:,} rows quarantined of {refused:,}")
+            return Verdict(missing + extra, kept, ", ".join(told) or "exact")
+    except Exception as error:  # noqa: BLE001  as in `compare`
+        return Verdict(text=f"could not compare: {type(error).__name__}: {error}")
+
+
 _LINES = r"""
 create table line as
 select raw

@@ -68,7 +68,7 @@ _FAST = {
 
 
 def class_path() -> str:
-    """Return the broker's class path. Fetches jars that are missing. Raises TerminalError as `jars.fetch` does."""
+    """Return the broker's class path. Fetches jars that are missing. Raises TerminalError `jar-unresolved`."""
     place = Path(sys.prefix) / "share" / "draindown" / "broker"
     place.mkdir(parents=True, exist_ok=True)
     lock = ROOT / "broker.lock"
@@ -77,10 +77,22 @@ def class_path() -> str:
         with suppress(OSError):  # the copy of the lock is placed last: with it all jars are there
             if (place / lock.name).read_bytes() == lock.read_bytes():
                 return _joined(place)
-        found = jars.fetch(lock, place)
+        _fetch(lock, place)
         shutil.copyfile(lock, place / lock.name)
-    assert found
     return _joined(place)
+
+
+def _fetch(lock: Path, place: Path) -> None:
+    # in a process of its own: the resolver's JVM, which lacks the jars of jobs, would be that of sessions started later
+    command = [sys.executable, "-m", jars.__name__, "fetch", str(lock)]
+    done = subprocess.run(command, env=os.environ | {"DRAINDOWN_JARS": str(place)}, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise TerminalError(
+            "jar-unresolved",
+            tried=f"fetch the jars of {lock.name}",
+            found=done.stderr.strip()[-500:],
+            next="make setup",
+        )
 
 
 def _joined(place: Path) -> str:

@@ -167,3 +167,20 @@ def foreign(asked: Request) -> None:
 
 def _rows(number: int = 0) -> pa.Table:
     return pa.table({"id": [str(number)], "n": pa.array([1], pa.int32()), "_changed_at": [AT]})
+
+
+def stamp(table: Path, version: int, row: BatchRow, operation: str) -> None:
+    """Make a commit look as Spark's: operation, metrics, and the batch in `userMetadata`."""
+    log = table / "_delta_log" / f"{version:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    names = {
+        "numTargetRowsInserted": row.inserted,
+        "numTargetRowsUpdated": row.updated,
+        "numTargetRowsDeleted": row.deleted,
+    }
+    metrics = {k: str(v) for k, v in (names | {"numOutputRows": row.inserted}).items()}
+    for action in actions:
+        if "commitInfo" in action:
+            done = {"operation": operation, "operationMetrics": metrics, "userMetadata": row.as_metadata()}
+            action["commitInfo"] |= done
+    log.write_text("\n".join(json.dumps(action) for action in actions))

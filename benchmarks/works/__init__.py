@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, drain, growth, longevity, seen, small, upkeep
+from benchmarks.works import backlog, drain, growth, kafka, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -16,6 +16,7 @@ ALL: dict[str, Work] = {
         backlog.WORK,
         backlog.TINY,
         seen.WORK,
+        kafka.WORK,
         longevity.WORK,
         upkeep.WORK,
     )

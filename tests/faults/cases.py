@@ -42,11 +42,16 @@ CASES = {
         Case("F19", "two drivers make or alter a table", "two processes from one barrier", "one table, no error"),
         Case("F20", "torn, empty or missing file in checkpoint or Delta log", "truncate, rm", "red or healed"),
         Case("F21", "disk full", "a full tmpfs under the lake or Spark's scratch files", "red; then right"),
+        Case("F22", "Kafka deletes what no batch has read", "DeleteRecords, between runs, once pinned", "red by range"),
+        Case("F23", "topic created again", "smaller and larger than what was read", "red, never taken for the old one"),
+        Case("F24", "partitions added; broker killed, frozen", "admin client, SIGKILL, SIGSTOP in a batch", _ONCE),
+        Case("F25", "aborted, repeated, deleted, mixed up", "transactions, copies, NULL values, disorder", _ONCE),
         Case("F27", "clock jumps; an hour repeats", "a day and a year ahead, then back; end of summer time", _ONCE),
         Case("F28", "file still being written", "a slow writer in place; rename as control", "complete, or red"),
         Case("F29", "file changed or deleted before its batch is repeated", "rewrite or rm after a crash", "red"),
         Case("F30", "odd modification times", "1970, 8 days ago, in 30 days, all equal", "all are read"),
         Case("F31", "schema drift", "columns added, dropped, retyped, in data and in the spec", "kept or red"),
         Case("F32", "gate fails or dies; next run writes meanwhile", "bad rows, exception, SIGKILL", "not published"),
+        Case("F33", "driver dies in a batch of Kafka", "SIGKILL in any gap, raw records included; 20 histories", _ONCE),
     )
 }  # fmt: skip

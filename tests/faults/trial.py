@@ -83,7 +83,7 @@ class Trial:
         if not fitting:
             self.surgery.append(f"{verb} is no command that {self.runs[-1].error} names")
             return
-        words = shlex.split(fitting[0])[1:]
+        words = shlex.split(fitting[0], comments=True)[1:]
         words += [] if "--yes" in words else ["--yes"]
         landing.write_pipeline()
         code = main(["--root", str(landing.home), *words])

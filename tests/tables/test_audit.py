@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
-from tests.flowfiles import ORIGIN, REFUSED
+from tests.flowfiles import ORIGIN, REFUSED, stamp
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -158,7 +157,7 @@ class World:
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
             write_deltalake(path, target.slice(0, None if last else 0), mode="overwrite")
-            _stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
+            stamp(Path(path), at + 1, row, "MERGE" if self.keyed else "WRITE")
 
     def kinds(self) -> set[str]:
         return {residue.kind for residue in self.audit().residues}
@@ -168,23 +167,6 @@ def _rows(rows: list[tuple[str, Any]]) -> pa.Table:
     timed = bool(rows) and isinstance(rows[0][1], datetime)
     kind = pa.timestamp("us", "UTC") if timed else pa.int32()
     return pa.table({"id": pa.array([r[0] for r in rows], pa.string()), "n": pa.array([r[1] for r in rows], kind)})
-
-
-def _stamp(table: Path, version: int, row: BatchRow, operation: str) -> None:
-    """Make a commit look as Spark's: operation, metrics, and the batch in `userMetadata`."""
-    log = table / "_delta_log" / f"{version:020}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    names = {
-        "numTargetRowsInserted": row.inserted,
-        "numTargetRowsUpdated": row.updated,
-        "numTargetRowsDeleted": row.deleted,
-    }
-    metrics = {k: str(v) for k, v in (names | {"numOutputRows": row.inserted}).items()}
-    for action in actions:
-        if "commitInfo" in action:
-            done = {"operation": operation, "operationMetrics": metrics, "userMetadata": row.as_metadata()}
-            action["commitInfo"] |= done
-    log.write_text("\n".join(json.dumps(action) for action in actions))
 
 
 @pytest.fixture

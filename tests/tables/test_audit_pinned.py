@@ -71,7 +71,7 @@ def test_inputs_are_what_was_pinned(tmp_path: Path) -> None:
     [
         (Input("t/0", 1, 4, 400, 3), ["inputs-unit"]),
         (Input("t/0", 0, 5, 400, 4), ["double-origin", "inputs-unit"]),
-        (Input("t/2", 0, 4, 400, 4), ["inputs-unit", "inputs-unit"]),
+        (Input("t/2", 0, 4, 400, 4), ["inputs-unit", "inputs-unit", *["origin-from-nowhere"] * 4]),
     ],
     ids=["less", "more", "another"],
 )

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.sources import intake
+from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions, retention
 from draindown.sources.kafka.client import Policy, Sample, Seen
@@ -32,6 +34,8 @@ class Brokers:
     topics: dict[str, tuple[str, list[list[int]]]] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
     asked: Sequence[str] = ("t",)
+    retention_ms: int | None = None
+    sampled: list[Span] = field(default_factory=list)
 
     def look(self) -> Seen:
         parts = [
@@ -40,10 +44,16 @@ class Brokers:
             if topic in self.asked
             for at, (first, end) in enumerate(held)
         ]
-        return Seen(tuple(parts), {name: Policy(name in self.compacted, True, None, None) for name in self.topics})
+        return Seen(tuple(parts), self.policies)
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        return {name: Policy(name in self.compacted, True, self.retention_ms, None) for name in self.topics}
 
     def sample(self, spans: Sequence[Span]) -> Sample:
-        return Sample({span.place: NOW - timedelta(hours=1) for span in spans if span.size}, 100.0)
+        self.sampled = list(spans)
+        found = {span.place: NOW - timedelta(hours=1) for span in spans if span.size}
+        return Sample(found, 100.0 if found else None)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         return {name: self.topics[name][0] for name in topics if name in self.topics}
@@ -269,3 +279,35 @@ def test_records_that_are_near_their_end_are_warned_of() -> None:
     assert retention.findings(young, policy(), NOW) == []
     assert retention.findings(old, policy(retention_ms=None), NOW) == []
     assert retention.findings(old, policy(deleted=False), NOW) == []
+
+
+def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 30], [0, 10]])}, retention_ms=3_600_000)
+    source(layout, brokers).pin(1, NOW).take(Bound(1024**2, 100, ""))
+    began = NOW - timedelta(days=3)
+    kept = {"t/0": (0, 20), "t/1": (0, 10)}
+    rows = [
+        {"part": raw.RANGES, "unit": unit, "log": "a", "from": start, "until": until, "day": NOW.date()}
+        for unit, (start, until) in kept.items()
+    ]
+    rows += [
+        {"part": raw.RECORDS, "unit": unit, "log": "a", "position": 3, "arrived_at": began, "day": NOW.date()}
+        | {"key": b"\xff" * 20, "value": b"\xfe" * 40 if unit == "t/0" else None}
+        for unit in kept
+    ]
+    raw.create(layout)
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    brokers.topics["t"] = ("a", [[12, 30], [8, 10]])
+    again = source(layout, brokers)
+    found = again.look(layout, 2, 1, NOW)
+    assert brokers.sampled == [Span("t", 0, "a", 20, 30)], "the lake has all else"
+    assert found.units == 40 and found.oldest == began.timestamp(), "what waits in the lake is old all the same"
+    assert [one.subject for one in found.findings] == ["t/0"]
+    assert found.expires == NOW.timestamp() and found.keeps == 3600
+    again.pin(2, NOW)
+    brokers.topics["t"] = ("a", [[12, 20], [8, 10]])
+    assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, "what the lake holds is weighed there"
+    delta.delete(layout.raw, "unit = 't/1'")
+    brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
+    source(layout, brokers).look(layout, 2, 1, NOW)
+    assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], "never below a beginning"

@@ -9,8 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,16 +20,20 @@ from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.drill import faults, injections, process
 from draindown.drill.faults import ALL, FAULTS, Conditions
+from draindown.drill.material import BATCHES
 from draindown.drill.result import Drill, Result
-from draindown.drill.sandbox import BATCHES, Scratch, prepare
+from draindown.drill.sandbox import Scratch, prepare
 from draindown.sources.files.listing import list_source
+from draindown.sources.kafka.bounds import within
+from draindown.sources.kafka.client import Sample, Seen
+from draindown.sources.kafka.offsets import Available, Span
 from draindown.spec import scaffold
 from draindown.spec.loader import load
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
 
 ROOT = Path(__file__).parents[2]
-KEYED = Conditions(keyed=True, batches=3, changes=True)
+KEYED = Conditions(keyed=True, batches=3, changes=True, raw=True)
 
 
 def _spec(root: Path, **source: Any) -> PipelineSpec:
@@ -82,7 +87,7 @@ def test_every_step_that_kills_is_one_that_strike_knows() -> None:
 
 def test_a_drill_of_all_leaves_out_what_cannot_happen() -> None:
     left_out = {f.name for f in FAULTS} - {f.name for f in faults.chosen(ALL, Conditions(False, 1, changes=False))}
-    assert left_out == {"kill-after-tombstones", "kill-while-writing", "stop"}
+    assert left_out == {"kill-after-raw", "kill-after-tombstones", "kill-while-writing", "stop"}
 
 
 @pytest.mark.parametrize(("name", "code"), [("stop", "fault-does-not-apply"), ("kill-after-merg", "unknown-fault")])
@@ -119,9 +124,9 @@ def test_there_are_at_least_three_batches(tmp_path: Path, files: int) -> None:
 
 def test_the_oldest_files_are_taken_up_to_both_bounds_and_one_at_least(tmp_path: Path) -> None:
     scratch = _prepared(tmp_path, *[b"x" * 10] * 8, most=6, size=45)
-    assert [Path(file.path).name[0] for file in scratch.inputs] == ["7", "6", "5", "4"]
+    assert [Path(path).name[0] for path in scratch.material.read] == ["7", "6", "5", "4"]
     large = prepare(tmp_path / "other", _spec(tmp_path), "f", tmp_path, max_files=6, max_bytes=5)
-    assert [Path(file.path).name[0] for file in large.inputs] == ["7"]
+    assert [Path(path).name[0] for path in large.material.read] == ["7"]
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -282,3 +287,59 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
         finally:
             process.end(child.pid)
         assert process.gone(child.pid)
+
+
+TOPIC = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json", "starting": "latest"}
+
+
+class _Brokers:
+    """A client of brokers with one topic of two partitions."""
+
+    ends: ClassVar = [(0, 900), (50, 150)]
+
+    def __init__(self, source: object) -> None:
+        assert source
+
+    def look(self) -> Seen:
+        return Seen(tuple(Available("t", at, "x", *ends) for at, ends in enumerate(self.ends)), {})
+
+    def sample(self, spans: Sequence[Span]) -> Sample:
+        return Sample({}, 100.0 if any(span.size for span in spans) else None)
+
+
+def _of_topic(root: Path, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> Scratch:
+    monkeypatch.setattr("draindown.drill.topic_ends.Client", _Brokers)
+    flow = {"source": TOPIC, "columns": {"n": "int"}, "target": {}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
+    return prepare(root / "s" / "f", spec, "f", root, **({"max_files": 30, "max_bytes": 10**6} | bounds))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [
+        ({}, {"t/0": (0, 900), "t/1": (50, 150)}),
+        ({"max_bytes": 20_000}, {"t/0": (720, 900), "t/1": (130, 150)}),
+        ({"max_bytes": 1}, {"t/0": (897, 900), "t/1": (150, 150)}),
+    ],
+    ids=["all", "so many bytes", "a record per batch at least"],
+)
+def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], wanted: dict[str, tuple[int, int]]
+) -> None:
+    scratch = _of_topic(tmp_path, monkeypatch, **bounds)
+    source = scratch.spec.flow("f").source
+    records = sum(until - start for start, until in wanted.values())
+    assert (source.starting, source.most_units[0]) == ("earliest", -(-records // BATCHES))  # type: ignore[attr-defined]
+    copy = scratch.project("copy")
+    more = Seen(tuple(Available("t", at, "x", 0, 2000) for at in range(3)), {})
+    seen = within(more, copy.layout)
+    assert {f"{one.topic}/{one.partition}": (one.beginning, one.end) for one in seen.partitions} == wanted
+    assert within(more, scratch.copy(copy, "second").layout) == seen, "copies of copies read the same"
+    assert within(more, _spec(tmp_path).layout("f")) == more, "the flow itself reads on"
+
+
+def test_a_topic_without_records_is_nothing_to_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Brokers, "ends", [(7, 7)])
+    with pytest.raises(TerminalError) as raised:
+        _of_topic(tmp_path, monkeypatch)
+    assert raised.value.code == "nothing-to-drill"

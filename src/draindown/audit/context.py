@@ -29,7 +29,8 @@ class AuditContext:
     a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how many of each thing were
     checked; `unfinished`: generation and number of a batch that crashed before its commit; `accepted_before`: ids of
     refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the oldest generation whose
-    refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again.
+    refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again; `logs`:
+    how many logs of a unit's name were read by any generation, each of which has positions of its own.
     """
 
     flow: FlowSpec
@@ -51,6 +52,11 @@ class AuditContext:
     accepted_before: set[str] = field(default_factory=set)
     refused_since: int = 0
     without: dict[int, frozenset[str]] = field(default_factory=dict)
+    logs: dict[str, int] = field(default_factory=dict)
+
+    def expect_once(self, kind: str, where: str, unit: str, found: int, detail: str = "") -> None:
+        """Add a residue if something stands more often at a position of a unit than the unit had logs."""
+        self.expect(kind, where, self.logs.get(unit, 1), max(found, self.logs.get(unit, 1)), detail)
 
     def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
         """Add a residue if `expected` and `found` differ."""

@@ -95,7 +95,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
                 facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what))
             continue
         if row:
-            facts.residues += _raw_residues(path, record, row)
+            facts.residues += raw_residues(path, record, row)
         else:
             facts.accepted += 1
         if row is None or refusals.is_released(row):
@@ -133,7 +133,8 @@ def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
+def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
+    """Yield where a refused row has other bytes than the record that it is of."""
     where, raw = f"{path}:{record.position}", record.raw
     kept, length = row.get("raw_bytes"), row.get("raw_length")
     if kept is None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from draindown.audit.context import AuditContext
 from draindown.audit.files import FileFacts
 from draindown.audit.keys import MOST, KeyRecount, unusable
+from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog, identifier, log_of
@@ -25,6 +26,9 @@ class Invariant(Protocol):
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
         """Add a residue for everything that does not hold. `facts`: one per raw file that was read."""
+
+    def settle_records(self, context: AuditContext, records: Records) -> None:
+        """Add a residue for everything that does not hold of a flow whose raw records the lake keeps, or none."""
 
 
 def invariant_of(context: AuditContext, temporary: Path) -> Invariant:
@@ -55,6 +59,11 @@ class Appended:
             context.expect("appended-rows", context.layout.table, wanted, rows, what)
         _origins(context, facts, all_files=all_files)
 
+    def settle_records(self, context: AuditContext, records: Records) -> None:
+        """Compare the number of rows with the ledger, and each origin with the raw records."""
+        self.settle(context, [], all_files=False)
+        records.settle_rows()
+
 
 class Upserted:
     """The table holds the newest raw record of every key, unless it is deleted or withheld."""
@@ -72,6 +81,10 @@ class Upserted:
             context.unlooked.append(self._why_not)
         if self.keys:
             _keys(context, self.keys, all_files=all_files)
+
+    def settle_records(self, context: AuditContext, records: Records) -> None:
+        """As for files, with the keys that the raw records have."""
+        self.settle(context, [], all_files=records.whole)
 
 
 _INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
@@ -94,7 +107,8 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
     """Compare number and positions of the rows of each unit with its raw records; no origin stands there twice."""
     table = log_of(context.layout, context.layout.table)
     for row in table.rows(_DOUBLED):
-        context.expect("double-origin", f"{row['unit']}:{row['position']}", 1, row["rows"], "rows of one record")
+        where = f"{row['unit']}:{row['position']}"
+        context.expect_once("double-origin", where, row["unit"], row["rows"], "rows of one record")
     held = {row["unit"]: (int(row["rows"]), int(row["positions"])) for row in table.rows(_BY_UNIT)}
     for fact in facts:
         rows, positions = held.pop(fact.path, (0, 0))

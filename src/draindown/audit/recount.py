@@ -23,7 +23,8 @@ from draindown.audit.invariants import invariant_of
 from draindown.audit.keys import KeyRecount
 from draindown.audit.ledger_sums import inputs_against_intake, ledger_against_commits, ledger_sums
 from draindown.audit.model import Audit
-from draindown.audit.pinned import inputs_against_pinned
+from draindown.audit.pinned import Piece, inputs_against_pinned
+from draindown.audit.records import Records
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
@@ -65,7 +66,11 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     units = {"files": len(context.files)} if raw_files else {}
     context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
     ledger_sums(context)
-    (inputs_against_intake if raw_files else inputs_against_pinned)(context)
+    pieces: list[Piece] = []
+    if raw_files:
+        inputs_against_intake(context)
+    else:
+        pieces = inputs_against_pinned(context)
     ledger_against_commits(context)
     _quarantine(context)
     withdrawals(context)
@@ -73,7 +78,8 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
         if raw_files:
             _raw(context, Path(temporary))
         else:
-            invariant_of(context, Path(temporary)).settle(context, [], all_files=False)
+            invariant = invariant_of(context, Path(temporary))
+            invariant.settle_records(context, Records(context, pieces, invariant.keys, Path(temporary)))
     seconds = round(time.monotonic() - started, 3)
     return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds)
 
@@ -173,8 +179,8 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 def _quarantine(context: AuditContext) -> None:
     first = [row for row in context.refused if kind_of(row) != "quarantine"]
-    for place, times in Counter(place_of(r) for r in first).items():
-        context.expect("quarantine-double", place, 1, times, "times refused")
+    for (place, unit), times in Counter((place_of(r), r["origin"]["unit"]) for r in first).items():
+        context.expect_once("quarantine-double", place, unit, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         context.expect("quarantine-double-id", known, 1, times)
     reasons: dict[tuple[int, str, int], Counter[str]] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import DraindownError
 from draindown.base.formatting import shortened
 from draindown.doctor.derived import look_at_readers, look_at_source
 from draindown.doctor.flow import (
@@ -21,6 +21,7 @@ from draindown.doctor.flow import (
 )
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.setup import look_at_class_archive, look_at_jars
+from draindown.doctor.source import look_at_input, look_at_raw
 from draindown.doctor.tables import (
     look_at_ledger,
     look_at_logs,
@@ -46,6 +47,9 @@ def examine(request: Request) -> Health:
             _look(desk, part, look)
         if isinstance(request.declared, DerivedFlow):
             _look(desk, "source", look_at_source)
+        elif not request.declared.source.raw_files:
+            _look(desk, "source", lambda desk: look_at_input(desk, request))
+            _look(desk, "raw records", lambda desk: look_at_raw(desk, request))
         _look(desk, "readers", lambda desk: look_at_readers(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
 
@@ -61,7 +65,7 @@ def examine_setup() -> Health:
 def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
     try:
         look(desk)
-    except TerminalError as error:
+    except DraindownError as error:
         desk.say(part, "does not agree")
         desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command("audit"))
     except PermissionError as error:

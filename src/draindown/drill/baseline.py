@@ -56,7 +56,8 @@ class Baseline:
         """The properties of the flow and the batch that decide which faults apply."""
         struck = self.ledger[self.batch]
         changes = struck["inserted"] + struck["updated"] + struck["deleted"]
-        return Conditions(self.keyed, self.batches, bool(changes))
+        raw = self.scratch.spec.flow(self.scratch.flow).source.raw_for is not None
+        return Conditions(self.keyed, self.batches, bool(changes), raw)
 
     @property
     def version(self) -> int:
@@ -116,8 +117,8 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
     if not ledger:
         raise TerminalError(
             "nothing-to-drill",
-            tried=f"drain {count(len(scratch.inputs), 'file')} of flow {scratch.flow} without a fault",
-            found="none of them can be read: all were parked",
+            tried=f"drain {scratch.material.told} of flow {scratch.flow} without a fault",
+            found="none of it can be read: all was parked",
             next="draindown drill --max-files 1000 all PIPELINE",
         )
     struck = (len(ledger) + 1) // 2 if nth is None else nth

@@ -10,7 +10,7 @@ from pathlib import Path
 from draindown.audit.recount import audit
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
-from draindown.base.formatting import age, count, size
+from draindown.base.formatting import age, count
 from draindown.drill import baseline, faults, injections, isolation
 from draindown.drill.baseline import Baseline, Tell
 from draindown.drill.faults import Fault
@@ -94,9 +94,8 @@ def _flow(campaign: Campaign, flow: str, tell: Tell) -> tuple[list[Result], tupl
     scratch = prepare(
         here, campaign.spec, flow, campaign.root, max_files=campaign.max_files, max_bytes=campaign.max_bytes
     )
-    before = isolation.look(campaign.spec.layout(flow), [file.path for file in scratch.inputs])
-    total = sum(file.size for file in scratch.inputs)
-    tell(f"{campaign.spec.pipeline}/{flow}: {count(len(scratch.inputs), 'file')}, {size(total)}, copies in {here}")
+    before = isolation.look(campaign.spec.layout(flow), scratch.material.read)
+    tell(f"{campaign.spec.pipeline}/{flow}: {scratch.material.told}, copies in {here}")
     this = baseline.make(scratch, nth=campaign.batch, times=campaign.times, seed=campaign.seed, tell=tell)
     tell(f"{count(this.batches, 'batch', 'batches')} in {age(this.seconds)}")
     wanted = faults.chosen(campaign.fault, this.conditions)

@@ -22,6 +22,7 @@ from draindown.spec.models import FlowSpec
 
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
+_RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
 _INPUT = ("batch", "cut", "units", "bytes", "records")
 _COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
@@ -66,10 +67,12 @@ class Control:
         remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("_generation", "_batch", "_kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
+        yield from _differing("raw records", _all(mine.raw), _all(other.raw), _RAW)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
     def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
-        names = _INPUT if reset else ("generation", "kind", *_INPUT, *_COUNTS, "reasons")
+        read = [name for name in _INPUT if name != "bytes" or not self._flow.source.bytes_estimated]
+        names = read if reset else ["generation", "kind", *read, *_COUNTS, "reasons"]
         newest = "select * from t where generation = (select max(generation) from t)"
         theirs = (
             log_of(other, other.ledger).query(newest) if reset and TableLog(other.ledger).exists else _all(other.ledger)

@@ -16,12 +16,14 @@ ALL = "all"
 class Conditions:
     """What decides whether a fault applies.
 
-    `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault changes rows.
+    `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault changes rows;
+    `raw`: the flow keeps raw records.
     """
 
     keyed: bool
     batches: int
     changes: bool
+    raw: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Fault:
     """One fault.
 
     `does`, `proof` and `holds` are sentences. `step`: where the driver is killed, see `spark.job.fault_driver`. It
-    applies only to flows with keys if `keyed`, to batches that change rows if `changes`, and from `batches` batches on.
+    applies only to flows with keys if `keyed`, to those that keep raw records if `raw`, to batches that change rows if
+    `changes`, and from `batches` batches on.
     """
 
     name: str
@@ -40,11 +43,14 @@ class Fault:
     keyed: bool = False
     changes: bool = False
     batches: int = 1
+    raw: bool = False
 
     def hindrance(self, conditions: Conditions) -> str:
         """Return why the fault does not apply; empty if it does."""
         if self.keyed and not conditions.keyed:
             return "the flow has no keys, so it remembers no deletes"
+        if self.raw and not conditions.raw:
+            return "the flow keeps no raw records"
         if self.changes and not conditions.changes:
             return "the batch to be struck changes no row; choose another with --batch"
         if conditions.batches < self.batches:
@@ -55,9 +61,10 @@ class Fault:
 _DIED = "the driver left a mark there and ended by signal 9, and so did its JVM"
 _SAME = "after a plain run everything equals the control"
 FAULTS = (
-    Fault("kill-after-intake", "Kill the driver when files are taken in and none is read.", _DIED, _SAME, "intake"),
+    Fault("kill-after-intake", "Kill the driver when input is taken in and none is read.", _DIED, _SAME, "intake"),
     Fault("kill-before-read", "Kill it when a batch is planned and nothing of it is read.", _DIED, _SAME, "begun"),
     Fault("kill-after-read", "Kill it when a batch is read and nothing is written.", _DIED, _SAME, "read"),
+    Fault("kill-after-raw", "Kill it when the batch's raw records are kept.", _DIED, _SAME, "kept", raw=True),
     Fault("kill-after-quarantine", "Kill it when the batch's refused rows are written.", _DIED, _SAME, "quarantined"),
     Fault(
         "kill-after-tombstones",

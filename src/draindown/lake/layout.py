@@ -100,6 +100,11 @@ class FlowLayout:
         return f"{self.home}/accepted.json"
 
     @property
+    def bounds(self) -> str:
+        """JSON file with the ranges of input that a copy of the flow is confined to."""
+        return f"{self.home}/bounds.json"
+
+    @property
     def resolutions(self) -> str:
         """Delta table of people's decisions about quarantined rows."""
         return f"{self.home}/resolutions"

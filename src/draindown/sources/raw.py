@@ -6,7 +6,8 @@ one without a record. Records of one range are never kept twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
@@ -42,6 +43,7 @@ _STATISTICS = ("unit", "log", "position", "from", "until", "batch")
 
 
 _FEW = 100  # ranges that one query names
+_SAMPLED = 1000  # records that are weighed
 
 
 @dataclass(frozen=True, order=True)
@@ -59,14 +61,41 @@ def create(layout: FlowLayout) -> None:
     delta.create(layout.raw, SCHEMA, statistics=_STATISTICS, private=True, partition_by=_PARTITIONS)
 
 
-def ranges(layout: FlowLayout, within: Collection[Kept] | None = None) -> list[Kept]:
+def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kept]:
     """Return the ranges that are kept, in order, joined where they touch. `within`: only those that overlap these."""
     log = TableLog(layout.raw)
-    if not log.exists or (within is not None and not within):
+    if not log.exists:
         return []
-    where = " or ".join(map(_overlaps, within)) if within is not None else "true"
-    rows = log.rows(f'select unit, log, "from", until from t where part = {literal(RANGES)} and ({where})')
+    some = ["true"] if within is None else [" or ".join(map(_overlaps, few)) for few in _chunks(within)]
+    sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
+    rows = [row for where in some for row in log.rows(f"{sql} and ({where})")]
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
+
+
+def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
+    """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
+    rows = TableLog(layout.raw).rows(f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}")
+    sizes = [len(row["key"] or b"") + len(row["value"] or b"") for row in rows]
+    return sum(sizes) / len(sizes) if sizes else None
+
+
+def _places(within: Iterable[Kept]) -> str:
+    places = (f"(unit = {literal(o.unit)} and position >= {o.start} and position < {o.until})" for o in within)
+    return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
+
+
+def oldest(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, datetime]:
+    """Return when the oldest record of these ranges, which are kept, arrived, by unit."""
+    found: dict[str, datetime] = {}
+    for few in _chunks(within):
+        where = _places(few)
+        for row in TableLog(layout.raw).rows(f"select unit, min(arrived_at) as at from t where {where} group by unit"):
+            found[row["unit"]] = min(row["at"], found.get(row["unit"], row["at"]))
+    return found
+
+
+def _chunks(within: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
+    return (within[at : at + _FEW] for at in range(0, len(within), _FEW))
 
 
 def _overlaps(one: Kept) -> str:
@@ -89,15 +118,17 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
 def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
-    found = [one for at in range(0, len(asked), _FEW) for one in ranges(layout, asked[at : at + _FEW])]
-    return [piece for unit in units for piece in _pieces(unit, found, layout.raw)]
+    found: dict[tuple[str, str], list[Kept]] = defaultdict(list)
+    for one in ranges(layout, asked):
+        found[one.unit, one.log].append(one)
+    return [piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)]
 
 
 def _pieces(unit: Unit, kept: Sequence[Kept], table: str) -> Iterator[Unit]:
     at = unit.start
     for one in kept:
         start, until = max(one.start, at), min(one.until, unit.until)
-        if (one.unit, one.log) != (unit.name, unit.log) or start >= until:
+        if start >= until:
             continue
         if at < start:
             yield _piece(unit, at, start)

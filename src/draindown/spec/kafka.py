@@ -127,6 +127,7 @@ class KafkaSource(SourceSpec):
 
     kind = "kafka"
     own_intakes = True
+    bytes_estimated = True
     beside_rows = frozenset(
         {"kafka", "keep_raw", "max_bytes_per_trigger", "max_offsets_per_trigger", "starting", "transactional"}
     )

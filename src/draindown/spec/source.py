@@ -50,6 +50,9 @@ class SourceSpec(Model):
     raw_files: ClassVar[bool] = False
     """Whether raw input is files, which an audit can read again by itself."""
 
+    bytes_estimated: ClassVar[bool] = False
+    """Whether the bytes of a unit are estimated from a few records: then they differ from look to look."""
+
     beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
     """The fields that don't change what a record becomes."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Available, Span, without
 from draindown.sources.port import Part
 from draindown.sources.slices import Unit
 
@@ -21,6 +21,16 @@ def waiting(unread: Iterable[Span], pinned: Iterable[Unit]) -> list[Span]:
     for unit in pinned:
         held[unit.name].append(unit.start)
     return [replace(span, start=min([span.start, *held[span.unit]])) for span in sorted(unread)]
+
+
+def at_brokers(spans: Iterable[Span], kept: Sequence[Span], have: Mapping[tuple[str, int], Available]) -> list[Span]:
+    """Return of each span what follows the offsets that are kept elsewhere and those that brokers no longer hold."""
+    found = []
+    for span in spans:
+        left = (part for part in without(span, kept) if span.place in have)
+        clipped = (replace(part, start=max(part.start, have[part.place].beginning)) for part in left)
+        found += [part for part in clipped if part.size > 0][:1]
+    return found
 
 
 def parts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from draindown.base.findings import Finding
@@ -49,4 +49,10 @@ def expires(oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, P
         for (topic, _), at in oldest.items()
         if (policy := policies.get(topic)) and policy.deleted and policy.retention_ms is not None
     ]
+    return min(ends, default=None)
+
+
+def keeps(policies: Iterable[Policy]) -> float | None:
+    """Return for how many seconds the topic that keeps records shortest keeps them; None if all keep them for ever."""
+    ends = [one.retention_ms / 1000 for one in policies if one.deleted and one.retention_ms is not None]
     return min(ends, default=None)

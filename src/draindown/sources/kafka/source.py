@@ -16,7 +16,7 @@ from draindown.base.secrets import names_in, resolved
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
-from draindown.sources.kafka import backlog, positions, retention
+from draindown.sources.kafka import backlog, bounds, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
@@ -66,9 +66,11 @@ class Kafka(ReadInOrder):
         pinned = [unit for one in slices for unit in self.left_of(one.units) if unit.until > unit.start]
         held = sum(unit.until - unit.start for unit in pinned)
         spans = backlog.waiting(found.spans, pinned)
-        sample, policies = self._sampled(spans), self._look().policies
+        kept = self._kept_of(spans, generation)
+        sample, policies = self._sampled(spans, kept), self._look().policies
         oldest = {unit.name: unit.arrived_at for unit in reversed(pinned)}  # where the brokers didn't say in time
         oldest |= {f"{topic}/{number}": at for (topic, number), at in sample.oldest.items()}
+        oldest |= {unit: min(at, oldest.get(unit, at)) for unit, at in raw.oldest(self._layout, kept).items()}
         weight = self._record_bytes(pinned)
 
         def expected(bound: Bound) -> Forecast:
@@ -85,6 +87,7 @@ class Kafka(ReadInOrder):
             forecast=expected,
             parts=list(backlog.parts(spans, _records(found.spans, pinned), oldest, weight)),
             expires=retention.expires(sample.oldest, policies),
+            keeps=retention.keeps(policies.values()),
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
@@ -93,7 +96,8 @@ class Kafka(ReadInOrder):
         found, seen = self._unread(self._layout, generation), self._look()
         _refuse(found, self._layout)
         compacted = [topic for topic, policy in seen.policies.items() if policy.compacted]
-        sample = self._sampled(sorted(found.spans))
+        spans = sorted(found.spans)
+        sample = self._sampled(spans, self._kept_of(spans, generation))
         return KafkaPinning(
             layout=self._layout,
             generation=generation,
@@ -149,7 +153,7 @@ class Kafka(ReadInOrder):
 
     def _look(self) -> Seen:
         if self._seen is None:
-            self._seen = self.client.look()
+            self._seen = bounds.within(self.client.look(), self._layout)
         return self._seen
 
     def _unread(self, state: FlowLayout, generation: int) -> Unread:
@@ -188,10 +192,19 @@ class Kafka(ReadInOrder):
         found = self.client.at_time(list(ends), self._source.starting_time)
         return {place: ends[place] if offset is None else offset for place, offset in found.items()}
 
-    def _sampled(self, spans: Sequence[Span]) -> Sample:
-        """Return a few records of spans; they are read once, unless batches have read on since."""
+    def _kept_of(self, spans: Sequence[Span], generation: int) -> list[raw.Kept]:
+        """Return what the lake keeps of unread spans: nothing, unless an earlier generation read them."""
+        asked = [raw.Kept(one.unit, one.topic_id, one.start, one.until) for one in spans if one.size]
+        return raw.ranges(self._layout, asked) if generation > 1 else []
+
+    def _sampled(self, spans: Sequence[Span], kept: Sequence[raw.Kept]) -> Sample:
+        """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
         if self._sample is None or self._sample[0] != spans:
-            self._sample = (spans, self.client.sample(spans))
+            there = backlog.at_brokers(spans, list(map(_span, kept)), self._have)
+            sample = self.client.sample(there)
+            if kept and sample.record_bytes is None:
+                sample = replace(sample, record_bytes=raw.record_bytes(self._layout, kept))
+            self._sample = (spans, sample)
         return self._sample[1]
 
     def _record_bytes(self, pinned: Sequence[Unit]) -> float:
@@ -271,7 +284,7 @@ class Kafka(ReadInOrder):
         if failure.kind == "refused":
             return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
-            self._seen = self.client.look()  # what was seen before the read is not what the brokers hold now
+            self._seen = None  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
             if wrong := list(of_pinned(spans, self._have)):
                 return lost(wrong, self._layout, _NOTHING)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.lake import delta
 from draindown.spark.contract.envelope import encoded
 from draindown.spark.contract.origin import located
 from draindown.spark.contract.parsing import WHY
+from draindown.spark.frames import TEXT, relation
 from draindown.spark.sources.place import ENVELOPE, BlockOrigin
 from draindown.spark.sql import ARRIVED_AT, ORIGIN
 from draindown.spark.targets.delta_target import Writer, write_batch
@@ -21,9 +22,23 @@ RAW_LIMIT = 64 * 1024
 
 
 def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
-    """Return the refused rows with `quarantine_id`, a hash of the origin. Arguments as in `quarantine`."""
-    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
-    return located(refused, blocks).withColumn("quarantine_id", F.sha2(place, 256))
+    """Return the refused rows with `quarantine_id`. Arguments as in `quarantine`."""
+    found = located(refused, blocks)
+    logs = {one.unit: one.log for one in blocks if one.log}
+    if logs:
+        known = relation(found.sparkSession, {"_of": TEXT, "_log": TEXT}, list(logs.items()))
+        found = found.join(F.broadcast(known), F.col(f"{ORIGIN}.unit") == F.col("_of"), "left").drop("_of")
+    else:
+        found = found.withColumn("_log", F.lit(None).cast("string"))
+    return found.withColumn("quarantine_id", id_of(ORIGIN, F.col("_log"))).drop("_log")
+
+
+def id_of(origin: str, log: Column) -> Column:
+    """Return the `quarantine_id` of a record: a hash of its origin, and of the `log` of its unit unless that is NULL.
+
+    So a record of a topic that was created again is another one than that which stood at its offset before.
+    """
+    return F.sha2(F.concat_ws("\u0001", f"{origin}.unit", F.col(f"{origin}.position").cast("string"), log), 256)
 
 
 def quarantine(

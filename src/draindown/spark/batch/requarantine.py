@@ -59,12 +59,13 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
     )
     first = writer.flow.source.counts_from
-    ranges = [(unit.name, unit.start + first, unit.until + first) for unit in units]
-    read = relation(bad.sparkSession, {"_name": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges)
+    ranges = [(unit.name, unit.log or None, unit.start + first, unit.until + first) for unit in units]
+    read = relation(bad.sparkSession, {"_name": TEXT, "_log": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges)
     among = (
         (F.col("origin.unit") == F.col("_name"))
         & (F.col("origin.position") >= F.col("_first"))
         & (F.col("origin.position") < F.col("_end"))
+        & (F.col("quarantine_id") == quarantine_writer.id_of("origin", F.col("_log")))
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
     return rows.where(~mine).join(F.broadcast(read), among, "left_semi").select("quarantine_id").distinct()

@@ -65,8 +65,9 @@ class SliceInput:
         """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
         latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
         arrived = {unit.name: micros(unit.arrived_at) for unit in latest_first}  # of several ranges: the earliest
+        logs = {unit.name: unit.log for unit in self.units}
         named = [(at, self.reader.name(at[0])) for at in self.reader.offsets(blocks)]
-        return [BlockOrigin(*at, unit, arrived[unit]) for at, unit in named]
+        return [BlockOrigin(*at, unit, arrived[unit], logs[unit]) for at, unit in named]
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
         """Compare the records that were read with those of the slice. Raises as `Source.refuse_miscounted`."""

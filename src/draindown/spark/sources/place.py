@@ -46,6 +46,7 @@ class BlockOrigin:
         offset: `_id` plus `offset` is the position of a record in its unit.
         unit: name of the unit, such as the path of a file.
         arrived_us: when the unit arrived, in microseconds since 1970.
+        log: what tells the unit from a later one of its name, where its source tells them apart.
     """
 
     spelled: str
@@ -53,6 +54,7 @@ class BlockOrigin:
     offset: int
     unit: str
     arrived_us: int
+    log: str = ""
 
 
 def micros(moment: datetime) -> int:

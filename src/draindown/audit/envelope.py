@@ -1,0 +1,42 @@
+"""Columns of raw records as text, for the audit: from a record's value, or from what it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from draindown.audit.raw import FieldReader
+from draindown.spec.models import FlowSpec
+
+Fields = Callable[[Mapping[str, Any]], list[str | None]]
+"""Reads columns of a raw record; None if one is missing or null. Raises ValueError where it can't be read."""
+
+
+def fields_of(flow: FlowSpec, names: Sequence[str]) -> Fields:
+    """Return a reader of columns as text: from the value of a record, or from what it came in."""
+    inside = [name for name in names if flow.columns[name].taken_from is None]
+    of_value = FieldReader(flow.source, inside, ())
+
+    def fields(record: Mapping[str, Any]) -> list[str | None]:
+        value = record["value"]
+        cells = [None] * len(inside) if value is None or not inside else of_value(value)
+        found = dict(zip(inside, cells, strict=True))
+        return [
+            found[name] if (place := flow.columns[name].taken_from) is None else _taken(record, place) for name in names
+        ]
+
+    return fields
+
+
+def _taken(record: Mapping[str, Any], place: str) -> str | None:
+    head, _, name = place.partition(":")
+    if head in ("topic", "partition"):
+        topic, _, partition = str(record["unit"]).rpartition("/")
+        return topic if head == "topic" else partition
+    if head in ("timestamp", "offset"):
+        found = record["timestamp" if head == "timestamp" else "position"]
+        return None if found is None else str(found)
+    headers = record["headers"] or ()
+    named = (header["value"] for header in reversed(headers) if header["key"] == name)  # the last one counts
+    raw = record["key"] if head == "key" else next(named, None)
+    return None if raw is None else str(raw, "utf-8")

@@ -1,0 +1,235 @@
+"""The audit of raw records in the lake: what each batch read is counted again, and every record has its place.
+
+Plain Python reads the records, DuckDB counts and compares. What is not in the lake any more is named, never judged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from draindown.audit.context import AuditContext, kind_of, of_source, where_of
+from draindown.audit.envelope import Fields, fields_of
+from draindown.audit.files import raw_residues
+from draindown.audit.keys import MOST, KeyRecount
+from draindown.audit.model import Residue
+from draindown.audit.pinned import Piece
+from draindown.audit.ranges import Range, common, holds, joined, minus
+from draindown.audit.raw import RawRecord
+from draindown.base.formatting import count
+from draindown.lake.table_log import TableLog, identifier, log_of, stream
+
+_Log = tuple[str, str]
+"""A unit, and what tells it from a later one of its name."""
+_ORIGIN = identifier("_origin")
+_RANGES = pa.schema([("unit", pa.string()), ("start", pa.int64()), ("until", pa.int64())])
+_WITHIN = "asof join {ranges} x on r.unit = x.unit and r.position >= x.start where r.position < x.until"
+_COUNTED = """select n, count(*) from (select distinct unit, log, position from raw) r
+    asof join pieces x on r.unit = x.unit and r.log = x.log and r.position >= x.start where r.position < x.until
+    group by n"""
+_DOUBLED = "select unit, position, count(*) from raw group by unit, log, position having count(*) > 1 order by all"
+_MISPLACED = f"""
+    with wanted as (select unit, position, count(*) filter (held) as n from (select distinct * from raw) group by all),
+    found as (select unit, position, count(*) as n from rows group by all),
+    r as (select unit, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
+          from wanted full join found using (unit, position) where wanted is distinct from found)
+    select r.unit, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")} order by all limit {MOST}"""
+_OUTSIDE = f"""
+    select unit, position, count(*) from rows anti join
+        (select distinct r.unit, r.position from rows r {_WITHIN.format(ranges="accounted")}) using (unit, position)
+    group by all order by all limit {MOST}"""
+
+
+class Records:
+    """The raw records of the ranges that batches read, as far as the lake has them.
+
+    `whole`: whether it has them all. Records are read once, when this is made.
+    """
+
+    def __init__(
+        self, context: AuditContext, pieces: Sequence[Piece], keys: KeyRecount | None, temporary: Path
+    ) -> None:
+        self._context, self._pieces, self._keys = context, pieces, keys
+        self._accounted = _by_log((piece.log_key, piece.range) for piece in pieces)
+        kept = _kept(context)
+        self._sure = {log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
+        self._unsure = {log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
+        self.whole = not any(self._unsure.values()) and not context.lost and not context.refused_since
+        self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
+        self._db.execute("create table raw (unit varchar, log varchar, position bigint, held boolean)")
+        self._read()
+        self._recount()
+
+    def _read(self) -> None:
+        """Read all records within the ranges: their places, the keys of those that the table has, refused bytes."""
+        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
+        held_again = set(self._context.released) | {id for id, row in first.items() if self._was_accepted_before(row)}
+        places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
+        left = set(first)
+        fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
+        for block in self._blocks():
+            places: list[tuple[Any, ...]] = []
+            fields: list[list[str | None]] = []
+            for record in block:
+                log, position = (record["unit"], record["log"]), record["position"]
+                if not holds(self._sure.get(log, []), position):
+                    continue
+                id = _id_of(*log, position) if (log[0], position) in places_refused else ""
+                held = id not in first or id in held_again
+                places.append((*log, position, held))
+                if id in left:
+                    left.discard(id)
+                    kept = RawRecord(position, record["value"] or b"")
+                    self._context.residues += raw_residues(log[0], kept, first[id])
+                if held and fields_of_record is not None:
+                    fields += self._fields(fields_of_record, record)
+            self._add(places, fields)
+        for row in (first[id] for id in sorted(left)):
+            unit, position = row["origin"]["unit"], row["origin"]["position"]
+            if self._must_have(row["quarantine_id"], unit, position):
+                self._context.expect("quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none")
+
+    def _must_have(self, id: str, unit: str, position: int) -> bool:
+        """Whether a refused row must have a raw record: not if it may be of a range or log that is not looked at."""
+        logs = [log for log in self._accounted if log[0] == unit]
+        mine = [log for log in logs if _id_of(*log, position) == id]
+        if not mine and len(logs) < self._context.logs.get(unit, 1):
+            return False
+        return any(holds(self._sure[log], position) for log in mine or logs)
+
+    def _blocks(self) -> Iterator[list[dict[str, Any]]]:
+        log = TableLog(self._context.layout.raw)
+        if not any(self._sure.values()):
+            return
+        names = 'unit, log, position, value, key, headers, cast("timestamp" as varchar) as "timestamp"'
+        for block in stream(log.table, f"select {names} from t where part = 'records'"):
+            yield block.to_pylist()
+
+    def _add(self, places: Sequence[tuple[Any, ...]], fields: Sequence[Sequence[str | None]]) -> None:
+        if places:
+            unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
+            self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
+        if fields and self._keys is not None:
+            self._keys.add("raw", [pa.array(column, pa.string()) for column in zip(*fields, strict=True)])
+
+    def _insert(self, name: str, rows: pa.Table) -> None:
+        self._db.register("incoming", rows)
+        self._db.execute(f"insert into {name} select * from incoming")
+        self._db.unregister("incoming")
+
+    def _fields(self, read: Fields, record: Mapping[str, Any]) -> Iterator[list[str | None]]:
+        try:
+            yield read(record)
+        except ValueError as error:
+            where = f"{record['unit']}:{record['position']}"
+            if len(self._context.residues) < MOST:
+                self._context.residues.append(
+                    Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200])
+                )
+
+    def _was_accepted_before(self, row: Mapping[str, Any]) -> bool:
+        """Whether the record was refused only when it was read again: the first read put it into the table."""
+        if kind_of(row) == "replay":
+            return True
+        unit, position, since = row["origin"]["unit"], row["origin"]["position"], self._context.refused_since
+        return any(
+            since <= piece.batch.generation < row["generation"]
+            and piece.unit == unit
+            and piece.start <= position < piece.until
+            for piece in self._pieces
+            if row["generation"] > 1
+        )
+
+    def _recount(self) -> None:
+        """Compare the number of records of each batch and unit with its inputs; no record is there twice."""
+        context = self._context
+        counted = self._counted()
+        records, looked = sum(batch.records for batch in of_source(context)), 0
+        for (place, unit), some in _by_input(self._pieces).items():
+            said = next((one.records for one in context.inputs.get(place, []) if one.unit == unit), 0)
+            if all(not minus([piece.range], self._sure[piece.log_key]) for _, piece in some):
+                looked += said
+                found, where = sum(counted.get(at, 0) for at, _ in some), f"{where_of(some[0][1].batch)}, {unit}"
+                context.expect("recount-records", where, found, said, "raw records against the inputs")
+        for unit, position, times in self._db.execute(_DOUBLED).fetchmany(MOST):
+            context.expect("raw-double", f"{unit}:{position}", 1, times, "raw records of one place")
+        found_all = self._db.execute("select count(*) from raw").fetchone() or (0,)
+        context.seen["raw records"] = int(found_all[0])
+        if looked < records:
+            context.unlooked.append(
+                f"{count(records - looked)} of {count(records, 'record')}: the lake has no raw records of these, and "
+                "the source is not asked; compared are their ranges and numbers"
+            )
+
+    def _counted(self) -> dict[int, int]:
+        """Return the number of records by the index of a piece. Pieces of one generation don't overlap."""
+        found: dict[int, int] = {}
+        for generation in {piece.batch.generation for piece in self._pieces}:
+            some = [(n, p) for n, p in enumerate(self._pieces) if p.batch.generation == generation]
+            columns = zip(*[(n, p.unit, p.log, p.start, p.until) for n, p in some], strict=True)
+            names = ("n", "unit", "log", "start", "until")
+            self._db.register("pieces", pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+            found |= dict(self._db.execute(_COUNTED).fetchall())
+            self._db.unregister("pieces")
+        return found
+
+    def settle_rows(self) -> None:
+        """Compare the origins of an append table's rows with the records that were not refused, one by one."""
+        self._db.execute("create table rows (unit varchar, position bigint)")
+        table = log_of(self._context.layout, self._context.layout.table)
+        chosen = f"{_ORIGIN}['unit'] as unit, {_ORIGIN}['position'] as position"
+        for block in stream(table.table, f"select {chosen} from t"):
+            self._insert("rows", pa.Table.from_batches([block]))
+        accounted, unsure = _by_unit(self._accounted), _by_unit(self._unsure)
+        sure = {unit: minus(ranges, unsure.get(unit, [])) for unit, ranges in _by_unit(self._sure).items()}
+        for name, ranges in (("accounted", accounted), ("sure", sure)):
+            flat = [(unit, *one) for unit, some in ranges.items() for one in some]
+            self._db.register(
+                name, pa.Table.from_pylist([dict(zip(_RANGES.names, r, strict=True)) for r in flat], _RANGES)
+            )
+        for unit, position, wanted, found in self._db.execute(_MISPLACED).fetchall():
+            kind = "lost-record" if found < wanted else "double-origin" if wanted else "origin-from-nowhere"
+            if kind != "double-origin" or wanted > 1:  # of one log it is named anyway
+                said = "records that weren't refused against rows of their origin"
+                self._context.expect(kind, f"{unit}:{position}", wanted, found, said)
+        for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
+            what = "rows of an origin that no batch read"
+            self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)
+
+
+def _id_of(unit: str, log: str, position: int) -> str:
+    """The id that a refused record has in the quarantine."""
+    return sha256("\u0001".join([unit, str(position), *filter(None, [log])]).encode()).hexdigest()
+
+
+def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
+    """Return the ranges that the lake says it has, by log."""
+    said = TableLog(context.layout.raw).rows("""select unit, log, "from", until from t where part = 'ranges'""")
+    return _by_log(((row["unit"], row["log"]), (row["from"], row["until"])) for row in said)
+
+
+def _by_log(ranges: Iterable[tuple[_Log, Range]]) -> dict[_Log, list[Range]]:
+    found: dict[_Log, list[Range]] = defaultdict(list)
+    for log, one in ranges:
+        found[log].append(one)
+    return {log: joined(some) for log, some in found.items()}
+
+
+def _by_unit(ranges: Mapping[_Log, Sequence[Range]]) -> dict[str, list[Range]]:
+    found: dict[str, list[Range]] = defaultdict(list)
+    for (unit, _), some in ranges.items():
+        found[unit] += some
+    return {unit: joined(some) for unit, some in found.items()}
+
+
+def _by_input(pieces: Iterable[Piece]) -> dict[tuple[Any, str], list[tuple[int, Piece]]]:
+    found: dict[tuple[Any, str], list[tuple[int, Piece]]] = defaultdict(list)
+    for number, piece in enumerate(pieces):
+        found[piece.batch.place, piece.unit].append((number, piece))
+    return found

@@ -1,0 +1,108 @@
+"""Examination of a source that deletes what it holds, and of the raw records that the lake keeps of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from draindown.base.clock import now
+from draindown.base.formatting import age, count, size
+from draindown.doctor.model import Desk
+from draindown.lake.table_log import log_of, moment
+from draindown.runs.request import Request
+from draindown.sources import intake
+from draindown.sources.port import Look
+from draindown.sources.slices import Unit
+from draindown.spec.schedule import next_time
+
+_FIRST_DAYS = timedelta(days=1)
+"""The day that is being dropped, or on which keeping may have begun, is not whole."""
+
+
+def look_at_input(desk: Desk, request: Request) -> None:
+    """Examine whether the source answers, holds what was not read, and keeps it until the next runs.
+
+    Raises DraindownError like `Source.look` and `Source.refuse_lost`.
+    """
+    if lacking := desk.source.out_of_reach():
+        desk.say("source", "out of reach from here")
+        desk.unlooked.append(f"source: {lacking[0]}; {lacking[1]}")
+        return
+    first, at = desk.checkpoint.first_unread, now()
+    found = desk.source.look(desk.layout, desk.generation, first, at)
+    waits = f"{count(found.units, found.unit)} in {count(len(found.parts), desk.source.unit)} wait"
+    oldest = f", the oldest for {age(at.timestamp() - found.oldest)}" if found.oldest is not None else ""
+    kept = f"; kept for {age(found.keeps)}" if found.keeps is not None else ""
+    desk.say("source", waits + oldest + kept)
+    for finding in found.findings:
+        desk.note(f"source-{finding.kind}", "source", f"{finding.subject}: {finding.detail}", finding.next)
+    _look_at_schedule(desk, request.spec.schedule, found, at)
+    if desk.at_work:
+        return
+    desk.source.refuse_lost(desk.layout, desk.generation, first)
+    if lost := desk.source.losses(desk.generation, first):
+        shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
+        text = f"{count(len(lost), 'range')} pinned for a batch and gone: {shown}"
+        desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
+
+
+def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetime) -> None:
+    if schedule is None:
+        return
+    following = next_time(schedule, at)
+    between = (next_time(schedule, following) - following).total_seconds()
+    if found.keeps is not None and found.keeps <= between:
+        text = f"the source keeps what arrives for {age(found.keeps)}, and runs are {age(between)} apart: what arrives "
+        help = (
+            f"draindown validate {desk.layout.pipeline}   # once `schedule` has runs more often, or records stay longer"
+        )
+        desk.wrong("retention-below-schedule", "source", f"{text}after a run may be gone before the next", help)
+    elif found.expires is not None and found.expires <= following.timestamp():
+        gone = datetime.fromtimestamp(found.expires, UTC)
+        text = f"the first of what waits may be deleted from {gone:%Y-%m-%d %H:%M} UTC on, before the next run"
+        desk.wrong("backlog-expires", "source", text, desk.command("run"))
+
+
+def look_at_raw(desk: Desk, request: Request) -> None:
+    """Examine the raw records: whether their files are there, and whether they and the source hold what was read."""
+    keep, log = request.flow_spec.source.raw_for, log_of(desk.layout, desk.layout.raw)
+    if not log.exists:
+        desk.say("raw records", "none are kept" if keep is None else "none yet")
+    else:
+        files = log.files()
+        held = size(sum(file["size_bytes"] for file in files))
+        desk.say("raw records", f"{held}, {f'kept for {age(keep)}' if keep else 'no longer kept'}")
+        if missing := log.missing_files():
+            text = f"{count(len(missing), 'data file')} gone, such as {missing[0]}: what a batch reads from them fails"
+            desk.wrong("raw-files-gone", "raw records", text, f"restore {desk.layout.raw} from a copy, as a whole")
+    if desk.at_work or desk.source.out_of_reach():
+        return
+    read = [one for one in intake.slices(desk.layout, desk.generation) if one.number < desk.checkpoint.first_unread]
+    units = desk.source.left_of([unit for one in read for unit in one.units if unit.until > unit.start])
+    if log.exists and keep:
+        _look_at_days(desk, keep, {one.number for one in read})
+    if gone := desk.source.missing(units):
+        text = (
+            f"neither the lake nor the source has {count(len(gone), 'range')} of {len(units)} that were read, such as "
+        )
+        help = desk.command("reset", "   # its plan names them all")
+        desk.note("reset-lacks-input", "raw records", text + next(iter(gone)), help)
+
+
+def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
+    """Look for ranges that a batch read on one of the days that are kept, and that are not there."""
+    oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
+    if oldest is None:
+        return
+    since = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep))
+    sql = (
+        f"select cut from t where kind = 'source' and generation = {desk.generation} "
+        f"and started_at >= {moment(since + _FIRST_DAYS)}"
+    )
+    cuts = read & {row["cut"] for row in log_of(desk.layout, desk.layout.ledger).rows(sql)}
+    units: list[Unit] = [
+        unit for one in intake.slices(desk.layout, desk.generation) if one.number in cuts for unit in one.units
+    ]
+    lacking = [one for one in desk.source.located(desk.source.left_of(units)) if not one.kept and one.until > one.start]
+    if lacking:
+        text = f"{count(len(lacking), 'range')} read since {since:%Y-%m-%d} are not there, such as {lacking[0].range}"
+        desk.note("raw-incomplete", "raw records", text, desk.command("audit"))

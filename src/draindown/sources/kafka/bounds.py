@@ -1,0 +1,32 @@
+"""The bounds of a copy: it reads a part of topics that go on, the same part however often and whenever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, replace
+
+from draindown.lake.documents import kept, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.sources.kafka.client import Seen
+from draindown.sources.kafka.offsets import Span
+
+_WITHOUT = "the copy reads whatever the topics hold"
+
+
+def confine(layout: FlowLayout, spans: Iterable[Span]) -> None:
+    """Confine a copy that has not begun to spans, one per partition; it sees no other partition."""
+    write_json(layout.bounds, {"spans": [list(astuple(span)) for span in spans]})
+
+
+def within(seen: Seen, layout: FlowLayout) -> Seen:
+    """Return what a flow sees of its topics: all, or the part that it is confined to."""
+    spans = kept(layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT)
+    if spans is None:
+        return seen
+    inside = {span.place: span for span in spans}
+    parts = [
+        replace(one, beginning=max(one.beginning, span.start), end=max(one.beginning, min(one.end, span.until)))
+        for one in seen.partitions
+        if (span := inside.get(one.place))
+    ]
+    return replace(seen, partitions=tuple(parts))

@@ -1,0 +1,319 @@
+"""The audit of a flow that keeps raw records: every record has its place, and each falsehood is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from draindown.audit.model import Audit
+from draindown.audit.ranges import common, holds, joined, minus
+from draindown.audit.recount import audit
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
+from draindown.ledger import inputs
+from draindown.ledger import table as ledger_table
+from draindown.ledger.inputs import Input
+from draindown.ledger.rows import BatchRow
+from draindown.runs.request import Request
+from draindown.sources import intake, raw
+from draindown.sources.kafka import accepted, positions
+from draindown.sources.kafka.offsets import Span
+from tests.flowfiles import AT, ORIGIN, REFUSED, about, stamp
+
+SOURCE: dict[str, Any] = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json"}
+SLICES = [[Span("t", 0, "x", 0, 4), Span("t", 1, "x", 7, 9)], [Span("t", 0, "x", 4, 6)]]
+GARBAGE = b"\xff{"
+COLUMNS = {
+    "id": {"type": "string not null", "from": "key"},
+    "at": {"type": "timestamp not null", "from": "timestamp"},
+    "n": "int",
+}
+Place = tuple[str, int]
+
+
+def at(position: int) -> Any:
+    return AT + timedelta(minutes=position)
+
+
+@dataclass
+class World:
+    """A flow that drained two slices, every part of which a test may falsify before it is written.
+
+    `records`: key and value by place. `target`: keys and the offset that won, or, of an append table, places.
+    `kept`: ranges of raw. `later`: raw records of the topic that came after, whose id is y; all of its ranges are kept.
+    `refused_by`: the batch of each refused record.
+    """
+
+    root: Path
+    keyed: bool = False
+    slices: list[list[Span]] = field(default_factory=lambda: [list(some) for some in SLICES])
+    records: dict[Place, tuple[str, bytes | None]] = field(default_factory=dict)
+    raw: dict[Place, tuple[str, bytes | None]] = field(default_factory=dict)
+    kept: list[Span] = field(default_factory=lambda: [span for some in SLICES for span in some])
+    refused: list[Place] = field(default_factory=lambda: [("t/0", 1)])
+    target: list[Any] = field(default_factory=list)
+    tombstones: list[tuple[str, int]] = field(default_factory=list)
+    counts: list[dict[str, Any]] = field(default_factory=list)
+    source: dict[str, Any] = field(default_factory=dict)
+    cuts: list[int] = field(default_factory=lambda: [1, 2])
+    read: list[list[Input]] = field(default_factory=list)
+    later: dict[Place, tuple[str, bytes | None]] = field(default_factory=dict)
+    refused_by: list[int] = field(default_factory=lambda: [0])
+
+    def __post_init__(self) -> None:
+        last = None if self.keyed else b'{"n": 9}'
+        first = {0: ("a", b'{"n": 1}'), 1: ("x", GARBAGE), 2: ("b", b'{"n": 2}'), 3: ("a", b'{"n": 3}')}
+        self.records = {("t/0", position): one for position, one in first.items()}
+        self.records |= {("t/1", 7): ("c", b'{"n": 1}'), ("t/1", 8): ("c", last)}
+        self.records |= {("t/0", 4): ("b", b'{"n": 0}'), ("t/0", 5): ("d", b'{"n": 7}')}
+        self.raw = dict(self.records)
+        self.read = [[Input(s.unit, s.start, s.until, 100 * s.size, s.size) for s in some] for some in self.slices]
+        refused = {"quarantined": 1, "reasons": {"malformed": 1}}
+        self.counts = [{"inserted": 5} | refused, {"inserted": 2}]
+        self.target = [place for place in self.records if place not in self.refused]
+        if self.keyed:
+            self.target, self.tombstones = [("a", 3), ("b", 4), ("d", 5)], [("c", 8)]
+            self.counts = [{"inserted": 2, "superseded": 2, "remembered": 1} | refused, {"inserted": 1, "updated": 1}]
+
+    def audit(self) -> Audit:
+        """Write everything and audit it."""
+        return audit(self.write().spec, "f", root=self.root)
+
+    def write(self, **more: Any) -> Request:
+        """Write everything. `more`: parts of the pipeline file."""
+        target = {"keys": ["id"], "sequence_by": ["at"]} if self.keyed else {}
+        asked = about(self.root, {"source": SOURCE | self.source, "columns": COLUMNS, "target": target}, **more)
+        self.layout = asked.layout
+        intake.create(self.layout, 1, positions.OWN)
+        every: dict[Place, Span] = {}
+        for number, spans in enumerate(self.slices, 1):
+            # each slice has the positions of all partitions
+            every = {place: replace(span, start=span.until) for place, span in every.items()}
+            every |= {(span.topic, span.partition): span for span in spans}
+            pinned = positions.rows(list(every.values()), record_bytes=100.0, oldest={}, now=AT, compacted=())
+            intake.append(self.layout, 1, positions.OWN, pinned, AT, number)
+        self._write_raw()
+        refused = zip(self.refused, self.refused_by, strict=False)
+        rows = pa.Table.from_pylist([self._refused(place, batch) for place, batch in refused], REFUSED)
+        write_deltalake(self.layout.quarantine, rows, commit_properties=self._by("quarantine", 0))
+        for batch, (cut, some, counts) in enumerate(zip(self.cuts, self.read, self.counts, strict=True)):
+            self._commit(batch, cut, some, counts)
+        if self.keyed:
+            write_deltalake(self.layout.tombstones, self._keyed(self.tombstones))
+        return asked
+
+    def _by(self, part: str, batch: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, part), batch)])
+
+    def _write_raw(self) -> None:
+        raw.create(self.layout)
+        common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "source"}
+        found = [
+            {"part": raw.RECORDS, "unit": unit, "position": position, "key": key.encode(), "value": value}
+            | {"timestamp": at(position), "arrived_at": at(position), "log": log}
+            for log, records in (("x", self.raw), ("y", self.later))
+            for (unit, position), (key, value) in records.items()
+        ]
+        spans = [*self.kept, *[span for some in self.slices for span in some if span.topic_id == "y"]]
+        found += [
+            {"part": raw.RANGES, "unit": s.unit, "log": s.topic_id, "from": s.start, "until": s.until} for s in spans
+        ]
+        write_deltalake(
+            self.layout.raw, pa.Table.from_pylist([common | one for one in found], raw.SCHEMA), mode="append"
+        )
+
+    def _refused(self, place: Place, batch: int) -> dict[str, Any]:
+        unit, position = place
+        log = self.slices[batch][0].topic_id
+        value = self.records[place][1] or b""
+        return {
+            "quarantine_id": sha256(f"{unit}\u0001{position}\u0001{log}".encode()).hexdigest(),
+            "origin": {"unit": unit, "position": position},
+            "raw": value.decode("utf-8", "replace"),
+            "raw_bytes": value,
+            "raw_length": len(value),
+            "reason": "malformed",
+            "generation": 1,
+            "batch": batch,
+            "kind": "source",
+        }
+
+    def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
+        sums = {"bytes": sum(one.bytes for one in read), "records": sum(one.records for one in read)}
+        row = BatchRow("p", "f", 1, batch, "r", cut=cut, units=len(read), **sums, **counts)
+        row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
+        inputs.record(self.layout, row, read)
+        last = batch == len(self.cuts) - 1
+        if self.keyed:
+            some = self._keyed(self.target if last else [])
+        else:
+            origins = [{"unit": unit, "position": position} for unit, position in (self.target if last else [])]
+            some = pa.table({"n": pa.array([1] * len(origins), pa.int32()), "_origin": pa.array(origins, ORIGIN)})
+        write_deltalake(self.layout.table, some, mode="append", commit_properties=self._by("rows", batch))
+        version = TableLog(self.layout.table).version
+        stamp(Path(self.layout.table), version, row, "MERGE" if self.keyed else "WRITE")
+        ledger_table.record(self.layout, [replace(row, table_version=version)])
+
+    @staticmethod
+    def _keyed(keys: list[tuple[str, int]]) -> pa.Table:
+        times = pa.array([at(position) for _, position in keys], pa.timestamp("us", "UTC"))
+        return pa.table({"id": pa.array([key for key, _ in keys], pa.string()), "at": times})
+
+
+def kinds(found: Audit) -> list[str]:
+    return sorted(one.kind for one in found.residues)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+def test_a_flow_whose_records_all_have_their_place_is_clean(tmp_path: Path, keyed: bool) -> None:
+    found = World(tmp_path, keyed=keyed).audit()
+    assert found.residues == [] and found.unlooked == []
+    assert found.seen["raw records"] == 8
+
+
+Falsehood = Callable[[World], object]
+APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
+    "row missing": (lambda w: w.target.remove(("t/0", 2)), ["lost-record", "row-count"]),
+    "row doubled": (lambda w: w.target.append(("t/0", 2)), ["double-origin", "row-count"]),
+    "row in place of another": (
+        lambda w: w.target.__setitem__(0, ("t/0", 2)),
+        ["double-origin", "lost-record"],
+    ),
+    "row of a refused record": (lambda w: w.target.append(("t/0", 1)), ["origin-from-nowhere", "row-count"]),
+    "row of no record": (lambda w: w.target.append(("t/1", 3)), ["origin-from-nowhere", "row-count"]),
+    "refused row gone": (lambda w: w.refused.clear(), ["lost-record", "quarantine-count"]),
+    "refused row of another record": (
+        lambda w: w.refused.__setitem__(0, ("t/0", 2)),
+        ["lost-record", "origin-from-nowhere"],
+    ),
+    "refused row with other bytes": (
+        lambda w: w.raw.update({("t/0", 1): ("x", b"\xfe{")}),
+        ["quarantine-raw"],
+    ),
+    "raw record gone": (
+        lambda w: w.raw.pop(("t/0", 2)),
+        ["origin-from-nowhere", "recount-records"],
+    ),
+    "refused raw record gone": (lambda w: w.raw.pop(("t/0", 1)), ["quarantine-beyond-file", "recount-records"]),
+    "slice without a batch": (lambda w: w.cuts.__setitem__(1, 3), ["inputs-unit", "ledger-gap", "origin-from-nowhere"]),
+    "gap between slices": (
+        lambda w: (
+            w.slices[1].__setitem__(0, Span("t", 0, "x", 5, 6)),
+            w.read[1].__setitem__(0, Input("t/0", 5, 6, 1, 1)),
+        ),
+        ["intake-gap", "ledger-fates", "origin-from-nowhere"],
+    ),
+    "fewer records than offsets": (
+        lambda w: (w.read[1].__setitem__(0, Input("t/0", 4, 6, 100, 1)), w.counts[1].update(inserted=1)),
+        ["recount-records", "recount-records", "row-count"],
+    ),
+}
+KEYED: dict[str, tuple[Falsehood, list[str]]] = {
+    "key missing": (lambda w: w.target.remove(("d", 5)), ["lost-key", "row-count"]),
+    "key doubled": (lambda w: w.target.append(("d", 5)), ["double-key", "row-count"]),
+    "older row": (lambda w: w.target.__setitem__(0, ("a", 0)), ["old-sequence"]),
+    "key of no record": (lambda w: w.target.__setitem__(0, ("z", 3)), ["key-from-nowhere", "lost-key"]),
+    "deleted key forgotten": (lambda w: w.tombstones.clear(), ["lost-key"]),
+    # key and time are not in its value: it counts as accepted, and its key is missing
+    "refused row gone": (lambda w: w.refused.clear(), ["lost-key", "quarantine-count"]),
+}
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_a_falsehood_about_an_append_table_is_found(tmp_path: Path, name: str) -> None:
+    falsify, wanted = APPENDED[name]
+    world = World(tmp_path)
+    falsify(world)
+    assert set(kinds(world.audit())) == set(wanted)
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_falsehood_about_a_keyed_table_is_found(tmp_path: Path, name: str) -> None:
+    falsify, wanted = KEYED[name]
+    world = World(tmp_path, keyed=True)
+    falsify(world)
+    assert kinds(world.audit()) == wanted
+
+
+def test_what_the_lake_no_longer_has_is_named_and_all_else_is_judged(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.kept = [world.slices[1][0]]
+    world.raw = {place: one for place, one in world.raw.items() if place in (("t/0", 4), ("t/0", 5))}
+    world.target.remove(("t/0", 4))
+    world.counts[1]["inserted"] = 1
+    world.read[1][0] = replace(world.read[1][0])
+    found = world.audit()
+    assert {"lost-record", "ledger-fates"} == set(kinds(found))
+    assert found.seen["raw records"] == 2
+    (told,) = found.unlooked
+    assert told.startswith("6 of 8 records: the lake has no raw records of these")
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+def test_without_raw_records_nothing_is_said_of_them(tmp_path: Path, keyed: bool) -> None:
+    world = World(tmp_path, keyed=keyed, source={"keep_raw": False})
+    world.kept, world.raw = [], {}
+    found = world.audit()
+    assert found.residues == [] and found.seen["raw records"] == 0
+    assert any(told.startswith("8 of 8 records") for told in found.unlooked)
+    assert keyed == any("keys in the table that no raw" in told for told in found.unlooked)
+
+
+def test_a_gap_that_was_given_up_as_lost_is_none(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.slices[1] = [Span("t", 0, "x", 5, 6)]
+    world.read[1] = [Input("t/0", 5, 6, 100, 1)]
+    world.counts[1] = {"inserted": 1}
+    world.target.remove(("t/0", 4))
+    del world.raw["t/0", 4]
+    world.kept[2] = Span("t", 0, "x", 5, 6)
+    layout = about(tmp_path, {"source": SOURCE, "columns": COLUMNS, "target": {}}).layout
+    accepted.accept(layout, [Span("t", 0, "x", 4, 5)], by="me", note="aged out", at=AT)
+    assert kinds(world.audit()) == []
+
+
+def test_ranges_are_sets_of_positions() -> None:
+    def positions_of(some: list[tuple[int, int]]) -> set[int]:
+        return {n for start, until in some for n in range(start, until)}
+
+    draws = [[(0, 4), (2, 6)], [(3, 3)], [], [(8, 9), (0, 1), (1, 2)], [(5, 7)], [(0, 10)]]
+    for left in draws:
+        for right in draws:
+            one, other = joined(left), joined(right)
+            assert positions_of(minus(one, other)) == positions_of(left) - positions_of(right)
+            assert positions_of(common(one, other)) == positions_of(left) & positions_of(right)
+            assert [n for n in range(11) if holds(one, n)] == sorted(positions_of(left))
+
+
+def _created_again(root: Path) -> World:
+    world = World(root)
+    world.slices[1] = [Span("t", 0, "y", 0, 2)]
+    world.read[1] = [Input("t/0", 0, 2, 200, 2)]
+    world.counts[1] = {"inserted": 1, "quarantined": 1, "reasons": {"malformed": 1}}
+    world.target = [("t/0", 0), ("t/0", 0), ("t/0", 2), ("t/0", 3), ("t/1", 7), ("t/1", 8)]
+    for gone in (("t/0", 4), ("t/0", 5)):
+        del world.raw[gone]
+    world.kept.pop()
+    world.refused_by = [0, 1]
+    world.refused = [("t/0", 1), ("t/0", 1)]
+    world.later = {("t/0", 0): ("z", b'{"n": 5}'), ("t/0", 1): ("x", GARBAGE)}
+    return world
+
+
+def test_a_topic_that_was_created_again_has_its_offsets_twice(tmp_path: Path) -> None:
+    found = _created_again(tmp_path).audit()
+    assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 8
+
+
+def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new_one(tmp_path: Path) -> None:
+    world = _created_again(tmp_path)
+    world.refused_by = [0, 0]
+    assert "lost-record" in kinds(world.audit())
