@@ -10,22 +10,28 @@ from typing import Any
 
 import duckdb
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
-from draindown.planning.plan import planned
+from draindown.planning.plan import plan, planned
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import replay as replay_plan
-from draindown.runs.request import Again
+from draindown.runs.request import Again, Request, Step
 from draindown.sources import intake
 from draindown.sources.tables import registered
 from draindown.sources.tables import source as tables
+from draindown.sources.tables.upstream import FEED
+from draindown.spark.checks.check import check
 from draindown.spark.derived.whole import prove
+from draindown.spark.runs.drain import drain
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
+from draindown.spec import loader
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
@@ -129,8 +135,8 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     it.run()
     it.spark.sql(f"update delta.`{layout.table}` set owner = 'wrong'")
     request = it.request("owned").model_copy(update={"replay": Again(since=times[0], until=times[1])})
-    plan = planned(request)
-    assert plan.plan and plan.plan.drain and plan.plan.batches == 1
+    part = planned(request).plan
+    assert part and part.drain and part.batches == 1
     left = ["read"]
 
     def dying(name: str) -> None:
@@ -224,6 +230,51 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     it.run()
     assert it.proven("hourly") and it.proven("daily"), "the rebuilt generation goes on"
     assert not registered.readers(it.layout("flights"))[0].snapshot
+
+
+def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_the_feed_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def declare(name: str, **flows: Any) -> None:
+        said = {"pipeline": name, "lake": str(tmp_path / "lake"), "flows": flows}
+        (tmp_path / loader.DIRECTORY / f"{name}.yaml").write_text(yaml.safe_dump(said))
+
+    def request(pipeline: str, flow: str, step: Step = "drain") -> Request:
+        found = loader.load_alone(tmp_path / loader.DIRECTORY / f"{pipeline}.yaml", tmp_path, {})
+        made = Request(spec=found, flow=flow, step=step, run_id=f"run {now().isoformat()}", root=str(tmp_path))
+        return Request.decode(made.encode())
+
+    def run(pipeline: str, flow: str) -> None:
+        drain(request(pipeline, flow), spark, progress=lambda line: None)
+        check(request(pipeline, flow, "check"), spark)
+
+    def deliver(number: int, **row: Any) -> None:
+        (tmp_path / "landing_owners" / f"{number}.json").write_text(json.dumps({"seq": number, **row}))
+
+    for made in (loader.DIRECTORY, Path("landing_owners")):
+        (tmp_path / made).mkdir(parents=True)
+    declare("crm", owners=OWNERS)
+    deliver(1, code="A", owner="ann")
+    run("crm", "owners")
+    owners, owned = request("crm", "owners").layout, {"table": "owners", "pipeline": "crm"}
+    assert TableLog(owners.table).properties.get(FEED) != "true"
+    per = {"keys": ["code"], "sql": "select code, upper(owner) as owner from owners"}
+    declare("shop", owned={"source": owned, "per": per})
+    (waiting,) = plan(request("shop", "owned", "plan"), now())[1]
+    assert waiting.next == "draindown run crm --flow owners" and "of pipeline crm" in waiting.detail
+    assert "for shop/owned" in plan(request("crm", "owners", "plan"), now())[0].reasons["drain"]
+    run("crm", "owners")
+    assert TableLog(owners.table).properties[FEED] == "true"
+    run("shop", "owned")
+    deliver(2, code="B", owner="bob")
+    deliver(3, code="A", op="d")
+    run("crm", "owners")
+    assert plan(request("shop", "owned", "plan"), now())[0].drain
+    run("shop", "owned")
+    found = TableLog(request("shop", "owned").layout.table).rows("select code, owner from t")
+    assert found == [{"code": "B", "owner": "BOB"}] and not plan(request("shop", "owned", "plan"), now())[0].drain
+    assert [str(one) for one in registered.readers(owners)] == ["shop/owned"]
+    assert examine(request("crm", "owners")).looked["readers"].startswith("shop/owned from version")
 
 
 def now() -> datetime:

@@ -339,3 +339,20 @@ def test_another_project_directory_holds_no_table_of_this_one(shop: Shop, tmp_pa
     with pytest.raises(TerminalError) as error:
         loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", tmp_path / "other", {})
     assert "no pipeline 'crm'" in error.value.found
+
+
+def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.filled()
+    shop.write("orders", [4, 5, 6])
+    shop.publish("orders")
+    root = ["--root", str(shop.root)]
+    assert main([*root, "rebuild", "shop", "--flow", "d"]) == 2
+    said = capsys.readouterr().err
+    assert "in 1 batch\n" in said and "rows         one per customer_id;" in said and "gone         nothing" in said
+    assert "columns: those that the query gives" in said or "it is made anew" in said
+    monkeypatch.setattr("draindown.flow.checkpoint.Checkpoint.first_unread", 2)
+    assert main([*root, "replay", "shop", "--flow", "d", "--from", "2026-04-30", "--to", "2026-05-02"]) == 2
+    said = capsys.readouterr().err
+    assert "what 1 batch touched" in said and "computed again, from the sources as the newest batch read them" in said

@@ -247,4 +247,8 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as error:
         other.source.refuse_lost(other.layout, 1, 1)
     assert error.value.code == "derivation-changed"
+    (pinned,) = intake.slices(project.layout, 1)
+    with pytest.raises(TerminalError) as error:  # a replay reads slices that were pinned for the query as it was
+        other.source.refuse_changed(pinned.units)
+    assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"

@@ -168,6 +168,8 @@ def test_a_request_carries_who_writes_and_who_reads(tmp_path: Path) -> None:
         ({}, "the project has no pipeline 'crm'"),
         ({"crn": {"customers": CUSTOMERS}}, "did you mean 'crn'?"),
         ({"crm": {"people": CUSTOMERS}}, "no flow of pipeline 'crm' writes table 'customers'; there are people"),
+        ({"crm": {"customers": landing(code="bigint")}}, "'id' is no column of table crm/customers"),
+        ({"crm": {"customers": landing(id="double")}}, "'id' is double: a key needs a type that compares exactly"),
         ({"crm": "pipeline: crm\nlake: lake\nflows: {customers: 1}"}, "the file of pipeline 'crm' can't be loaded"),
         ({"crm": "pipeline: crm\nlake: [lake"}, "the file of pipeline 'crm' can't be loaded"),
     ],

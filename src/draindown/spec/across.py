@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from draindown.spec import result_columns
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import unlike
 from draindown.spec.neighbours import Neighbours, Reader
 from draindown.spec.reading import derived, readers
+from draindown.spec.result_columns import Types
 from draindown.spec.table_source import SourceTable
 
 Node = tuple[str, str]
@@ -77,18 +79,32 @@ class Project:
             return f"no flow of pipeline {name!r} writes table {table!r}{unlike(table, writers)}"
         if _lake(other) != _lake(one.spec):
             return f"pipeline {name!r} writes to another lake, {other.lake}: tables are read within one lake"
-        way = self._way((name, writers[table]), (one.spec.pipeline, one.flow), ())
+        way = self._way((name, writers[table]), (one.spec.pipeline, one.flow))
         if way:
             return f"depends on itself: {' → '.join('/'.join(node) for node in (way[-1], *way))}"
-        return ""
+        return "; ".join(self._column_problems(one, other.flows[writers[table]].known_columns))
 
-    def _way(self, start: Node, end: Node, seen: tuple[Node, ...]) -> tuple[Node, ...]:
+    @staticmethod
+    def _column_problems(one: _Reading, columns: Types | None) -> Iterator[str]:
+        (flow,) = derived({one.flow: one.spec.flows[one.flow]}).values()
+        for place, message in result_columns.problems(flow, flow.source.read.index(one.table), columns):
+            yield f"{'.'.join(place)}: {message}"
+
+    def _way(self, start: Node, end: Node) -> list[Node]:
         """Return the flows from one to another that it reads, directly or through others; empty if it does not."""
-        way = (*seen, start)
-        if start == end:
-            return way
-        found = (self._way(node, end, way) for node in self._upstream(start) if node not in way)
-        return next(filter(None, found), ())
+        read_by: dict[Node, Node | None] = {start: None}
+        waiting = [start]
+        while waiting and end not in read_by:
+            node = waiting.pop()
+            for other in self._upstream(node):
+                if other not in read_by:
+                    read_by[other] = node
+                    waiting.append(other)
+        way, at = list[Node](), end if end in read_by else None
+        while at is not None:
+            way.insert(0, at)
+            at = read_by[at]
+        return way
 
     def _upstream(self, node: Node) -> Iterator[Node]:
         pipeline, flow = node

@@ -186,7 +186,12 @@ class Tables(ReadInOrder, NothingLost):
         return {}
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Check that the tables are those that were pinned. Raises TerminalError `source-replaced`."""
+        """Check that tables and derivation are those that were pinned.
+
+        Raises TerminalError `source-replaced`, `derivation-changed`.
+        """
+        if any(unit.row["derivation"] != self._source.derivation for unit in units):
+            raise self._derivation_changed()
         named = {table.path: table for table in self._tables}
         for unit in units:
             log = TableLog(unit.name)
