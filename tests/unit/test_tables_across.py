@@ -110,6 +110,19 @@ def test_what_cant_work_is_named_with_its_line(tmp_path: Path, flow: dict[str, A
     assert line > 30 and column >= 5
 
 
+def test_only_what_changes_the_result_is_another_derivation(tmp_path: Path) -> None:
+    def digest(*tables: Any) -> str:
+        flow = loaded(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": derived(*tables)}).flows["d"]
+        assert isinstance(flow, DerivedFlow)
+        return flow.source.derivation
+
+    assert digest("orders", MAPPED) == digest(MAPPED, {"table": "orders"})
+    other = {"table": "orders", "keys": {"customer_id": "order_id"}}
+    assert len({digest("orders"), digest("orders", MAPPED), digest(other, MAPPED), digest(other)}) == 4
+    alone = loaded(tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": PER}}).flows["d"]
+    assert isinstance(alone, DerivedFlow) and alone.source.derivation == digest("orders")
+
+
 @pytest.mark.parametrize(
     ("flow", "valid"),
     [

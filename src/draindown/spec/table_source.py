@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -82,9 +83,9 @@ class TableSource(Model):
     @property
     def told(self) -> str:
         """The tables as a part of that digest, whatever their order; empty for one table under its own names."""
-        if self._one is not None:
+        if len(self.read) == 1 and not self.read[0].keys:
             return ""
-        return " ".join(sorted(one.model_dump_json() for one in self.tables))
+        return json.dumps(sorted((one.table, sorted(one.keys.items())) for one in self.read))
 
     def place(self, at: int, field: str) -> tuple[str, ...]:
         """Return the path within the source of a field of table number `at`."""
