@@ -94,6 +94,11 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
             "d.source.tables[1].keys.customer_id",
             "did you mean",
         ),
+        (
+            {"source": {"tables": [MAPPED | {"keys": {"a": "id", "b": "id"}}]}, "per": PER | {"keys": ["a", "b"]}},
+            "d.source.tables[0].keys",
+            "column 'id' would be two keys",
+        ),
         (derived("orders", "customers"), "d.per.keys[0]", "'customer_id' is no column of table customers"),
         (derived(MAPPED, {"table": "orders", "keys": {"customer_id": "speed"}}), "d.source.tables[1].keys", "exactly"),
         ({"source": {"tables": ["orders", "customers"]}, "window": WINDOW}, "d.source.tables", "over one table"),

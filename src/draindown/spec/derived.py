@@ -227,19 +227,16 @@ class DerivedFlow(Model):
         return self
 
     def _source_problems(self) -> Iterable[Problem]:
-        tables = self.source.read
+        tables, keys = self.source.read, self.derivation.keys
         if self.window is not None and (len(tables) > 1 or tables[0].keys):
-            yield (
-                ("source", "tables"),
-                "a window is over one table, under its own names: use `per` to join tables",
-            )
+            yield ("source", "tables"), "a window is over one table, under its own names: `per` joins tables"
             return
-        keys = self.derivation.keys
         for at, one in enumerate(self.source.tables):
+            place = ("source", "tables", str(at), "keys")
             unknown = [key for key in one.keys if key not in keys]
-            yield from (
-                (("source", "tables", str(at), "keys", key), f"is no key{unlike(key, keys)}") for key in unknown
-            )
+            yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
+            doubled = repeated([one.column(key) for key in keys])
+            yield from ((place, f"column {name!r} would be two keys") for name in doubled)
 
     def _key_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():

@@ -58,6 +58,14 @@ class Kind(Protocol):
         """
 
 
-def key_names(kind: Kind) -> list[str]:
+class HasKeys(Protocol):
+    """What has the keys of a result: a kind, or one of its relations."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+
+
+def key_names(kind: HasKeys) -> list[str]:
     """Return the names that the key columns have beside those of the source."""
     return [f"_key{at}" for at in range(len(kind.keys))]

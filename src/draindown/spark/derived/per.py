@@ -40,7 +40,7 @@ class KeyedTable:
 
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return the rows with their own key columns."""
-        return rows.select("*", *(key.alias(f"_key{at}") for at, key in enumerate(self.home())))
+        return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
 
     def home(self) -> Sequence[Column]:
         """Return the key columns."""
@@ -99,13 +99,13 @@ class PerKey:
 
 def _refuse_types(relations: Sequence[KeyedTable], keyed: Sequence[DataFrame]) -> None:
     """Refuse keys that have another type in another table: rows of one key would have several hashes."""
-    first = keyed[0]
-    for relation, rows in zip(relations[1:], keyed[1:], strict=True):
-        for own, other in zip(relation.columns, relations[0].columns, strict=True):
-            mine, theirs = rows.schema[own].dataType.simpleString(), first.schema[other].dataType.simpleString()
-            if mine != theirs:
+    first = relations[0]
+    of = [[rows.schema[name].dataType.simpleString() for name in key_names(first)] for rows in keyed]
+    for relation, kinds in zip(relations[1:], of[1:], strict=True):
+        for own, kind, other, wanted in zip(relation.columns, kinds, first.columns, of[0], strict=True):
+            if kind != wanted:
                 raise plans.Refused(
-                    f"key {own} of {relation.name} is {mine}, and {other} of {relations[0].name} is {theirs}: "
+                    f"key {own} of {relation.name} is {kind}, and {other} of {first.name} is {wanted}: "
                     "a key has one type; cast it in the flow that writes the table"
                 )
 
