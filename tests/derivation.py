@@ -14,8 +14,9 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import images
-from draindown.spark.derived.derive import DeriveBatch, TableSlice, derive
+from draindown.spark.derived.derive import DeriveBatch, TableSlice, Versions, derive
 from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket
 from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
@@ -93,7 +94,7 @@ class Derivation:
         """Derive what changed since the last call, in so many batches. The first call fills."""
         until, start = self.version, None if fill else self.consumed
         rows = [
-            self._batch(TableSlice(self.batch + 1, self.path, start, until, Bucket(at, buckets)), reached)
+            self._batch(TableSlice(self.batch + 1, [Versions(self.path, start, until)], Bucket(at, buckets)), reached)
             for at in range(buckets)
         ]
         self.consumed = until
@@ -113,7 +114,7 @@ class Derivation:
     def whole(self) -> list[tuple[Any, ...]]:
         """The whole query over the newest version of the source."""
         source, kind = images.at(self.spark, self.path, self.version), kind_of(self.flow)
-        return _rows(self.spark, kind.result(kind.keyed(source)))
+        return _rows(self.spark, query(kind, [source]))
 
     def table(self) -> list[tuple[Any, ...]]:
         """The rows of the table, without draindown's own columns."""

@@ -212,3 +212,17 @@ def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:
     times = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}
     assert requests.replay(spec, _context(mode="replay", **times)) == THAT_DAY
     assert requests.replay(spec, _context("backfill", again=True)) == THAT_DAY.model_copy(update={"again": True})
+
+
+def test_a_derived_flow_is_replayed_by_a_run_for_it_alone_and_follows_any_other(
+    spec: PipelineSpec, project: Path
+) -> None:
+    per = {"keys": ["id"], "sql": f"select id from {spec.flows['f'].table_name('f')} group by id"}
+    derived = {"source": {"table": spec.flows["f"].table_name("f")}, "per": per}
+    flows = {"f": spec.flows["f"].model_dump(exclude_none=True), "d": derived}
+    whole = PipelineSpec.model_validate(spec.model_dump(exclude_none=True) | {"flows": flows})
+    found = {
+        only: requests.request_for(whole, "d", "plan", project, _context(mode="replay", flow=only, **NEW_YEAR)).replay
+        for only in (None, "f", "d")
+    }
+    assert found == {None: None, "f": None, "d": THAT_DAY}

@@ -15,7 +15,7 @@ from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.spark.derived import images
-from draindown.spark.derived.derive import SETTINGS, TableSlice
+from draindown.spark.derived.derive import SETTINGS, TableSlice, Versions
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import resolve
@@ -84,7 +84,7 @@ def test_a_change_without_effect_leaves_an_empty_commit(derivation: Callable[...
     it = derivation(window=WINDOW | {"measures": {"c": "count(*)", "s": "sum(n)"}})
     it.insert(row(1, 0), row(2, 5))
     it.derive()
-    assert resolve(it.flow, images.at(it.spark, it.path, it.version), "", "").used == ["k", "at", "n"]
+    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [["k", "at", "n"]]
     it.upsert(row(1, 0, noise="other"))
     (noise,) = it.derive()
     assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
@@ -156,14 +156,14 @@ def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     assert it.table() == it.whole() and found.batch == 0
     assert [one.batch for one in ledger_table.recent(it.layout, 9)] == [0], "recorded once"
     before = TableLog(it.layout.table).version
-    again = it.attempt(TableSlice(1, it.path, None, it.version), 0)
+    again = it.attempt(TableSlice(1, [Versions(it.path, None, it.version)]), 0)
     assert again == found and TableLog(it.layout.table).version == before, "nothing is written twice"
 
 
 def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) -> None:
     it = derivation(per=RANKED)
     it.insert(row(1, 0))
-    assert resolve(it.flow, images.at(it.spark, it.path, it.version), "", "").used == ["id", "k", "at", "n"]
+    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [["id", "k", "at", "n"]]
 
 
 def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None:

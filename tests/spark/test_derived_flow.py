@@ -114,7 +114,7 @@ class Chain:
     def proven(self, flow: str) -> bool:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
-        source = self.layout(declared.source.written_by)
+        source = self.layout(declared.source.read[0].written_by)
         pointer = published.published(source)
         assert pointer is not None
         return prove(

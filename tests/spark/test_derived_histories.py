@@ -20,13 +20,15 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from draindown.spark.derived import difference, images, recompute
-from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.kind import Kind, Relation
 from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Touched
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per, Window
+from draindown.spec.table_source import SourceTable
 
 HISTORIES = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -156,7 +158,10 @@ CASES = [
     (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
     (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
     (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
-    (PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), "source"), _per_key),
+    (
+        PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]),
+        _per_key,
+    ),
 ]
 
 
@@ -202,12 +207,18 @@ def _fated(
     )
     source = spark.createDataFrame([row for cell in cells for row in cell.after], _SOURCE)
     netted = images.net(changed, used, changes=True)
-    keys = recompute.touched(kind, netted, bucket).persist()
-    schema = kind.result(kind.keyed(source)).schema
+    keys = recompute.touched(kind, [netted], bucket).persist()
+    schema = query(kind, [source]).schema
     held = spark.createDataFrame(_held(kind, before), schema)
-    found = recompute.difference(kind, source, Touched(keys, keys.count(), Pruning()), held).collect()
+    found = recompute.difference(kind, [source], Touched(keys, keys.count(), Pruning()), held).collect()
     keys.unpersist()
     return found
+
+
+def _of(kind: Kind) -> Relation:
+    """The one source of a kind."""
+    (relation,) = kind.relations
+    return relation
 
 
 def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None:
@@ -221,9 +232,10 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind
     rows = spark.createDataFrame([row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE)
     buckets = [Bucket(at, 4) for at in range(4)]
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
-        homes = [rows.where(bucket.has(kind.home())) for bucket in buckets]
+        homes = [rows.where(bucket.has(_of(kind).home())) for bucket in buckets]
         assert reduce(DataFrame.unionAll, homes).count() == rows.count()
         for home, bucket in zip(homes, buckets, strict=True):
-            own = home.where(kind.belongs()).exceptAll(rows.where(~kind.belongs()))
-            touched = recompute.touched(kind, own.withColumn(images.NET, images.F.lit(1)), bucket)
-            assert touched.select(kind.keyed(rows).columns[-1]).count() > 0 or own.count() == 0
+            belongs = _of(kind).belongs()
+            own = home.where(belongs).exceptAll(rows.where(~belongs))
+            touched = recompute.touched(kind, [own.withColumn(images.NET, images.F.lit(1))], bucket)
+            assert touched.select(_of(kind).keyed(rows).columns[-1]).count() > 0 or own.count() == 0

@@ -11,15 +11,17 @@ from pyspark.sql import functions as F
 
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
+from draindown.spark.derived.resolve import query
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spec.derived import Per
+from draindown.spec.table_source import SourceTable
 
 _QUERIES = 200
 _SCHEMA = "k string, g int, a int, b int"
 
 
 def _kind(sql: str, *keys: str) -> PerKey:
-    return PerKey(Per.model_construct(keys=list(keys or ("k", "g")), sql=sql), "t")
+    return PerKey(Per.model_construct(keys=list(keys or ("k", "g")), sql=sql), [SourceTable(table="t")])
 
 
 def _rows(spark: SparkSession) -> DataFrame:
@@ -89,7 +91,7 @@ def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSessio
         for seed in range(_QUERIES):
             sql = _Draw(seed).query()
             kind = _kind(sql)
-            whole, *parts = (kind.result(kind.keyed(part)) for part in (rows, *apart))
+            whole, *parts = (query(kind, [part]) for part in (rows, *apart))
             signed = whole.withColumn("s", F.lit(1))
             for part in parts:
                 signed = signed.unionAll(part.withColumn("s", F.lit(-1)))
@@ -164,7 +166,7 @@ def _empty(spark: SparkSession) -> DataFrame:
 def test_what_does_not_work_within_the_keys_is_refused_by_name(spark: SparkSession, sql: str) -> None:
     kind, tables = _kind(sql), spark.catalog.listTables()
     with pytest.raises(Refused) as refused:
-        kind.result(kind.keyed(_empty(spark)))
+        query(kind, [_empty(spark)])
     assert REFUSED[sql] in str(refused.value)
     assert spark.catalog.listTables() == tables, "no view stays behind, and nothing was made"
 
@@ -182,4 +184,4 @@ def test_what_does_not_work_within_the_keys_is_refused_by_name(spark: SparkSessi
 )
 def test_what_works_within_the_keys_is_let_through(spark: SparkSession, sql: str) -> None:
     kind = _kind(sql)
-    assert kind.result(kind.keyed(_empty(spark))).columns[:2] == ["k", "g"]
+    assert query(kind, [_empty(spark)]).columns[:2] == ["k", "g"]

@@ -108,7 +108,7 @@ def test_an_untouched_table_proves(tmp_path: Path, slide: str | None, step: int)
     rows = _rows(Random(step))
     found = Tables(tmp_path, rows, _query(rows, step)).prove(_flow(slide))
     assert found.holds and found.expected == found.found == len(_query(rows, step)) > 5
-    assert found.engine.startswith("duckdb ") and found.source.version == 0 and found.as_dict()["holds"]
+    assert found.engine.startswith("duckdb ") and found.sources[0].version == 0 and found.as_dict()["holds"]
 
 
 def _changed(name: str, change: Callable[[Any], Any]) -> Callable[[list[Row]], Row]:

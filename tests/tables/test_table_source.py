@@ -223,11 +223,13 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
 
 def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) -> None:
     request = Request(spec=project.spec, flow="t", step="plan", run_id="r", root="/")
-    assert readers.readers(request) == ["d"] and readers.lacking(request, project.upstream) == "", "no table yet"
+    assert list(map(str, readers.readers(request))) == ["p/d"] and readers.lacking(request, project.upstream) == "", (
+        "no table yet"
+    )
     project.write([1], feed=False)
     log = TableLog(project.upstream.table)
     assert set(readers.owed(request, log)) == {FEED, readers.RETENTION}
-    assert "for d" in readers.lacking(request, project.upstream)
+    assert "for p/d" in readers.lacking(request, project.upstream)
     DeltaTable(project.upstream.table).alter.set_table_properties(
         {FEED: "true", BOUNDED: "n", readers.RETENTION: "interval 90 days"}
     )
@@ -245,4 +247,8 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as error:
         other.source.refuse_lost(other.layout, 1, 1)
     assert error.value.code == "derivation-changed"
+    (pinned,) = intake.slices(project.layout, 1)
+    with pytest.raises(TerminalError) as error:  # a replay reads slices that were pinned for the query as it was
+        other.source.refuse_changed(pinned.units)
+    assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"

@@ -105,6 +105,11 @@ def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
     )
 
 
+def _follows(spec: PipelineSpec, flow: str, context: Mapping[str, Any]) -> bool:
+    """Return whether a flow drains what a replay of others changed: a derived one, unless the run is for it alone."""
+    return spec.is_derived(flow) and context["params"].get("flow") != flow
+
+
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run."""
     flow_spec = spec.declared(flow)
@@ -118,6 +123,6 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         owner=f"{task.dag_id} {context['run_id']} {task.task_id} try {task.try_number}",
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
-        replay=None if spec.graph.reads[flow] else replay(spec, context),  # derived flows follow what is replayed
+        replay=None if _follows(spec, flow, context) else replay(spec, context),
         **bounds(context["params"]),
     )

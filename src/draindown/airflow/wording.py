@@ -60,7 +60,7 @@ def _row(spec: PipelineSpec, name: str) -> str:
 
 def _source(flow: FlowSpec | DerivedFlow) -> str:
     if isinstance(flow, DerivedFlow):
-        return f"table `{flow.source.table}`"
+        return ", ".join(f"table `{one}`" for one in flow.source.read)
     return f"`{_cell(flow.source.place)}` ({flow.source.format})"
 
 

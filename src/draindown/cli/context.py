@@ -105,12 +105,12 @@ def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
     if flow is not None:
         spec.flow(flow)
         return [flow]
-    return [name for name in spec.graph.order if not spec.graph.reads[name]]
+    return [name for name in spec.graph.order if not spec.is_derived(name)]
 
 
 def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
     """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage error."""
-    found = [name for name in flows(spec, flow) if spec.graph.reads[name]]
+    found = [name for name in flows(spec, flow) if spec.is_derived(name)]
     if flow is not None and not found:
         raise typer.BadParameter(f"flow {flow} is not derived: draindown audit {spec.pipeline} recounts it")
     return found

@@ -108,7 +108,7 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     """Return what the newest proofs of derived tables found, a line each."""
     from draindown.flow import proven
 
-    found = {name: proven.newest(spec.layout(name)) for name in names if spec.graph.reads[name]}
+    found = {name: proven.newest(spec.layout(name)) for name in names if spec.is_derived(name)}
     return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
 
 

@@ -221,7 +221,7 @@ def replay(
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
     source = source_of(request)
-    out.note(_replay_text(found, source.unit))
+    out.note(_replay_text(found, source.unit, derived=spec.is_derived(request.flow)))
     if not found.left:
         out.result({"replay": found.as_dict(), "batches": 0}, _nothing_left(found))
         return
@@ -281,8 +281,10 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
     if plan.state == "swapped":
         return f"{head}\n  it is in the table's place; a crash came before what follows, which is done now"
     what = f"{count(plan.units, plan.unit)}, {size(plan.bytes)}, in {count(plan.slices, 'batch', 'batches')}"
-    target, table = request.flow_spec.target, size(plan.table_bytes)
-    rows = f"one per {', '.join(target.keys)}, by {', '.join(target.sequence_by)}" if plan.keyed else "all are appended"
+    table, target = size(plan.table_bytes), request.declared.target
+    ordered = [name for name in target.essential if name not in target.keys]
+    by = f", by {', '.join(ordered)}" if ordered else ""
+    rows = f"one per {', '.join(target.keys)}{by}" if target.keys else "all are appended"
     lines = [
         f"{head}{' (begun before, goes on)' if plan.state == 'begun' else ''}",
         f"  read again   {what}",
@@ -295,15 +297,18 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
     return "\n".join(lines)
 
 
-def _replay_text(found: Replay, unit: str) -> str:
+def _replay_text(found: Replay, unit: str, *, derived: bool) -> str:
     from draindown.base.formatting import count, size
 
     data: dict[str, Any] = found.as_dict()
     batches = count(len(found.parts), "batch", "batches")
+    what = f"what {batches} touched" if derived else f"{count(found.units, unit)}, {size(data['bytes'])}, in {batches}"
+    rows = "rows that are newer stay; what it holds already counts as duplicate or superseded"
+    keys = "these keys are computed again, from the sources as the newest batch read them"
     lines = [
         f"replay {found.id} of {found.pipeline}/{found.flow}: {found.asked}",
-        f"  read again   {count(found.units, unit)}, {size(data['bytes'])}, in {batches}",
-        "  the table    rows that are newer stay; what it holds already counts as duplicate or superseded",
+        f"  read again   {what}",
+        f"  the table    {keys if derived else rows}",
     ]
     if found.done:
         lines.append(f"  done before  {count(found.done, 'batch', 'batches')}")

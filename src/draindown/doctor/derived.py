@@ -46,14 +46,13 @@ def look_at_readers(desk: Desk, request: Request) -> None:
     if not declared and not found:
         return
     told = [f"{one.reader} from version {one.reader.version} on{_behind(one, now())}" for one in found]
-    begun = {one.reader.flow for one in found if one.reader.pipeline == request.spec.pipeline}
-    told += [f"{request.spec.pipeline}/{name} has not begun" for name in declared if name not in begun]
+    begun = {str(one.reader) for one in found}
+    told += [f"{one} has not begun" for one in map(str, declared) if one not in begun]
     desk.say("readers", ", ".join(told))
     if lacking := readers.lacking(request, desk.layout):
         desk.note("feed-off", "readers", lacking, desk.command("run"))
     for one in found:
-        is_here = one.reader.pipeline == request.spec.pipeline
-        _look_at_reader(desk, one, is_declared=not is_here or one.reader.flow in declared)
+        _look_at_reader(desk, one, is_declared=readers.may_read(request, one.reader.pipeline, one.reader.flow))
 
 
 def _behind(one: Waiting, at: datetime) -> str:
@@ -66,8 +65,9 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
         text = f"{reader} has read an earlier table of this name, and does not know the one that is there"
         desk.note("reader-of-other-table", "readers", text, _run(one))
     if not is_declared:
-        text = f"no flow of the pipeline reads this table as {reader} did: what it has not read is kept all the same"
-        forget = f"draindown forget-reader {desk.layout.pipeline} {reader.flow} --flow {desk.layout.flow} --yes"
+        text = f"no flow of the project reads this table as {reader} did: what it has not read is kept all the same"
+        name = reader.flow if reader.pipeline == desk.layout.pipeline else str(reader)
+        forget = f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"

@@ -22,7 +22,7 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     read = next(intake.slices(layout, generations.generation(layout), done), None) if done else None
     if read is None:
         return ""
-    (unit,) = read.units
+    (unit,) = read.units  # windows are over one table
     commits = TableLog(unit.name, unit.until).commits(1)
     if not commits or commits[0].version != unit.until:
         return ""

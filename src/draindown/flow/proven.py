@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ class Proven:
     holds: bool
     table_id: str
     table_version: int
-    source_version: int
+    source_versions: Sequence[int]
     share: float
     differing: int
     rows: int
@@ -33,9 +33,15 @@ class Proven:
 
     def __str__(self) -> str:
         verdict = "holds" if self.holds else f"DOES NOT HOLD, {self.differs},"
+        versions = " and ".join(str(one) for one in self.source_versions)
+        of = (
+            f"version {versions} of the source"
+            if len(self.source_versions) == 1
+            else f"versions {versions} of the sources"
+        )
         part = "" if self.share == 1 else f" of {self.share:.2%} of the keys"
         return (
-            f"{verdict} for version {self.table_version}, of version {self.source_version} of the source: "
+            f"{verdict} for version {self.table_version}, of {of}: "
             f"{count(self.rows, 'row')}{part}, digest {self.digest}, by {self.engine}, {self.at[:16].replace('T', ' ')}"
         )
 
@@ -51,7 +57,7 @@ def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
         holds=certificate["holds"],
         table_id=certificate["table"]["id"],
         table_version=certificate["table"]["version"],
-        source_version=certificate["source"]["version"],
+        source_versions=[one["version"] for one in certificate["sources"]],
         share=certificate["share"],
         differing=certificate["differing"],
         rows=certificate["found"],

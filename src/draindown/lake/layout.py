@@ -58,7 +58,11 @@ class FlowLayout:
     @property
     def table(self) -> str:
         """The target Delta table."""
-        return self._of("table", self._under("tables", self.table_name))
+        return self._of("table", self.other_table(self.table_name))
+
+    def other_table(self, name: str) -> str:
+        """Return the live table of that name, whichever flow of the lake writes it."""
+        return self._under("tables", name)
 
     @property
     def tombstones(self) -> str:

@@ -89,10 +89,12 @@ def plan_replay(request: Request) -> PlanPart:
     wanted = replay.find(request, state)
     replay.refuse_gone(source, state, wanted.left)
     units, size = sum(len(part.slice.units) for part in wanted.left), sum(part.slice.bytes for part in wanted.left)
+    recomputes = request.declared.source.begins_with_fill
+    what = f"what {count(len(wanted.left), 'slice')} touched" if recomputes else count(units, source.unit)
     return _part(
         request,
         state,
-        "" if not units else f"{count(units, source.unit)} to read again" + _apart(wanted, source.unit),
+        "" if not units else f"{what} to read again" + _apart(wanted, source.unit),
         backlog=Backlog(units=units, unit=source.unit, bytes=size),
         replay=f"{wanted.id}: {wanted.asked}",
         batches=len(wanted.left),

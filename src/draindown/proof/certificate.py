@@ -58,7 +58,7 @@ class Certificate:
 
     Attributes:
         engine: name and version of what recomputed the query.
-        source, table: the versions that were compared.
+        sources, table: the versions that were compared.
         share: the share of the keys that was compared, 0 to 1.
         expected, found: rows of the query and of the table, within that share.
         digest: of the rows of the table that were compared, whatever their order.
@@ -71,7 +71,7 @@ class Certificate:
     flow: str
     kind: str
     engine: str
-    source: Snapshot
+    sources: Sequence[Snapshot]
     table: Snapshot
     share: float
     expected: int
@@ -88,12 +88,17 @@ class Certificate:
         """Whether the table equals the query."""
         return self.differing == 0
 
+    @property
+    def over(self) -> str:
+        """The sources, each with its version."""
+        return " and ".join(f"{one.path} at version {one.version}" for one in self.sources)
+
     def __str__(self) -> str:
         verdict = "holds" if self.holds else f"does not hold: {keys_differ(self.differing)}"
         part = "" if self.share == 1 else f", {self.share:.2%} of the keys"
         lines = [
             f"{self.pipeline}/{self.flow}  {verdict}",
-            f"  {self.kind} over {self.source.path} at version {self.source.version}, by {self.engine}{part}",
+            f"  {self.kind} over {self.over}, by {self.engine}{part}",
             f"  {count(self.expected, 'row')} expected, {self.found:,} in version {self.table.version} of the table, "
             f"digest {self.digest}",
             f"  doubles compared within {self.tolerance:g}, in {self.seconds:g} s",

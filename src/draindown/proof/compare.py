@@ -48,7 +48,7 @@ def prove(layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableL
             flow=layout.flow,
             kind=flow.kind,
             engine=f"duckdb {duckdb.__version__}",
-            source=snapshot(source),
+            sources=[snapshot(source)],
             table=snapshot(table),
             share=share,
             expected=expected,

@@ -1,7 +1,8 @@
-"""The versions that a proof compares: a derived table as it stands, and its source as the newest batch read it."""
+"""The versions that a proof compares: a derived table as it stands, and its sources as the newest batch read them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draindown.base.errors import TerminalError
@@ -9,22 +10,24 @@ from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake
-from draindown.sources.tables.source import part_way
+from draindown.sources.slices import Unit
+from draindown.sources.tables.source import by_table, part_way
+from draindown.spec.table_source import TableSource
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Both tables, each opened at its version."""
+    """All tables, each opened at its version. `sources`: in the order of the flow."""
 
-    source: TableLog
+    sources: Sequence[TableLog]
     table: TableLog
 
 
-def pinned(layout: FlowLayout) -> Pinned:
+def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     """Return what a proof of the flow compares.
 
     Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half done;
-    `source-replaced`: the source is another table than the one that was read.
+    `source-replaced`: a source is another table than the one that was read, or was not read at all.
     """
     generation = generations.generation(layout)
     done = generations.first_unread(layout, generation) - 1
@@ -33,14 +36,19 @@ def pinned(layout: FlowLayout) -> Pinned:
     if found is None or part is not None:
         what = f"{part[0]} of {part[1]} buckets are in the table" if part else "no batch has derived anything yet"
         raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
-    (unit,) = found.units
-    log = TableLog(unit.name)
-    if not log.exists or log.id != unit.row["table_id"]:
-        next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
-        raise _impossible(layout, "source-replaced", f"{unit.name} is another table than the one that was read", next_)
+    units = zip(source.read, by_table(layout, source, found.units), strict=True)
+    sources = [_opened(layout, str(one), unit) for one, unit in units]
     table = TableLog(layout.table)
-    _ = table.version  # opened once, so that both are compared at one version
-    return Pinned(log.at(unit.until), table)
+    _ = table.version  # opened once, so that all are compared at one version
+    return Pinned(sources, table)
+
+
+def _opened(layout: FlowLayout, name: str, unit: Unit | None) -> TableLog:
+    log = None if unit is None else TableLog(unit.name)
+    if unit is None or log is None or not log.exists or log.id != unit.row["table_id"]:
+        next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
+        raise _impossible(layout, "source-replaced", f"table {name} is not the one that was read", next_)
+    return log.at(unit.until)
 
 
 def _impossible(layout: FlowLayout, code: str, found: str, next_: str) -> TerminalError:

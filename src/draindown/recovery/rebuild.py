@@ -32,8 +32,9 @@ from draindown.ledger import table as ledger_table
 from draindown.recovery.input_gone import NO_ROWS, input_gone
 from draindown.runs.request import Request
 from draindown.sources import intake
+from draindown.sources.batch_size import bound_now
 from draindown.sources.registry import source_of
-from draindown.sources.slices import Slice
+from draindown.sources.slices import FIRST, Slice
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"expectations", "quarantine", "maintenance", "deadline", "max_batches"}
@@ -163,24 +164,24 @@ def plan(request: Request) -> RebuildPlan:
     if begun is not None and state == "begun":
         _refuse_overtaken(layout, begun, live)
         _refuse_other_contract(request, begun)
-    source = source_of(request)
-    if begun is None:
-        left = _read_by(layout, live, 0, discards.given_up(source, layout))
-    else:
-        left = _left(layout, begun) if state == "begun" else []
+    source, fills = source_of(request), request.declared.source.begins_with_fill
+    generation = generations.next_number(layout, live) if begun is None else begun.generation
+    left = [] if fills or begun else _read_by(layout, live, 0, discards.given_up(source, layout))
+    left = _left(layout, begun) if begun and state == "begun" else left
+    new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=request.flow_spec.target.kind.addressable,
+        keyed=request.declared.target.kind.addressable,
         previous=live if begun is None else begun.previous,
-        generation=generations.next_number(layout, live) if begun is None else begun.generation,
+        generation=generation,
         state=state,
-        slices=len(left),
+        slices=new.forecast(bound_now(layout, request.declared.source)).slices if new else len(left),
         unit=source.unit,
-        units=sum(len(one.units) for one in left),
-        bytes=sum(one.bytes for one in left),
+        units=new.units if new else sum(len(one.units) for one in left),
+        bytes=new.bytes if new else sum(one.bytes for one in left),
         missing=tuple(source.missing(unit for one in left for unit in one.units)),
-        forgotten=max(0, before - known) if state == "new" else 0,
+        forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(_changes(request)) if state != "swapped" else (),
@@ -230,18 +231,17 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
 
 def _contract(request: Request) -> str:
     """Return a hash of the spec's row-related settings and the code of all transforms, which may import each other."""
-    said = request.flow_spec.model_dump(mode="json", exclude=_NO_CONTRACT)
-    said["source"] = {
-        name: value for name, value in said["source"].items() if name not in request.flow_spec.source.beside_rows
-    }
+    flow = request.declared
+    said = flow.model_dump(mode="json", exclude=_NO_CONTRACT)
+    said["source"] = {name: value for name, value in said["source"].items() if name not in flow.source.beside_rows}
     home = Path(request.root) / "jobs" / "transforms"
-    code = sorted(home.rglob("*.py")) if request.flow_spec.transform else []
+    code = sorted(home.rglob("*.py")) if flow.transform else []
     said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _changes(request: Request) -> list[str]:
-    table, flow = TableLog(request.layout.table), request.flow_spec
+    table, flow = TableLog(request.layout.table), request.declared
     if not table.exists:
         return ["the table is gone: it is made anew"]
     partitions, held = table.partition_columns, table.column_types
@@ -250,6 +250,8 @@ def _changes(request: Request) -> list[str]:
         found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
     if flow.transform:
         return [*found, f"columns: those that {flow.transform} gives"]
+    if flow.known_columns is None:
+        return [*found, "columns: those that the query gives"]
     wanted = {name: _DELTA_NAMES.get(column.stored, column.stored) for name, column in flow.columns.items()}
     for name, kind in wanted.items():
         if name not in held:

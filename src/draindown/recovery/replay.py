@@ -260,7 +260,7 @@ def _slices(layout: FlowLayout, generation: int, asked: Again, names: list[str],
 
 
 def _refuse_append(request: Request) -> None:
-    if not request.flow_spec.target.kind.idempotent:
+    if not request.declared.target.kind.idempotent:
         raise TerminalError(
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",

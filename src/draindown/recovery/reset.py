@@ -95,7 +95,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         bytes=sum(one.bytes for one in again),
         missing=tuple(source.missing(unit for one in again for unit in one.units)),
         forgotten=0
-        if rows or not log_of(layout, layout.ledger).is_whole
+        if rows or request.declared.source.begins_with_fill or not log_of(layout, layout.ledger).is_whole
         else max(0, ledger_table.units_read(layout) - intake.count_units(layout, reads)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),

@@ -30,7 +30,7 @@ def swap(request: Request) -> Swap:
     `request` is about the staged generation. All of its batches are done. Raises TerminalError `ledger-does-not-add-up`
     if the table's rows do not match its batches, `rebuild-damaged` if a slice was not read.
     """
-    staged, flow = request.layout, request.flow_spec
+    staged, flow = request.layout, request.declared
     newest, slices = (
         log_of(staged, staged.table).last(app_id(staged, staged.staged, "rows")),
         intake.newest(staged, staged.staged),
@@ -51,7 +51,7 @@ def swap(request: Request) -> Swap:
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
     remembers = flow.target.kind.remembers_deletes and log_of(staged.live, staged.live.tombstones).exists
     if remembers and not log_of(staged, staged.tombstones).exists:
-        kept = log_of(staged, staged.table).columns((*flow.target.keys, *flow.target.sequence_by))
+        kept = log_of(staged, staged.table).columns(flow.target.essential)
         delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 

@@ -17,6 +17,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import FlowSpec, PipelineSpec
 from draindown.spec.names import near
+from draindown.spec.neighbours import Neighbours
 
 Step = Literal["plan", "drain", "check", "compact"]
 STEPS: tuple[Step, ...] = get_args(Step)
@@ -71,13 +72,18 @@ class Request(BaseModel):
     places: dict[str, str] = Field(
         default_factory=dict, description="file:line:column of the flow's expressions, by their path in the flow"
     )
+    neighbours: Neighbours = Field(
+        default_factory=Neighbours, description="what the other pipeline files say of tables that are read across"
+    )
     staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
 
     @model_validator(mode="before")
     @classmethod
     def _placed(cls, given: Any) -> Any:
-        """Copy the positions of expressions from a spec that was loaded from a file."""
+        """Copy the positions of expressions, and the neighbours, from a spec that was loaded from a file."""
         spec = given.get("spec") if isinstance(given, dict) else None
+        if isinstance(spec, PipelineSpec):
+            given = {"neighbours": spec.neighbours, **given}
         if not isinstance(spec, PipelineSpec) or given.get("flow") not in spec.flows or "places" in given:
             return given
         flow = given["flow"]
@@ -90,6 +96,7 @@ class Request(BaseModel):
             raise ValueError("a request replays input or refused rows, not both")
         if self.flow not in self.spec.flows:
             raise ValueError(f"the pipeline has no flow {self.flow!r}")
+        object.__setattr__(self, "spec", self.spec.beside(self.neighbours))  # a decoded spec knows no neighbours yet
         return self
 
     @property

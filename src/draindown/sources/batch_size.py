@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from draindown.base import formatting
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.spec.derived import TableSource
 from draindown.spec.source import SourceSpec
+from draindown.spec.table_source import TableSource
 from draindown.spec.units import show_size
 
 _SPARKS_HEAP = 1024**3

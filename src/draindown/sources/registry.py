@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 from draindown.lake.layout import FlowLayout
 from draindown.sources.port import Source
-from draindown.spec.derived import DerivedFlow, TableSource
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import FlowSpec
 from draindown.spec.sources import FilesSource
+from draindown.spec.table_source import TableSource
 
 Make = Callable[[Any, FlowLayout, Path, str], Source]
 """Makes the source of a flow from the model of its kind, its layout, the project root and the id of the run."""

@@ -1,4 +1,4 @@
-"""Derived flows: a table that equals a query over a table that another flow writes.
+"""Derived flows: a table that equals a query over tables that other flows write.
 
 How the table is kept is one part of the flow, its derivation. Each kind of derivation has a model here, and its query
 in `spark/derived/`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
@@ -16,7 +16,8 @@ from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_v
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column
 from draindown.spec.expressions import check_measure, check_query
-from draindown.spec.names import ColumnName, Identifier
+from draindown.spec.names import ColumnName, unlike
+from draindown.spec.table_source import SourceTable, TableSource
 from draindown.spec.target_kinds import DERIVED, TargetKind
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
 from draindown.spec.units import Duration
@@ -29,31 +30,6 @@ TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 _MOST_WINDOWS = 10_000
 """Most windows that one row may lie in: size divided by slide."""
-
-
-class TableSource(Model):
-    """A table that another flow of the pipeline writes. Only published versions are read."""
-
-    kind: ClassVar[str] = "tables"
-    own_intakes: ClassVar[bool] = True
-    """Each generation begins with a fill, so it has slices of its own."""
-
-    table: Identifier = Field(
-        description="Table of another flow of this pipeline; the flow reads what that flow published.",
-        examples=["flights"],
-    )
-    _written_by: str = PrivateAttr(default="")
-    _derivation: str = PrivateAttr(default="")
-
-    @property
-    def written_by(self) -> str:
-        """The flow that writes the table."""
-        return self._written_by
-
-    @property
-    def derivation(self) -> str:
-        """A digest of what the reading flow derives from the table: another one needs another fill."""
-        return self._derivation
 
 
 class Window(Model):
@@ -85,6 +61,10 @@ class Window(Model):
     def step(self) -> int:
         """Seconds from the start of a window to the start of the next one."""
         return self.size if self.slide is None else self.slide
+
+    def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
+        """Return the columns of the source table by which the rows of a window are found."""
+        return [self.time, *self.group_by]
 
     @property
     def keys(self) -> list[str]:
@@ -122,11 +102,11 @@ class Per(Model):
 
     keys: list[ColumnName] = Field(
         min_length=1,
-        description="Columns that name a row of the result; the source has them too.",
+        description="Columns that name a row of the result. Each source has them, or says which of its own they are.",
         examples=[["carrier"]],
     )
     sql: Query = Field(
-        description="SELECT over the source table, whose every step works within the keys.",
+        description="SELECT over the source tables, whose every step works within the keys.",
         examples=["select carrier, count(*) as flights from flights group by carrier"],
     )
 
@@ -134,6 +114,10 @@ class Per(Model):
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("sql",): self.sql}
+
+    def sought(self, table: SourceTable) -> Sequence[str]:
+        """Return the columns of a source table by which the rows of a key are found: its own key columns."""
+        return [table.column(key) for key in self.keys]
 
     @field_validator("keys")
     @classmethod
@@ -172,9 +156,9 @@ class DerivedTarget(Model):
 
 
 class DerivedFlow(Model):
-    """A flow that keeps its table equal to a query over the table of another flow."""
+    """A flow that keeps its table equal to a query over tables of other flows."""
 
-    source: TableSource = Field(description="The table that the query reads.")
+    source: TableSource = Field(description="The tables that the query reads.")
     window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
     columns: dict[ColumnName, Column] = Field(
@@ -205,6 +189,10 @@ class DerivedFlow(Model):
         return found
 
     @property
+    def transform(self) -> None:
+        """A derived flow has no transform: its query shapes the rows."""
+
+    @property
     def known_columns(self) -> dict[str, str] | None:
         """The table's columns and their types: None, since Spark infers them."""
         return None
@@ -217,8 +205,8 @@ class DerivedFlow(Model):
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """The tables that the flow reads."""
-        return (self.source.table,)
+        """The tables of the flow's own pipeline that it reads."""
+        return tuple(one.table for one in self.source.read if not one.pipeline)
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
@@ -234,9 +222,21 @@ class DerivedFlow(Model):
             refuse([(("source",), what)])
         self.target._keys = list(self.derivation.keys)
         said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
-        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
-        refuse([*self._key_problems(), *self._partition_problems()])
+        self.source._derivation = hashlib.sha256((said + self.source.told).encode()).hexdigest()[:16]
+        refuse([*self._source_problems(), *self._key_problems(), *self._partition_problems()])
         return self
+
+    def _source_problems(self) -> Iterable[Problem]:
+        tables, keys = self.source.read, self.derivation.keys
+        if self.window is not None and (len(tables) > 1 or tables[0].keys):
+            yield ("source", "tables"), "a window is over one table, under its own names: `per` joins tables"
+            return
+        for at, one in enumerate(self.source.tables):
+            place = ("source", "tables", str(at), "keys")
+            unknown = [key for key in one.keys if key not in keys]
+            yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
+            doubled = repeated([one.column(key) for key in keys])
+            yield from ((place, f"column {name!r} would be two keys") for name in doubled)
 
     def _key_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from draindown.spec.expressions import TOKEN
-from draindown.spec.names import near
+from draindown.spec.names import near, unlike
 from draindown.spec.sql_words import FUNCTIONS, KEYWORDS
 
 _NESTED_TYPES = ("array", "map", "struct")
@@ -53,11 +53,7 @@ def problems(expression: str, columns: Collection[str]) -> Iterator[str]:
             if _at(words, at + 1).text == "(" and word.name not in FUNCTIONS | KEYWORDS:
                 yield f"Spark has no function {word.text!r}{near(word.text, FUNCTIONS)}"
         elif word.name not in known | local:
-            yield f"there is no column {word.text!r}{_known(word.text, columns)}"
-
-
-def _known(name: str, columns: Collection[str]) -> str:
-    return near(name, columns) or f"; there are {', '.join(columns)}"
+            yield f"there is no column {word.text!r}{unlike(word.text, columns)}"
 
 
 def _word(found: re.Match[str]) -> _Word:

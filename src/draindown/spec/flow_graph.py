@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from draindown.spec.base import Problem
-from draindown.spec.names import near
+from draindown.spec.names import unlike
 
 
 @dataclass(frozen=True)
@@ -20,17 +19,16 @@ class FlowGraph:
     writers: Mapping[str, str]
     reads: Mapping[str, tuple[str, ...]]
 
-    def problems(self) -> Iterator[Problem]:
-        """Yield tables that no flow writes, and a cycle."""
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield flow, table and message: tables that no flow writes, and a cycle."""
         for flow, tables in self.reads.items():
             for table in tables:
                 if table not in self.writers:
-                    known = near(table, self.writers) or f"; there are {', '.join(self.writers)}"
-                    yield ("flows", flow, "source", "table"), f"no flow of this pipeline writes table {table!r}{known}"
+                    yield flow, table, f"no flow of this pipeline writes table {table!r}{unlike(table, self.writers)}"
         if cycle := self._cycle():
             path = " → ".join(cycle)
             what = "reads its own table" if len(cycle) == 2 else f"depends on itself: {path}"
-            yield ("flows", cycle[0], "source", "table"), what
+            yield cycle[0], next(name for name in self.reads[cycle[0]] if self.writers.get(name) == cycle[-2]), what
 
     @property
     def order(self) -> list[str]:
@@ -57,10 +55,6 @@ class FlowGraph:
         while more := {name for name in self.reads if name not in found and not found.isdisjoint(self.upstream(name))}:
             found |= more
         return found - {flow}
-
-    def readers(self, table: str) -> list[str]:
-        """Return the flows that read a table, in the order of the file."""
-        return [flow for flow, tables in self.reads.items() if table in tables]
 
     def _cycle(self) -> list[str]:
         """Return the flows of a cycle, the first one again at the end, each before one that reads it; [] if none."""

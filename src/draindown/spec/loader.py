@@ -15,6 +15,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from draindown.base.errors import TerminalError
+from draindown.spec.across import Project, has_readings
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import closest, near
 from draindown.spec.outline import Outline, declared_name, outline
@@ -82,7 +84,7 @@ def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[
             message = f"can't be read: {type(error).__name__}: {error}"
             loaded[path] = _invalid(path, [Problem(Mark(1, 1), (), message)])
     good = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
-    return _named(loaded | _conflicts(good), good, environ)
+    return _named(_beside_each_other(loaded | _conflicts(good), good, environ), good, environ)
 
 
 def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
@@ -96,7 +98,46 @@ def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSp
         for found in load_all(home, environ):
             if isinstance(found, BrokenPipeline) and real(found.path) == real(path):
                 raise found.error
-    return spec
+            if isinstance(found, PipelineSpec) and found.pipeline == spec.pipeline:
+                return spec.beside(found.neighbours)
+    return _beside(path, spec, load_all(home, environ) if home.is_dir() else []) if has_readings(spec) else spec
+
+
+def _beside(path: Path, spec: PipelineSpec, others: Iterable[PipelineSpec | BrokenPipeline]) -> PipelineSpec:
+    """Return a pipeline whose file is elsewhere, with what the files of the project say."""
+    found = list(others)
+    good = [one for one in found if isinstance(one, PipelineSpec) and one.pipeline != spec.pipeline]
+    project = Project([*good, spec], {one.name: one.path for one in found if isinstance(one, BrokenPipeline)})
+    if problems := project.problems(spec):
+        raise _unreadable_tables(path, problems)
+    return project.beside(spec)
+
+
+def _beside_each_other(
+    loaded: Mapping[Path, PipelineSpec | TerminalError], good: Mapping[Path, PipelineSpec], environ: Mapping[str, str]
+) -> dict[Path, PipelineSpec | TerminalError]:
+    """Give each pipeline what the others say, or an error if it reads tables that it can't read."""
+    broken = {path: _outline(path, good.get(path), environ).name for path in loaded if _is_broken(loaded[path])}
+    specs = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
+    project = Project(list(specs.values()), {name: path for path, name in broken.items() if name})
+    problems = {path: project.problems(spec) for path, spec in specs.items()}
+    return dict(loaded) | {
+        path: _unreadable_tables(path, problems[path]) if problems[path] else project.beside(spec)
+        for path, spec in specs.items()
+    }
+
+
+def _is_broken(found: PipelineSpec | TerminalError) -> bool:
+    return not isinstance(found, PipelineSpec)
+
+
+def _unreadable_tables(path: Path, lines: list[str]) -> TerminalError:
+    return TerminalError(
+        "invalid-pipeline",
+        tried=f"load pipeline file {path}",
+        found="\n".join(lines[:_SHOWN]),
+        next=f"draindown validate {shlex.quote(str(path))}",
+    )
 
 
 def find(argument: str, root: Path) -> Path:
@@ -180,7 +221,10 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
 def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
-        for place in (*flow.expressions, ("source", flow.source.kind), ("transform",)):
+        places = [*flow.expressions, ("source", flow.source.kind), ("transform",)]
+        if isinstance(flow, DerivedFlow):
+            places += [("source", *flow.source.place(at, "pipeline")) for at in range(len(flow.source.read))]
+        for place in places:
             whole = ("flows", name, *place)
             mark = document.key_mark(whole)
             yield whole, f"{path}:{mark.line}:{mark.column}"

@@ -9,35 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
-from draindown.spec import expression_names, result_columns
+from draindown.spec import expression_names, reading
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
-from draindown.spec.derived import KINDS, DerivedFlow, TableSource
+from draindown.spec.derived import KINDS, DerivedFlow
 from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.lease import LeaseSpec
-from draindown.spec.names import (
-    RESERVED_COLUMNS,
-    ColumnName,
-    Dotted,
-    Expression,
-    Identifier,
-    lake_root,
-    near,
-)
+from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, lake_root, near
+from draindown.spec.neighbours import Neighbours, Reader
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import AnySource
+from draindown.spec.table_source import TableSource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
 from draindown.spec.tolerance import Drift, QuarantineBounds
 
@@ -218,7 +204,9 @@ class FlowSpec(Model):
 def _form(flow: object) -> str:
     """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever else it has."""
     source = flow.get("source") if isinstance(flow, dict) else getattr(flow, "source", None)
-    tables = isinstance(source, TableSource) or (isinstance(source, dict) and "table" in source)
+    tables = isinstance(source, TableSource) or (
+        isinstance(source, dict) and not {"table", "tables"}.isdisjoint(source)
+    )
     parts = isinstance(flow, dict) and not KINDS.keys().isdisjoint(flow)
     return DERIVED_FORM if tables or (parts and not isinstance(source, dict)) else LANDING_FORM
 
@@ -259,9 +247,10 @@ class PipelineSpec(Model):
     )
 
     _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
+    _neighbours: Neighbours = PrivateAttr(default_factory=Neighbours)
 
     def __eq__(self, other: object) -> bool:
-        # positions in the file are not part of the spec's value
+        # positions in the file and other files are not part of the spec's value
         return isinstance(other, PipelineSpec) and dict(self) == dict(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -271,6 +260,23 @@ class PipelineSpec(Model):
         found = self.model_copy()
         found._places = dict(places)
         return found
+
+    def beside(self, neighbours: Neighbours) -> PipelineSpec:
+        """Return the spec with what other pipeline files say: who writes the tables of theirs that it reads."""
+        found = self.model_copy()
+        found._neighbours = neighbours
+        reading.name_writers(found.flows, neighbours)
+        return found
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What other pipeline files of the project say of the tables of this pipeline, and of those that it reads."""
+        return self._neighbours
+
+    def readers(self, table: str) -> list[Reader]:
+        """Return the flows that read a table, first those of this pipeline, in the order of the file."""
+        own = (one for pipeline, one in reading.readers(self.pipeline, self.flows) if pipeline is None)
+        return [one for one in (*own, *self._neighbours.readers) if one.table == table]
 
     def place_of(self, *path: str) -> str:
         """Return the position of the value at a path as `file:line:column`; empty if it is not known."""
@@ -284,10 +290,8 @@ class PipelineSpec(Model):
     @model_validator(mode="after")
     def _combination(self) -> PipelineSpec:
         refuse(list(self._writer_problems()))  # the graph needs one writer per table
-        refuse([*self.graph.problems(), *self._source_problems()])
-        for name, flow in self.flows.items():
-            if isinstance(flow, DerivedFlow):
-                flow.source._written_by = self.graph.upstream(name)[0]
+        refuse(list(reading.problems(self.flows)))
+        reading.name_writers(self.flows)
         return self
 
     def _writer_problems(self) -> Iterable[Problem]:
@@ -299,20 +303,10 @@ class PipelineSpec(Model):
                 table = flow.table_name(name)
                 yield where, f"writes table {table!r} as flow {first!r} does: one writer each"
 
-    def _source_problems(self) -> Iterable[Problem]:
-        """Yield problems of derived flows that the columns of their source show."""
-        for name, flow in self.flows.items():
-            if isinstance(flow, DerivedFlow):
-                for upstream in self.graph.upstream(name):
-                    for place, message in result_columns.problems(flow, self.flows[upstream].known_columns):
-                        yield ("flows", name, *place), message
-
     @property
     def graph(self) -> FlowGraph:
         """The flows by the tables between them."""
-        writers = {flow.table_name(name): name for name, flow in self.flows.items()}
-        reads = {name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in self.flows.items()}
-        return FlowGraph(writers, reads)
+        return reading.graph(self.flows)
 
     def declared(self, name: str) -> FlowSpec | DerivedFlow:
         """Return the flow of that name. Raises TerminalError `unknown-flow`, which lists the flows."""
@@ -326,6 +320,10 @@ class PipelineSpec(Model):
             )
         return self.flows[name]
 
+    def is_derived(self, name: str) -> bool:
+        """Return whether the flow of that name is derived. Raises TerminalError `unknown-flow`."""
+        return isinstance(self.declared(name), DerivedFlow)
+
     def flow(self, name: str) -> FlowSpec:
         """Return the landing flow of that name. Raises TerminalError `unknown-flow`, `derived-flow`."""
         found = self.declared(name)
@@ -333,11 +331,11 @@ class PipelineSpec(Model):
             raise TerminalError(
                 "derived-flow",
                 tried=f"use flow {name} of pipeline {self.pipeline} as one that reads records",
-                found=f"it is derived from table {found.source.table}: it has no input files, rules or quarantine",
+                found=f"it is derived from {found.source}: it has no input files, rules or quarantine",
                 changed="nothing",
                 next=[
                     f"draindown reset {self.pipeline} --flow {name}   # computes it again, and writes what differs",
-                    f"draindown plan {self.pipeline} --flow {self.graph.upstream(name)[0]}   # its source's flow",
+                    f"draindown plan {self.pipeline} --flow {name}   # what waits at its source",
                 ],
             )
         return found

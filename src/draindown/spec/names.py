@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -113,6 +113,11 @@ def near(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the closest of the `known` names, or "" if none is close."""
     close = closest(name, known)
     return f"; did you mean {close!r}?" if close else ""
+
+
+def unlike(name: str, known: Collection[str]) -> str:
+    """Return the closest of the `known` names as `near` does, or a list of all if none is close."""
+    return near(name, known) or f"; there are {', '.join(known)}"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -7,28 +7,41 @@ from collections.abc import Iterator, Mapping
 from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
-from draindown.spec.names import near
+from draindown.spec.names import unlike
+from draindown.spec.table_source import SourceTable
 
 _TIMES = ("timestamp", "timestamp_ntz")
 Types = Mapping[str, str]
 """Column types by name, as stored."""
 
 
-def problems(flow: DerivedFlow, source: Types | None) -> Iterator[Problem]:
-    """Yield problems of a derived flow's derivation, by their path in the flow."""
+def problems(flow: DerivedFlow, at: int, source: Types | None) -> Iterator[Problem]:
+    """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow."""
     if source is None:
         return
     match flow.derivation:
         case Window():
             yield from _window(flow.derivation, source)
         case Per():
-            yield from ((("per", *place), text) for place, text in _keys("keys", flow.derivation.keys, source))
+            yield from _per(flow, flow.source.read[at], at, source)
+
+
+def _per(flow: DerivedFlow, table: SourceTable, at: int, source: Types) -> Iterator[Problem]:
+    """Yield key columns that the table lacks, where they are named: in the table's `keys`, or the flow's."""
+    of = f"table {table}" if len(flow.source.read) > 1 else "the source"
+    for number, key in enumerate(flow.derivation.keys):
+        name = table.column(key)
+        place = ("source", *flow.source.place(at, "keys"), key) if key in table.keys else ("per", "keys", str(number))
+        if name not in source:
+            yield place, f"{name!r} is no column of {of}{unlike(name, source)}"
+        elif (why := not_a_key(source[name])) is not None:
+            yield place, f"{name!r} {why}"
 
 
 def _window(window: Window, source: Types) -> Iterator[Problem]:
     kind = source.get(window.time)
     if kind is None:
-        yield ("window", "time"), f"{window.time!r} is no column of the source{_known(window.time, source)}"
+        yield ("window", "time"), f"{window.time!r} is no column of the source{unlike(window.time, source)}"
     elif kind not in _TIMES:
         yield ("window", "time"), f"{window.time!r} is {kind}: a window needs a timestamp"
     yield from ((("window", *place), text) for place, text in _keys("group_by", window.group_by, source))
@@ -41,7 +54,7 @@ def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:
     for at, name in enumerate(names):
         kind = source.get(name)
         if kind is None:
-            yield (part, str(at)), f"{name!r} is no column of the source{_known(name, source)}"
+            yield (part, str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
         elif (why := not_a_key(kind)) is not None:
             yield (part, str(at)), f"{name!r} {why}"
 
@@ -53,7 +66,3 @@ def not_a_key(kind: str) -> str | None:
     if "<" in kind or kind in ("variant", "json"):
         return f"is {kind}: a key needs a plain type"
     return None
-
-
-def _known(name: str, columns: Types) -> str:
-    return near(name, columns) or f"; there are {', '.join(columns)}"

@@ -44,6 +44,8 @@ class SourceSpec(Model):
     """The key of the pipeline file that names a source of this kind, and its name in every registry."""
     own_intakes: ClassVar[bool] = False
     """Whether each generation has an intake of its own. Otherwise all generations share one."""
+    begins_with_fill: ClassVar[bool] = False
+    """Whether a generation begins with all that is there now. Otherwise it reads the slices again that were pinned."""
 
     counts_from: ClassVar[int] = 0
     """The position of the first record of a unit that starts at 0: 1 for files, whose records people count."""

@@ -11,7 +11,7 @@ from draindown.lake.table_log import TableLog, interval_seconds, log_of
 from draindown.runs.request import Request
 from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED
-from draindown.spec.derived import DerivedFlow, Window
+from draindown.spec.neighbours import Reader
 
 RETENTION = "delta.logRetentionDuration"
 _KEPT_DAYS = 90
@@ -21,19 +21,33 @@ _TOLD = {FEED: "its change feed", RETENTION: f"{_KEPT_DAYS} days of log", BOUNDE
 _NO_STATISTICS = ("boolean", "binary")
 
 
-def readers(request: Request) -> list[str]:
-    """Return the flows of the pipeline that read the table of the request's flow."""
-    return request.spec.graph.readers(request.declared.table_name(request.flow))
+def readers(request: Request) -> list[Reader]:
+    """Return the flows of the project that read the table of the request's flow, those of its own pipeline first."""
+    return request.spec.readers(request.declared.table_name(request.flow))
+
+
+def may_read(request: Request, pipeline: str, flow: str) -> bool:
+    """Return whether a flow reads the table as the project's files say, or belongs to a file that can't be loaded."""
+    declared = {(one.pipeline, one.flow) for one in readers(request)}
+    return (pipeline, flow) in declared or pipeline in request.spec.neighbours.unreadable
 
 
 def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
-    """Refuse to forget a reader that a pipeline file declares, or one that never read the table.
+    """Refuse to forget a reader that a pipeline file declares or may declare, or one that never read the table.
 
     Raises TerminalError `reader-declared`, `no-reader`.
     """
     known = {(one.pipeline, one.flow) for one in registered.readers(request.layout)}
     tried = f"forget reader {pipeline}/{flow} of table {request.layout.table_name}"
-    if pipeline == request.spec.pipeline and flow in readers(request):
+    if pipeline in request.spec.neighbours.unreadable:
+        raise TerminalError(
+            "reader-declared",
+            tried=tried,
+            found=f"the file of pipeline {pipeline} can't be loaded, so nobody knows whether the flow still reads",
+            changed="nothing",
+            next=f"draindown validate {pipeline}",
+        )
+    if may_read(request, pipeline, flow):
         raise TerminalError(
             "reader-declared",
             tried=tried,
@@ -55,7 +69,7 @@ def lacking(request: Request, state: FlowLayout) -> str:
     """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not exist yet."""
     names, log = readers(request), log_of(state, state.table)
     lacks = [_TOLD[name] for name in owed(request, log)] if names and log.exists else []
-    return f"the table lacks {' and '.join(lacks)} for {', '.join(names)}" if lacks else ""
+    return f"the table lacks {' and '.join(lacks)} for {', '.join(map(str, names))}" if lacks else ""
 
 
 def owed(request: Request, log: TableLog) -> Mapping[str, str]:
@@ -70,13 +84,7 @@ def owed(request: Request, log: TableLog) -> Mapping[str, str]:
 
 def _read_by(request: Request) -> list[str]:
     """Return the columns by which the readers find the rows of touched keys."""
-    found: dict[str, None] = {}
-    for name in readers(request):
-        flow = request.spec.declared(name)
-        if isinstance(flow, DerivedFlow):
-            kind = flow.derivation
-            found |= dict.fromkeys([kind.time, *kind.group_by] if isinstance(kind, Window) else kind.keys)
-    return list(found)
+    return list(dict.fromkeys(name for one in readers(request) for name in one.columns))
 
 
 def _has_statistics(log: TableLog, name: str) -> bool:

@@ -1,10 +1,10 @@
-"""A table as a source: published versions in, slices of versions and buckets of keys out."""
+"""Tables as a source: published versions in, slices of versions and buckets of keys out."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,8 @@ from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
 from draindown.sources.slices import FIRST, Slice, Unit
-from draindown.sources.tables import registered
-from draindown.sources.tables.registered import Reader
-from draindown.sources.tables.upstream import Upstream
-from draindown.spec.derived import TableSource
+from draindown.sources.tables.followed import Followed, Piece
+from draindown.spec.table_source import TableSource
 
 OWN = pa.schema(
     [
@@ -33,103 +31,70 @@ OWN = pa.schema(
 )
 """Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all."""
 ROWS = 2_000_000
-"""Most rows of the source that one batch compares: more of them are bucketed by key."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The versions that the next slices pin. `start`: None for a fill. `rows`: rows that changed, or all of a fill."""
-
-    start: int | None
-    until: int
-    rows: int
-    bytes: int
-    changes: bool
-    commits: int
-    at: datetime
-
-    @property
-    def buckets(self) -> int:
-        """The number of slices that they make."""
-        return max(1, ceil(self.rows / ROWS))
+"""Most rows of the sources that one batch compares: more of them are bucketed by key."""
+Rows = list[dict[str, Any]]
+"""The units of one slice, as rows of the intake: one for each table."""
 
 
 class Tables(ReadInOrder, NothingLost):
-    """The `Source` of a table. Looks at its log and its published version once."""
+    """The `Source` of a derived flow. Looks at each table's log and published version once.
+
+    A slice has a unit of each table, also of one without changes: its rows are read at that version.
+    """
 
     unit = "commit"
 
     def __init__(self, source: TableSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout = source, layout
-        self._upstream = Upstream(layout, source.table, source.written_by)
+
+    @cached_property
+    def _tables(self) -> list[Followed]:
+        return [Followed(one, self._layout) for one in self._source.read]
 
     def out_of_reach(self) -> tuple[str, str] | None:
         """Return nothing: a table that does not exist yet is waited for."""
         return None
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
-        """Compare the published version with the newest slice. Raises like `refuse_lost`."""
+        """Compare the published versions with the newest slice. Raises like `refuse_lost`."""
         newest = _newest(state, generation)
         waiting, new, rest = intake.waiting(state, generation, first), self._new(newest, now), unfinished(newest)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
-        reasons = [] if new is None else [self._told(new)]
+        told = zip(self._tables, new, strict=False)
+        reasons = [table.told(piece) for table, piece in told if piece.commits]
         if waiting.slices:
             reasons.append(f"{count(waiting.slices, 'slice')} pinned and yet to be processed")
         if rest:
             reasons.append(f"{count(len(rest), 'slice')} of a range of versions yet to be pinned")
+        size = sum(piece.bytes for piece in new)
         return Look(
             unit=self.unit,
-            units=(new.commits if new else 0) + waiting.units + len(rest),
-            bytes=(new.bytes if new else 0) + waiting.bytes,
-            oldest=min(oldest + ([new.at.timestamp()] if new else []), default=None),
+            units=sum(piece.commits for piece in new) + waiting.slices + len(rest),
+            bytes=size + waiting.bytes,
+            oldest=min(oldest + [piece.at.timestamp() for piece in new if piece.commits], default=None),
             findings=self._findings(newest),
             pinned=Forecast(waiting.slices, waiting.unpacked),
             reasons=reasons,
-            forecast=lambda _: Forecast(len(rest) + (new.buckets if new else 0), new.bytes if new else 0),
+            forecast=lambda _: Forecast(len(rest) + (_buckets(new) if new else 0), size),
         )
 
-    def _told(self, new: Piece) -> str:
-        name = self._source.table
-        if new.start is None:
-            return f"all {count(new.rows, 'row')} of table {name} to compare, at version {new.until}"
-        commits, rows = count(new.commits, "commit"), count(new.rows, "row")
-        return f"{commits} of table {name} since version {new.start}, {rows} changed"
+    def _findings(self, newest: Slice | None) -> list[Finding]:
+        return [table.finding() for table in self._tables if not table.is_ready] if newest is None else []
 
-    def _findings(self, newest: Unit | None) -> list[Finding]:
-        if newest is not None or self._upstream.has_feed:
-            return []
-        run = f"draindown run {self._layout.pipeline} --flow {self._source.written_by}"
-        what = "has published nothing yet" if self._upstream.pointer is None else "has no change feed yet"
-        detail = f"{what}: this flow waits for the next run of flow {self._source.written_by}"
-        return [Finding(kind="waiting", subject=f"table {self._source.table}", detail=detail, next=run)]
+    def _new(self, newest: Slice | None, now: datetime) -> list[Piece]:
+        """Return the versions of each table that no slice has; nothing if no row of any changed since the newest one.
 
-    def _new(self, newest: Unit | None, now: datetime) -> Piece | None:
-        """Return the versions that no slice has; None if no row changed since the newest slice, that of `newest`."""
-        found = self._upstream
-        if newest is not None:
-            self._refuse_other(newest)
-        if found.pointer is None:
-            return None
-        until = found.pointer.version
+        All rows are compared again where one of the tables was rebuilt.
+        """
         if newest is None:
-            return self._fill(until, now) if found.has_feed else None
-        if until <= newest.until:
-            return None
-        changes = found.between(newest.until, until)
-        if changes.lost:
-            raise self._lost(changes.lost)
-        if changes.rebuilt:
-            return self._fill(until, now)
-        if not changes.rows:
-            return None
-        at = changes.oldest or now
-        number = len(changes.commits)
-        return Piece(newest.until, until, changes.rows, changes.bytes, not changes.only_inserts, number, at)
-
-    def _fill(self, until: int, now: datetime) -> Piece:
-        files = self._upstream.log.at(until).files()
-        rows = sum(file.get("num_records") or 0 for file in files)
-        return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
+            return [table.fill(now) for table in self._tables] if all(one.is_ready for one in self._tables) else []
+        units = self._followed(newest)
+        changes = [table.changes(unit) for table, unit in units]
+        if any(one.rebuilt for one in changes):
+            return [table.fill(now, unit) for table, unit in units]
+        if not any(one.rows for one in changes):
+            return []
+        return [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
@@ -141,37 +106,27 @@ class Tables(ReadInOrder, NothingLost):
         """
         newest = _newest(state, generation)
         if newest is not None:
-            self._refuse_other(newest)
+            self._followed(newest)
 
-    def _refuse_other(self, newest: Unit) -> None:
-        log = self._upstream.log
-        if not log.exists:
-            raise self._lost("it is gone")
-        if log.id != newest.row["table_id"]:
-            raise self._lost("it is another table than the one that was read: it was made anew")
-        if log.version < newest.until:
-            raise self._lost(f"it ends at version {log.version}, and version {newest.until} was read")
-        if newest.row["derivation"] != self._source.derivation:
-            layout = self._layout
-            raise TerminalError(
-                "derivation-changed",
-                tried=f"go on with flow {layout.flow} of pipeline {layout.pipeline}",
-                found="its derivation or its columns are not those that the table was computed by",
-                changed="nothing",
-                next=[
-                    f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table",
-                    f"put them back as they were, then: draindown run {layout.pipeline}",
-                ],
-            )
+    def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
+        """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
+        if newest.units[0].row["derivation"] != self._source.derivation:
+            raise self._derivation_changed()
+        units = by_table(self._layout, self._source, newest.units)
+        return [(table, table.same(unit)) for table, unit in zip(self._tables, units, strict=True)]
 
-    def _lost(self, why: str) -> TerminalError:
+    def _derivation_changed(self) -> TerminalError:
         layout = self._layout
         return TerminalError(
-            "source-replaced",
-            tried=f"follow table {self._source.table} for flow {layout.flow} of pipeline {layout.pipeline}",
-            found=f"{self._upstream.path}: {why}",
+            "derivation-changed",
+            tried=f"go on with flow {layout.flow} of pipeline {layout.pipeline}",
+            found="its derivation, its sources or its columns are not those that the table was computed by",
             changed="nothing",
-            next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+            next=[
+                f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",
+                f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it beside, and swaps it in",
+                f"put them back as they were, then: draindown run {layout.pipeline}",
+            ],
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
@@ -179,58 +134,69 @@ class Tables(ReadInOrder, NothingLost):
         intake.create(self._layout, generation, OWN)
         newest = _newest(self._layout, generation)
         new = self._new(newest, now)
-        left = [*unfinished(newest), *(self.rows_of(new) if new else [])]
+        left = [*unfinished(newest), *self.slices_of(new)]
         if left:  # before they are pinned, so that no maintenance comes between
-            registered.register(self._upstream.layout, self._reader(Unit.of(left[0]), is_read=False))
+            rows = {row["unit"]: row for row in left[0]}
+            for table in self._tables:
+                table.register(rows[table.path])
         return TablesPinning(self._layout, generation, left, now)
 
     def read_up_to(self, generation: int, first: int) -> None:
-        """Tell the source's flow what this one needs from now on, so that it keeps no more."""
+        """Tell the flows of the tables what this one needs from now on, so that they keep no more.
+
+        Beside a rebuild the live table still needs what it needed before.
+        """
+        if self._layout.staged:
+            return
         done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
-        if done is not None and self._upstream.log.exists:
-            (unit,) = done.units
-            is_read = unit.row["bucket"] + 1 == unit.row["buckets"]
-            registered.advance(self._upstream.layout, self._reader(unit, is_read=is_read))
+        for table, unit in zip(
+            self._tables, by_table(self._layout, self._source, done.units if done else ()), strict=True
+        ):
+            if unit is not None:
+                table.advance(unit)
 
-    def _reader(self, unit: Unit, *, is_read: bool) -> Reader:
-        """Return what this flow needs of the source, once a unit is read or while it waits to be."""
-        begun, fill = not is_read, bool(unit.row["fill"])
-        version = unit.until if is_read or fill else unit.start
-        layout = self._layout
-        return Reader(layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=begun and fill)
-
-    def rows_of(self, piece: Piece) -> list[dict[str, Any]]:
-        """Return the units of a piece, one per bucket."""
-        log, at = self._upstream.log, piece.at
+    def slices_of(self, pieces: Sequence[Piece]) -> list[Rows]:
+        """Return the slices of the pieces of all tables, one per bucket; none without pieces."""
+        buckets = _buckets(pieces) if pieces else 0
         return [
-            {
-                "unit": self._upstream.path,
-                "start": -1 if piece.start is None else piece.start,
-                "until": piece.until,
-                "bytes": piece.bytes // piece.buckets,
-                "unpacked": piece.bytes // piece.buckets,
-                "records": None,
-                "arrived_at": at,
-                "table_id": log.id,
-                "derivation": self._source.derivation,
-                "fill": piece.start is None,
-                "changes": piece.changes,
-                "rows": piece.rows,
-                "bucket": bucket,
-                "buckets": piece.buckets,
-            }
-            for bucket in range(piece.buckets)
+            [self._row(table, piece, bucket, buckets) for table, piece in zip(self._tables, pieces, strict=True)]
+            for bucket in range(buckets)
         ]
+
+    def _row(self, table: Followed, piece: Piece, bucket: int, buckets: int) -> dict[str, Any]:
+        return {
+            "unit": table.path,
+            "start": -1 if piece.start is None else piece.start,
+            "until": piece.until,
+            "bytes": piece.bytes // buckets,
+            "unpacked": piece.bytes // buckets,
+            "records": None,
+            "arrived_at": piece.at,
+            "table_id": table.id,
+            "derivation": self._source.derivation,
+            "fill": piece.start is None,
+            "changes": piece.changes,
+            "rows": piece.rows,
+            "bucket": bucket,
+            "buckets": buckets,
+        }
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:  # noqa: ARG002
         """Return nothing: a new generation compares the whole table, and reads no slice again."""
         return {}
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Check that the table is the one that was pinned. Raises TerminalError `source-replaced`."""
-        log = TableLog(self._upstream.path)
-        if any(not log.exists or log.id != unit.row["table_id"] for unit in units):
-            raise self._lost("it is another table than the one that was pinned")
+        """Check that tables and derivation are those that were pinned.
+
+        Raises TerminalError `source-replaced`, `derivation-changed`.
+        """
+        if any(unit.row["derivation"] != self._source.derivation for unit in units):
+            raise self._derivation_changed()
+        named = {table.path: table for table in self._tables}
+        for unit in units:
+            log = TableLog(unit.name)
+            if not log.exists or log.id != unit.row["table_id"]:
+                raise named[unit.name].lost("it is another table than the one that was pinned")
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         """Refuse: versions of a table can't be left out. Raises TerminalError `not-parked`."""
@@ -240,7 +206,7 @@ class Tables(ReadInOrder, NothingLost):
             tried=f"leave out {', '.join(units)}",
             found="a derived flow reads all versions that its source publishes",
             changed="nothing",
-            next=f"draindown plan {self._layout.pipeline} --flow {self._source.written_by}",
+            next=f"draindown plan {self._layout.pipeline} --flow {self._layout.flow}",
         )
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
@@ -249,23 +215,23 @@ class Tables(ReadInOrder, NothingLost):
 
 
 class TablesPinning:
-    """Pins units, a slice for each."""
+    """Pins slices that are known."""
 
-    def __init__(self, layout: FlowLayout, generation: int, units: list[dict[str, Any]], now: datetime) -> None:
-        self._layout, self._generation, self._now, self._left = layout, generation, now, units
+    def __init__(self, layout: FlowLayout, generation: int, slices: list[Rows], now: datetime) -> None:
+        self._layout, self._generation, self._now, self._left = layout, generation, now, slices
         self.taken = Taken()
 
     def forecast(self, bound: Bound) -> Forecast:  # noqa: ARG002
         """Return the buckets that are left."""
-        return Forecast(len(self._left), sum(unit["unpacked"] for unit in self._left))
+        return Forecast(len(self._left), sum(unit["unpacked"] for units in self._left for unit in units))
 
     def take(self, bound: Bound, most: int | None = None) -> bool:  # noqa: ARG002
         """Pin all buckets, however many: the slices of one range belong together."""
         number = intake.newest(self._layout, self._generation)
-        for unit in self._left:
+        for units in self._left:
             number += 1
-            intake.append(self._layout, self._generation, OWN, [unit], self._now, number)
-        self.taken = Taken(self.taken.slices + len(self._left), self.taken.units + len(self._left))
+            intake.append(self._layout, self._generation, OWN, units, self._now, number)
+        self.taken = Taken(self.taken.slices + len(self._left), self.taken.units + sum(map(len, self._left)))
         self._left = []
         return False
 
@@ -273,12 +239,19 @@ class TablesPinning:
         """Nothing is open."""
 
 
-def unfinished(newest: Unit | None) -> list[dict[str, Any]]:
-    """Return the units that complete the range of the newest slice, if a crash came between its slices; else none."""
+def unfinished(newest: Slice | None) -> list[Rows]:
+    """Return the slices that complete the range of the newest one, if a crash came between them; else none."""
     if newest is None:
         return []
-    row = {name: value for name, value in newest.row.items() if name not in ("slice", "first_seen")}
-    return [row | {"bucket": bucket} for bucket in range(row["bucket"] + 1, row["buckets"])]
+    first, own = newest.units[0].row, ("slice", "first_seen")
+    rows = [{name: value for name, value in unit.row.items() if name not in own} for unit in newest.units]
+    return [[row | {"bucket": bucket} for row in rows] for bucket in range(first["bucket"] + 1, first["buckets"])]
+
+
+def by_table(layout: FlowLayout, source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:
+    """Return the units of a slice in the order of the source's tables; None for a table that the slice has not."""
+    found = {unit.name: unit for unit in units}
+    return [found.get(layout.other_table(one.table)) for one in source.read]
 
 
 def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int] | None:
@@ -294,8 +267,12 @@ def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int
     return (done, of) if done < of else None
 
 
-def _newest(layout: FlowLayout, generation: int) -> Unit | None:
-    """Return the unit of the newest slice; None before the first."""
+def _buckets(pieces: Sequence[Piece]) -> int:
+    """Return the number of slices that the pieces of all tables make together."""
+    return max(1, ceil(sum(piece.rows for piece in pieces) / ROWS))
+
+
+def _newest(layout: FlowLayout, generation: int) -> Slice | None:
+    """Return the newest slice; None before the first."""
     number = intake.newest(layout, generation)
-    found: Slice | None = next(intake.slices(layout, generation, number), None) if number else None
-    return None if found is None else found.units[0]
+    return next(intake.slices(layout, generation, number), None) if number else None

@@ -1,4 +1,4 @@
-"""The table that a derived flow reads, as its log and its gate show it."""
+"""A table that a derived flow reads, as its log and its gate show it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def changes_rows(commit: Commit) -> bool:
 
 
 class Upstream:
-    """One look at the source table. Its log and its published version are read once."""
+    """One look at a source table. Its log and its published version are read once."""
 
-    def __init__(self, reader: FlowLayout, table: str, flow: str) -> None:
-        self.layout = replace(reader.live, flow=flow, table_name=table, own_intakes=False)
+    def __init__(self, reader: FlowLayout, table: str, pipeline: str, flow: str) -> None:
+        self.layout = replace(reader.live, pipeline=pipeline, flow=flow, table_name=table, own_intakes=False)
         self.path = self.layout.table
 
     @cached_property

@@ -69,8 +69,7 @@ class Batch:
     @property
     def kind(self) -> BatchKind:
         """The ledger's kind of this batch: source, replay or quarantine."""
-        kind = self.writer.kind.partition(":")[0]
-        return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
+        return self.writer.ledger_kind
 
 
 @dataclass(frozen=True)

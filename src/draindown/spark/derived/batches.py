@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.progress import StepHook
+from draindown.flow import generations
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
+from draindown.sources import intake
 from draindown.sources.slices import Slice, Unit
-from draindown.spark.derived.derive import DeriveBatch, TableSlice, derive
+from draindown.sources.tables.source import by_table
+from draindown.spark.derived.derive import DeriveBatch, TableSlice, Versions, derive
 from draindown.spark.derived.scope import Bucket
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
@@ -24,12 +27,16 @@ from draindown.spec.derived import DerivedFlow
 
 @dataclass
 class Deriving:
-    """The `Batches` of a derived flow. `verify`: raises if the source is another table than the pinned one."""
+    """The `Batches` of a derived flow.
+
+    `kind`: the writer's kind. `verify`: raises if a source is another table than the pinned one.
+    """
 
     request: Request
     flow: DerivedFlow
     generation: int
     tuning: Tuning
+    kind: str
     verify: Callable[[Sequence[Unit]], None]
     findings: list[Finding] = field(default_factory=list)
 
@@ -37,13 +44,13 @@ class Deriving:
         """Derive a slice. Raises like `derive`."""
         reached("begun")
         layout, started = self.request.layout, now()
-        writer = TableWriter(layout, self.flow, self.generation, number)
+        writer = TableWriter(layout, self.flow, self.generation, number, self.kind)
         if not writer.is_done():
             self.verify(read.units)
         batch = DeriveBatch(
             writer=writer,
             flow=self.flow,
-            slice=_piece(read),
+            slice=self._piece(read),
             run_id=self.request.run_id,
             changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
             started_at=started,
@@ -53,17 +60,31 @@ class Deriving:
         )
         return derive(spark, batch)
 
+    def _piece(self, read: Slice) -> TableSlice:
+        """Return what a slice pins, its tables in the order in which the flow names them.
 
-def _piece(read: Slice) -> TableSlice:
-    (unit,) = read.units
+        A replay reads rows as the newest batch of the stream has them: what the slice touched may have changed since.
+        """
+        layout, source = self.request.layout, self.flow.source
+        newest = read if self.kind == "source" else self._newest() or read
+        pairs = zip(by_table(layout, source, read.units), by_table(layout, source, newest.units), strict=True)
+        own = read.units[0].row
+        tables = [_versions(one, last.until) for one, last in pairs if one and last]
+        return TableSlice(read.number, tables, Bucket(own["bucket"], own["buckets"]))
+
+    def _newest(self) -> Slice | None:
+        layout, generation = self.request.layout, self.generation
+        return next(intake.slices(layout, generation, generations.first_unread(layout, generation) - 1), None)
+
+
+def _versions(unit: Unit, at: int) -> Versions:
     own = unit.row
-    return TableSlice(
-        number=read.number,
+    return Versions(
         path=unit.name,
         start=None if own["fill"] else unit.start,
         until=unit.until,
-        bucket=Bucket(own["bucket"], own["buckets"]),
         rows=own["rows"],
         bytes=unit.bytes,
         changes=own["changes"],
+        read_at=at,
     )

@@ -1,6 +1,6 @@
 """Process one batch of a derived flow. The order of the steps makes a crash between any two of them safe.
 
-changes of the source → touched keys → inputs → their rows at `until` → query → difference from the table → one commit,
+changes of the sources → touched keys → inputs → their rows at `until` → query → difference from the table → one commit,
 with the ledger row as `userMetadata` → ledger table
 """
 
@@ -25,7 +25,7 @@ from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.images import IMAGES, NET
-from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.kind import Kind, Relation
 from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import WHOLE, Bucket, Everything, Scope, Touched, pruning_of
 from draindown.spark.frames import persisted
@@ -48,33 +48,66 @@ files are there is known by the readers' documents, and `history` names files th
 
 
 @dataclass(frozen=True)
-class TableSlice:
-    """The changes that one batch reads, pinned before it reads them.
+class Versions:
+    """The versions of one source table that a batch reads, pinned before it reads them.
 
     Attributes:
-        number: the slice's number in its intake.
-        path: the source table.
-        start: the version that is consumed; None for a fill, which compares all rows of the source with the table.
-        until: the version at which rows are read.
-        bucket: the share of the keys that the batch recomputes.
-        rows: rows that the commits changed, as their log says; 0 if it is not known.
+        path: the table.
+        start: the version that is consumed; None for a fill, which compares all rows.
+        until: the last version whose changes touch keys.
+        rows: rows that the commits between changed, as their log says; 0 if it is not known.
         bytes: the bucket's share of the bytes that the commits added.
-        changes: whether rows of the source were updated or deleted.
+        changes: whether rows were updated or deleted.
+        read_at: the version at which rows are read, `until` unless the batch is a replay; None for `until`.
     """
 
-    number: int
     path: str
     start: int | None
     until: int
-    bucket: Bucket = WHOLE
     rows: int = 0
     bytes: int = 0
     changes: bool = True
+    read_at: int | None = None
 
     @property
-    def versions(self) -> tuple[int, int]:
+    def at(self) -> int:
+        """The version at which rows are read."""
+        return self.until if self.read_at is None else self.read_at
+
+    @property
+    def is_only_read(self) -> bool:
+        """Whether nothing changed."""
+        return self.start == self.until
+
+    @property
+    def pinned(self) -> tuple[int, int]:
         """The versions (start, until], as the intake pins them: a fill begins before the first one."""
         return -1 if self.start is None else self.start, self.until
+
+
+@dataclass(frozen=True)
+class TableSlice:
+    """What one batch reads.
+
+    Attributes:
+        number: the slice's number in its intake.
+        tables: the versions of each source, in the order of the flow.
+        bucket: the share of the keys that the batch recomputes.
+    """
+
+    number: int
+    tables: Sequence[Versions]
+    bucket: Bucket = WHOLE
+
+    @property
+    def is_fill(self) -> bool:
+        """Whether all rows are compared."""
+        return any(one.start is None for one in self.tables)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all sources that changed."""
+        return sum(one.rows for one in self.tables)
 
 
 @dataclass(frozen=True)
@@ -94,13 +127,14 @@ class DeriveBatch:
 
 @dataclass(frozen=True)
 class _Work:
-    """A batch whose keys are known. `row`: the ledger row with the account of its input."""
+    """A batch whose keys are known. `row`: the ledger row with the account of its input. `read`: the same by table."""
 
     batch: DeriveBatch
-    source: DataFrame
+    sources: Sequence[DataFrame]
     resolved: Resolved
     scope: Scope
     row: BatchRow
+    read: Sequence[Input]
 
     @property
     def keys(self) -> Sequence[str]:
@@ -117,17 +151,16 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     writer = batch.writer
     if writer.is_done():
         ledger_table.heal(writer.layout)
-        return ledger_table.row_of(writer.layout, writer.generation, writer.batch, "source")
-    path, until = batch.slice.path, batch.slice.until
-    with configured(spark, SETTINGS), history.kept(writer.layout, path, until), ExitStack() as kept:
-        source = images.at(spark, path, until)
-        resolved = resolve(batch.flow, source, _tried(batch), _next(batch))
+        return ledger_table.row_of(writer.layout, writer.generation, writer.batch, writer.ledger_kind)
+    tables = batch.slice.tables
+    read = {one.path: one.at for one in tables}
+    with configured(spark, SETTINGS), history.kept(writer.layout, read), ExitStack() as kept:
+        sources = [images.at(spark, one.path, one.at) for one in tables]
+        resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
         with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
-            work = _touched(spark, batch, source, resolved, kept)
+            work = _touched(spark, batch, sources, resolved, kept)
         batch.reached("read")
-        start, until = batch.slice.versions
-        read = Input(path, start, until, work.row.bytes, work.row.records)
-        ledger_inputs.record(writer.layout, work.row, [read])
+        ledger_inputs.record(writer.layout, work.row, work.read)
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning)
         with configured(spark, _settings(spark, work, held)):
@@ -144,42 +177,52 @@ def _next(batch: DeriveBatch) -> str:
     return f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
 
 
-def _touched(spark: SparkSession, batch: DeriveBatch, source: DataFrame, resolved: Resolved, kept: ExitStack) -> _Work:
+def _touched(
+    spark: SparkSession, batch: DeriveBatch, sources: Sequence[DataFrame], resolved: Resolved, kept: ExitStack
+) -> _Work:
     """Find the keys to recompute, and count the images of the input."""
     piece, kind = batch.slice, resolved.kind
-    if piece.start is None:
-        whole = source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
-        return _Work(batch, source, resolved, Everything(piece.bucket), _counted(batch, kind, whole))
-    changed = images.between(spark, piece.path, piece.start, piece.until)
-    netted = images.net(changed, resolved.used, changes=piece.changes)
-    kept.enter_context(persisted(netted))
-    row = _counted(batch, kind, netted)
+    if piece.is_fill:
+        whole = [source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")}) for source in sources]
+        return _Work(batch, sources, resolved, Everything(piece.bucket), *_counted(batch, kind, whole))
+    netted = [_netted(spark, *one) for one in zip(piece.tables, sources, resolved.used, strict=True)]
+    for one in netted:
+        kept.enter_context(persisted(one))
+    row, read = _counted(batch, kind, netted)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
     number = keys.count()
     found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
-    return _Work(batch, source, resolved, found, replace(row, touched=number))
+    return _Work(batch, sources, resolved, found, replace(row, touched=number), read)
 
 
-def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
-    """Return the ledger row with the account of the input: the images counted in the batch's bucket."""
-    is_used = F.col(NET).cast("boolean") & kind.belongs()
-    counts = netted.where(batch.slice.bucket.has(kind.home())).agg(
-        F.coalesce(F.sum(IMAGES), F.lit(0)).alias("records"),
-        F.coalesce(F.sum(F.when(is_used, F.col(IMAGES))), F.lit(0)).alias("used"),
-    )
-    found = counts.first()
-    assert found is not None  # an aggregate without groups has one row
-    layout, records, used = batch.writer.layout, int(found["records"]), int(found["used"])
+def _netted(spark: SparkSession, table: Versions, source: DataFrame, used: Sequence[str]) -> DataFrame:
+    """Return the images of what changed in a table, netted by the columns that the query uses."""
+    if table.start is None or table.is_only_read:
+        none = source.select(*map(quoted, used)).where(F.lit(False))
+        return none.withColumns({NET: F.lit(0), IMAGES: F.lit(0).cast("bigint")})
+    return images.net(images.between(spark, table.path, table.start, table.until), used, changes=table.changes)
+
+
+def _counted(batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame]) -> tuple[BatchRow, list[Input]]:
+    """Return the ledger row with the account of the input, and it by table: the images counted in the bucket."""
+    inputs, used = list[Input](), 0
+    for table, relation, rows in zip(batch.slice.tables, kind.relations, netted, strict=True):
+        records, own = (0, 0) if table.is_only_read else _images(relation, rows, batch.slice.bucket)
+        inputs.append(Input(table.path, *table.pinned, table.bytes, records))
+        used += own
+    records = sum(one.records for one in inputs)
+    layout = batch.writer.layout
     return BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
         generation=batch.writer.generation,
         batch=batch.writer.batch,
+        kind=batch.writer.ledger_kind,
         run_id=batch.run_id,
         cut=batch.slice.number,
-        units=1,
-        bytes=batch.slice.bytes,
+        units=len(inputs),
+        bytes=sum(one.bytes for one in inputs),
         records=records,
         changed_at=batch.changed_at,
         started_at=batch.started_at,
@@ -187,7 +230,19 @@ def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
         form="derive",
         used=used,
         irrelevant=records - used,
+    ), inputs
+
+
+def _images(relation: Relation, netted: DataFrame, bucket: Bucket) -> tuple[int, int]:
+    """Return the images of a table that are counted in a bucket, and how many of them the query sees."""
+    is_used = F.col(NET).cast("boolean") & relation.belongs()
+    counts = netted.where(bucket.has(relation.home())).agg(
+        F.coalesce(F.sum(IMAGES), F.lit(0)).alias("records"),
+        F.coalesce(F.sum(F.when(is_used, F.col(IMAGES))), F.lit(0)).alias("used"),
     )
+    found = counts.first()
+    assert found is not None  # an aggregate without groups has one row
+    return int(found["records"]), int(found["used"])
 
 
 def _settings(spark: SparkSession, work: _Work, held: Held | None) -> Mapping[str, str]:
@@ -203,28 +258,40 @@ def _settings(spark: SparkSession, work: _Work, held: Held | None) -> Mapping[st
 
 
 def _read_again(work: _Work) -> Size:
-    """Return rows and bytes of the source's files that hold rows of the keys, as far as the log tells."""
-    piece, pruning = work.batch.slice, _source_pruning(work)
-    files = TableLog(piece.path, piece.until).files([*pruning.values, *pruning.ranges])
-    concerned = pruning.files(work.source.schema, files)
+    """Return rows and bytes of the sources' files that hold rows of the keys, as far as the log tells."""
+    sizes = [
+        _concerned(table, pruning, source.schema)
+        for table, pruning, source in zip(work.batch.slice.tables, _source_prunings(work), work.sources, strict=True)
+    ]
+    return Size(sum(one.rows for one in sizes), sum(one.bytes for one in sizes))
+
+
+def _concerned(table: Versions, pruning: Pruning, schema: StructType) -> Size:
+    files = TableLog(table.path, table.at).files([*pruning.values, *pruning.ranges])
+    concerned = pruning.files(schema, files)
     return Size(sum(file.get("num_records") or 0 for file in concerned), sum(file["size_bytes"] for file in concerned))
 
 
-def _source_pruning(work: _Work) -> Pruning:
-    return work.resolved.kind.source_pruning(work.scope.pruning)
+def _source_prunings(work: _Work) -> list[Pruning]:
+    return [one.source_pruning(work.scope.pruning) for one in work.resolved.kind.relations]
 
 
 def _apply(work: _Work, held: Held | None, kept: ExitStack) -> BatchRow:
     """Recompute the keys, compare them with the table, and commit the difference."""
-    rows = work.source
-    for possible in _source_pruning(work).conditions(rows.schema):
-        rows = rows.where(possible)
-    fated = recompute.difference(work.resolved.kind, rows, work.scope, None if held is None else held.rows)
+    sources = [_possible(*one) for one in zip(work.sources, _source_prunings(work), strict=True)]
+    fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
     kept.enter_context(persisted(fated))
     row = _output(work, difference.count(fated, work.keys))
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
     _write(work, acts, row, is_empty=held is None)
     return close(work.batch.writer.layout, row, work.batch.reached)
+
+
+def _possible(rows: DataFrame, pruning: Pruning) -> DataFrame:
+    """Return the rows of a source that may belong to touched keys."""
+    for possible in pruning.conditions(rows.schema):
+        rows = rows.where(possible)
+    return rows
 
 
 def _output(work: _Work, counts: Mapping[str, int]) -> BatchRow:
@@ -246,9 +313,11 @@ def _output(work: _Work, counts: Mapping[str, int]) -> BatchRow:
         unchanged=counts.get(UNCHANGED, 0),
     )
     found = row.inserted + row.updated + row.deleted + row.unchanged
-    touched = row.touched if work.batch.slice.start is not None else found
+    touched = found if work.batch.slice.is_fill else row.touched
     row = replace(row, touched=touched, absent=touched - found)
-    wrong = [*work.resolved.kind.wrong(row), *(["more keys than were touched"] if row.absent < 0 else [])]
+    wrong = ["more keys than were touched"] if row.absent < 0 else []
+    if row.kind == "source":  # what a replay touches may be gone from the source and from the table
+        wrong += work.resolved.kind.wrong(row)
     if wrong:
         raise not_adding_up(row, wrong)
     return conserve(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from draindown.base.errors import DraindownError, TerminalError
@@ -18,11 +18,11 @@ _GONE = (
 
 
 @contextmanager
-def kept(layout: FlowLayout, path: str, until: int) -> Iterator[None]:
+def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
     """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the source table.
 
     VACUUM removes files that no current version needs, after the table's retention. So a flow that stood still for
-    longer may need files that are gone. `path`, `until`: the source table, and the version that the batch reads.
+    longer may need files that are gone. `read`: the version of each source table that the batch reads.
     """
     try:
         yield
@@ -33,8 +33,14 @@ def kept(layout: FlowLayout, path: str, until: int) -> Iterator[None]:
             raise
         raise TerminalError(
             "history-gone",
-            tried=f"read what changed in {path} up to version {until}, for flow {layout.flow}",
+            tried=f"read what changed in {_named(read, str(error))}, for flow {layout.flow}",
             found="files of that version, or of changes before it, are not there: VACUUM removed them, or a person did",
             changed="nothing of this batch is in the table",
             next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
         ) from error
+
+
+def _named(read: Mapping[str, int], message: str) -> str:
+    """Return the tables that a message names, or all, each with the version that is read."""
+    tables = [path for path in read if f"{path}/" in message] or list(read)
+    return " and ".join(f"{path} up to version {read[path]}" for path in tables)

@@ -11,16 +11,8 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.pruning import Pruning
 
 
-class Kind(Protocol):
-    """One derivation over one source. `registry` maps each kind of the spec to its class.
-
-    The law that makes recomputing touched keys exact: for disjoint sets of keys K1 and K2 that cover all keys, the
-    query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
-    """
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The result's key columns."""
+class Relation(Protocol):
+    """How the rows of one source table belong to the keys of a result."""
 
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
@@ -37,16 +29,43 @@ class Kind(Protocol):
     def belongs(self) -> Column:
         """Return the condition, over source rows, that a row belongs to a key."""
 
-    def wrong(self, row: BatchRow) -> list[str]:
-        """Return what can't be right in the account of a batch, by the kind's invariant."""
-
-    def result(self, keyed: DataFrame) -> DataFrame:
-        """Return the query's rows from the rows that `keyed` returned, the whole of each key. Keys come first."""
-
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
 
 
-def key_names(kind: Kind) -> list[str]:
+class Kind(Protocol):
+    """One derivation over its sources. `registry` maps each kind of the spec to its class.
+
+    The law that makes recomputing touched keys exact: for disjoint sets of keys K1 and K2 that cover all keys, the
+    query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
+    """
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+
+    @property
+    def relations(self) -> Sequence[Relation]:
+        """The source tables, in the order of the file."""
+
+    def wrong(self, row: BatchRow) -> list[str]:
+        """Return what can't be right in the account of a batch, by the kind's invariant."""
+
+    def result(self, *keyed: DataFrame) -> DataFrame:
+        """Return the query's rows from the rows that `keyed` of each relation returned. Keys come first.
+
+        `keyed`: the whole of each key, in the order of `relations`.
+        """
+
+
+class HasKeys(Protocol):
+    """What has the keys of a result: a kind, or one of its relations."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+
+
+def key_names(kind: HasKeys) -> list[str]:
     """Return the names that the key columns have beside those of the source."""
     return [f"_key{at}" for at in range(len(kind.keys))]

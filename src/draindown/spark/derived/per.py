@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,60 +11,103 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import per_plan
+from draindown.spark.derived import per_plan, plans
 from draindown.spark.derived.kind import key_names
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per
+from draindown.spec.table_source import SourceTable
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """One source of the kind `per`.
+
+    Attributes:
+        name: that by which the query reads it.
+        keys: the keys of the result.
+        columns: the table's own columns that are these keys, in the same order.
+    """
+
+    name: str
+    keys: Sequence[str]
+    columns: Sequence[str]
+
+    @property
+    def keys_by_column(self) -> Mapping[str, str]:
+        """The result's keys by the table's own columns."""
+        return dict(zip(self.columns, self.keys, strict=True))
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with their own key columns."""
+        return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
+
+    def home(self) -> Sequence[Column]:
+        """Return the key columns."""
+        return [F.col(quoted(name)) for name in self.columns]
+
+    def belongs(self) -> Column:
+        """Return true: each row has a key."""
+        return F.lit(True)
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates, on the table's own key columns."""
+        own = dict(zip(self.keys, self.columns, strict=True))
+        return Pruning(
+            {own[name]: values for name, values in keys.values.items()},
+            {own[name]: ranges for name, ranges in keys.ranges.items()},
+        )
 
 
 @dataclass(frozen=True)
 class PerKey:
-    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys.
-
-    `table`: the name under which the query reads its source.
-    """
+    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys."""
 
     spec: Per
-    table: str
+    tables: Sequence[SourceTable]
 
     @property
     def keys(self) -> Sequence[str]:
         """The keys that the spec declares."""
         return self.spec.keys
 
-    def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with their own key columns."""
-        named = zip(self.keys, key_names(self), strict=True)
-        return rows.select("*", *(F.col(quoted(key)).alias(name) for key, name in named))
-
-    def home(self) -> Sequence[Column]:
-        """Return the key columns."""
-        return [F.col(quoted(key)) for key in self.keys]
-
-    def belongs(self) -> Column:
-        """Return true: each row has a key."""
-        return F.lit(True)
+    @property
+    def relations(self) -> Sequence[KeyedTable]:
+        """The tables, each with its own key columns."""
+        return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one)) for one in self.tables]
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""
         return ["keys were recomputed that no image touched"] if row.touched and not row.used else []
 
-    def result(self, keyed: DataFrame) -> DataFrame:
+    def result(self, *keyed: DataFrame) -> DataFrame:
         """Run the query over the rows.
 
-        Raises plans.Refused if its plan has a step that does not work within the keys.
+        Raises plans.Refused if its plan has a step that does not work within the keys, or keys have several types.
         """
-        rows = keyed.drop(*key_names(self))
-        with _seen_as(rows, self.table):
-            found = _run(rows.sparkSession, self.spec.sql, self.table)
-            per_plan.refuse(found, self.keys)
+        relations = self.relations
+        _refuse_types(relations, keyed)
+        rows = [one.drop(*key_names(self)) for one in keyed]
+        with ExitStack() as seen:
+            for one, relation in zip(rows, relations, strict=True):
+                seen.enter_context(_seen_as(one, relation.name))
+            found = _run(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
+            per_plan.refuse(found, self.keys, {one.name.lower(): one.keys_by_column for one in relations})
         others = [name for name in found.columns if name not in self.keys]
         return found.select(*map(quoted, (*self.keys, *others)))
 
-    def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return the same predicates: the source has the key columns."""
-        return keys
+
+def _refuse_types(relations: Sequence[KeyedTable], keyed: Sequence[DataFrame]) -> None:
+    """Refuse keys that have another type in another table: rows of one key would have several hashes."""
+    first = relations[0]
+    of = [[rows.schema[name].dataType.simpleString() for name in key_names(first)] for rows in keyed]
+    for relation, kinds in zip(relations[1:], of[1:], strict=True):
+        for own, kind, other, wanted in zip(relation.columns, kinds, first.columns, of[0], strict=True):
+            if kind != wanted:
+                raise plans.Refused(
+                    f"key {own} of {relation.name} is {kind}, and {other} of {first.name} is {wanted}: "
+                    "a key has one type; cast it in the flow that writes the table"
+                )
 
 
 @contextmanager
@@ -77,13 +120,13 @@ def _seen_as(rows: DataFrame, name: str) -> Iterator[None]:
         rows.sparkSession.catalog.dropTempView(name)
 
 
-def _run(spark: SparkSession, sql: str, table: str) -> DataFrame:
+def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
     """Return the frame of a query, which is parsed and checked before Spark analyses it.
 
     `spark.sql(text)` would run a command at once, and read files that the text names.
     """
     plan = _parsed(spark, sql)
-    per_plan.refuse_others(plan, table)
+    per_plan.refuse_others(plan, tables)
     jvm: Any = spark._jvm
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 

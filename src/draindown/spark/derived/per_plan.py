@@ -29,23 +29,35 @@ _PARSED = frozenset(
 """Nodes of a parsed plan that this module judges once they are analysed. Others are refused before the analysis."""
 
 
-def refuse_others(parsed: Node, table: str) -> None:
-    """Refuse commands, other relations and files before Spark analyses the query. Raises Refused."""
+def refuse_others(parsed: Node, tables: Sequence[str]) -> None:
+    """Refuse commands, other relations and files before Spark analyses the query. Raises Refused.
+
+    Refuse a query that does not read each of `tables`, too: it would be computed again for nothing.
+    """
+    lowered, read = [[table.lower()] for table in tables], list[list[str]]()
     for node in plans.nodes(parsed):
         name = kind(node)
         if name == "UnresolvedRelation":
             parts = [str(part) for part in items(node.multipartIdentifier())]
-            if [part.lower() for part in parts] != [table.lower()]:
-                raise Refused(f"reads {'.'.join(parts)}: the source is {table}")
+            read.append([part.lower() for part in parts])
+            if read[-1] not in lowered:
+                what = "the source is" if len(tables) == 1 else "the sources are"
+                raise Refused(f"reads {'.'.join(parts)}: {what} {', '.join(tables)}")
         elif name not in _PARSED:
             raise Refused(_unknown(node))
         _refuse_subqueries(node)
+    unread = [table for table, name in zip(tables, lowered, strict=True) if name not in read]
+    if unread:
+        raise Refused(f"does not read {', '.join(unread)}: leave it out of the source")
 
 
-def refuse(query: DataFrame, keys: Sequence[str]) -> None:
-    """Refuse a query with a step that does not work within the keys. Raises Refused."""
+def refuse(query: DataFrame, keys: Sequence[str], tables: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse a query with a step that does not work within the keys. Raises Refused.
+
+    `tables`: by the lower-case name of each source, the keys by its own columns.
+    """
     plan = plans.analyzed(query)
-    carried = _Judge(tuple(keys)).carried(plan)
+    carried = _Judge(tuple(keys), tables).carried(plan)
     named = [(str(one.name()), carried.get(identity(one))) for one in items(plan.output())]
     missing = [key for key in keys if (key, key) not in named]
     if missing:
@@ -62,8 +74,8 @@ def refuse(query: DataFrame, keys: Sequence[str]) -> None:
 class _Judge:
     """Judges the nodes of one plan, from the leaves up."""
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
-        self._keys = keys
+    def __init__(self, keys: tuple[str, ...], tables: Mapping[str, Mapping[str, str]]) -> None:
+        self._keys, self._tables = keys, tables
         self._nodes: Mapping[str, Callable[[Node], Carried]] = {
             "View": self._source,
             "SubqueryAlias": self._passing,
@@ -87,7 +99,8 @@ class _Judge:
         return judge(node)
 
     def _source(self, node: Node) -> Carried:
-        return {one: name for one, name in plans.output(node).items() if name in self._keys}
+        own = self._tables[str(node.desc().identifier().table()).lower()]
+        return {one: own[name] for one, name in plans.output(node).items() if name in own}
 
     def _passing(self, node: Node) -> Carried:
         return self.carried(children(node)[0])

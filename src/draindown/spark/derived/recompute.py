@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -11,21 +14,22 @@ from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.scope import Bucket, Scope
 
 
-def touched(kind: Kind, netted: DataFrame, bucket: Bucket) -> DataFrame:
+def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
-    `netted`: what `images.net` returned.
+    `netted`: what `images.net` returned for each source.
     """
-    names = key_names(kind)
-    keyed = kind.keyed(netted.where(F.col(NET) != 0)).select(*names)
-    return keyed.where(bucket.has([F.col(name) for name in names])).distinct()
+    names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
+    found = [relation.keyed(rows.where(F.col(NET) != 0)).select(*names) for relation, rows in pairs]
+    return reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names])).distinct()
 
 
-def difference(kind: Kind, source: DataFrame, scope: Scope, held: DataFrame | None) -> DataFrame:
-    """Return the rows of the keys of `scope` with their fate: the query over `source` compared with the table.
+def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None) -> DataFrame:
+    """Return the rows of the keys of `scope` with their fate: the query over `sources` compared with the table.
 
-    `source`: at least all source rows of these keys. `held`: at least all rows of the table of these keys; None if it
-    has none.
+    `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
+    None if it has none.
     """
-    fresh = kind.result(scope.within(kind.keyed(source), key_names(kind)))
+    names, pairs = key_names(kind), zip(kind.relations, sources, strict=True)
+    fresh = kind.result(*(scope.within(relation.keyed(rows), names) for relation, rows in pairs))
     return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys)

@@ -14,4 +14,4 @@ def kind_of(flow: DerivedFlow) -> Kind:
         case Window():
             return Windows(flow.derivation)
         case Per():
-            return PerKey(flow.derivation, flow.source.table)
+            return PerKey(flow.derivation, flow.source.read)

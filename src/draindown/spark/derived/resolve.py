@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StructType, VariantType
+from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from draindown.base.errors import TerminalError, said
 from draindown.spark.derived import plans
@@ -28,27 +28,26 @@ class Resolved:
 
     Attributes:
         kind: the derivation.
-        used: the columns of the source that the query reads, in the source's order.
+        used: the columns that the query reads of each source, in the source's order.
         schema: columns and types of the result.
     """
 
     kind: Kind
-    used: Sequence[str]
+    used: Sequence[Sequence[str]]
     schema: StructType
 
 
-def resolve(flow: DerivedFlow, source: DataFrame, tried: str, next: str) -> Resolved:
-    """Resolve a flow's derivation over its source. Runs no job. `tried`, `next`: words for the error.
+def resolve(flow: DerivedFlow, sources: Sequence[DataFrame], tried: str, next: str) -> Resolved:
+    """Resolve a flow's derivation over its sources. Runs no job. `tried`, `next`: words for the error.
 
     Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no aggregate, a key or
     result has a type that can't be compared, or a step of a `per` query does not work within the keys.
     """
     kind = kind_of(flow)
     try:
-        found = list(_problems(flow, source))
+        found = list(_problems(flow, sources[0]))
         if not found:
-            empty = source.where(F.lit(False))
-            result = kind.result(kind.keyed(empty))
+            result = query(kind, [source.where(F.lit(False)) for source in sources])
             found = [*_type_problems(flow, kind, result.schema)]
     except _REFUSED as error:
         found = [f"{flow.kind}: {_reason(error)}"]
@@ -56,7 +55,7 @@ def resolve(flow: DerivedFlow, source: DataFrame, tried: str, next: str) -> Reso
         raise TerminalError(
             "invalid-derivation", tried=tried, found="; ".join(found), changed="nothing was read or written", next=next
         )
-    return Resolved(kind, _used(kind, source), result.schema)
+    return Resolved(kind, _used(kind, sources), result.schema)
 
 
 def _problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
@@ -93,13 +92,24 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
     )
 
 
-def _used(kind: Kind, source: DataFrame) -> list[str]:
+def query(kind: Kind, sources: Sequence[DataFrame]) -> DataFrame:
+    """Return the whole query over the rows of its sources."""
+    return kind.result(*(one.keyed(rows) for one, rows in zip(kind.relations, sources, strict=True)))
+
+
+def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
     """Return the columns that are left once Spark has pruned those that the result does not depend on."""
-    spark = source.sparkSession
+    unread = [_unread(at, source) for at, source in enumerate(sources)]
+    named = plans.read(plans.optimized(query(kind, unread)))
+    return [[name for name in source.columns if f"{at}:{name}" in named] for at, source in enumerate(sources)]
+
+
+def _unread(at: int, source: DataFrame) -> DataFrame:
+    """Return a frame with the columns of source number `at`, whose leaf has names of its own."""
+    spark, fields = source.sparkSession, source.schema.fields
+    schema = StructType([StructField(f"{at}:{one.name}", one.dataType, one.nullable) for one in fields])
     # neither the table, whose files the optimizer would list, nor rows that it knows to be none, with which it folds
-    unread = spark.createDataFrame(spark.sparkContext.emptyRDD(), source.schema)
-    named = plans.read(plans.optimized(kind.result(kind.keyed(unread))))
-    return [name for name in source.columns if name in named]
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).toDF(*source.columns)
 
 
 def _reason(error: BaseException) -> str:

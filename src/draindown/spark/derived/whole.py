@@ -28,16 +28,22 @@ _WHAT: dict[str, What] = {INSERT: "missing", DELETE: "unexpected", UPDATE: "wron
 
 
 def prove(
-    spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0
+    spark: SparkSession,
+    layout: FlowLayout,
+    flow: DerivedFlow,
+    sources: Sequence[TableLog],
+    table: TableLog,
+    share: float = 1.0,
 ) -> Certificate:
-    """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
+    """Recompute the flow's table from `sources` and compare it with `table`, each at the version it was opened with.
 
     `share`: the share of the keys to compare, 0 to 1.
     """
     begun, kind = time.monotonic(), kind_of(flow)
     with configured(spark, SETTINGS):
-        keyed = kind.keyed(images.at(spark, source.path, source.version))
-        expected = kind.result(_chosen(keyed, key_names(kind), share))
+        rows = [images.at(spark, one.path, one.version) for one in sources]
+        keyed = [relation.keyed(one) for relation, one in zip(kind.relations, rows, strict=True)]
+        expected = kind.result(*(_chosen(one, key_names(kind), share) for one in keyed))
         held = _chosen(images.at(spark, table.path, table.version), kind.keys, share)
         fated = difference.compare(expected, held, kind.keys)
         with persisted(fated):
@@ -51,7 +57,7 @@ def prove(
         flow=layout.flow,
         kind=flow.kind,
         engine=f"spark {__version__}, the whole query",
-        source=snapshot(source),
+        sources=[snapshot(one) for one in sources],
         table=snapshot(table),
         share=share,
         expected=sum(counts.values()) - counts.get(DELETE, 0),

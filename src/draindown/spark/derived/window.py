@@ -29,6 +29,11 @@ class Windows:
         """Start of the window, and the groups."""
         return self.spec.keys
 
+    @property
+    def relations(self) -> Sequence[Windows]:
+        """The one source, whose rows belong to windows by their time."""
+        return [self]
+
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
         window = F.window(_column(self.spec.time), f"{self.spec.size} seconds", f"{self.spec.step} seconds")
@@ -51,12 +56,12 @@ class Windows:
         """A window that changes touch has rows now, or had some, and so is in the table."""
         return [f"{row.absent} touched windows without rows are not in the table"] if row.absent else []
 
-    def result(self, keyed: DataFrame) -> DataFrame:
+    def result(self, *keyed: DataFrame) -> DataFrame:
         """Aggregate per window and group."""
-        spec = self.spec
+        (rows,), spec = keyed, self.spec
         keys = [F.col(own).alias(name) for own, name in zip(key_names(self), spec.keys, strict=True)]
         measures = [F.expr(text).alias(name) for name, text in spec.measures.items()]
-        found = keyed.groupBy(*keys, F.col(f"{_WINDOW}.end").alias(spec.END)).agg(*measures)
+        found = rows.groupBy(*keys, F.col(f"{_WINDOW}.end").alias(spec.END)).agg(*measures)
         return found.select(*map(quoted, (*spec.keys, spec.END, *spec.measures)))
 
     def source_pruning(self, keys: Pruning) -> Pruning:

@@ -32,7 +32,7 @@ def batches_of(
     """
     flow = request.declared
     if isinstance(flow, DerivedFlow):
-        return Deriving(request, flow, generation, tuning, verify or source.refuse_changed)
+        return Deriving(request, flow, generation, tuning, kind, source.refuse_changed)
     return Landing(request, source, generation, tuning, kind, verify or source.refuse_changed)
 
 

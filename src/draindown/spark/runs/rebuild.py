@@ -25,7 +25,7 @@ from draindown.spark.runs.batches import refuse_unresolved
 from draindown.spark.runs.drain import Progress, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.delta_target import TableWriter
 
 
 def rebuild(
@@ -69,7 +69,7 @@ def rebuild(
 
 def _staged(request: Request, begun: Rebuild) -> Request:
     """Return the request of a drain into the staged tables, without `max_batches` and `deadline`."""
-    flow = request.flow_spec.model_copy(update={"max_batches": None, "deadline": None})
+    flow = request.declared.model_copy(update={"max_batches": None, "deadline": None})
     spec = request.spec.model_copy(update={"flows": {**request.spec.flows, request.flow: flow}})
     bounds = {"max_batches": None, "deadline": None}
     return request.model_copy(update={"staged": begun.generation, "spec": spec} | bounds)
@@ -85,7 +85,8 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
 def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
-    delta_target.swap(spark, Writer(layout, staged.flow_spec, layout.staged, said.batches - 1), said.as_metadata())
+    writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
+    delta_target.swap(spark, writer, said.as_metadata())
     reached("swapped")
 
 

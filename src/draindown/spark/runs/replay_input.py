@@ -1,7 +1,8 @@
 """Replay of input: read named units or a time range again, beside the live checkpoint.
 
 Each slice is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that the same command
-resumes after a crash. The sequence guard keeps newer rows unchanged.
+resumes after a crash. The sequence guard keeps newer rows unchanged; a derived flow computes the keys that the slice
+touched again, from its sources as the newest batch has them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from draindown.runs.report import Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 from draindown.spark.limits import Bounds, Stop
+from draindown.spark.runs import batch_lines
 from draindown.spark.runs.batches import batches_of, refuse_unresolved
 from draindown.spark.runs.opening import open_flow
 
@@ -64,13 +66,9 @@ def replay(
             if bounds.reached(len(rows)):
                 break
             row = batches.run(spark, part.batch, part.slice, flow.guard(reached))
-            progress(_line(row, source.unit))
+            progress(f"read again, {batch_lines.told(row, source.unit)}")
             rows.append(row)
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
-
-
-def _line(row: BatchRow, unit: str) -> str:
-    return f"read again: {count(row.units, unit)}, {row.records:,} rows -> {row.applied:,} applied"
 
 
 def _report(
@@ -86,6 +84,6 @@ def _report(
         replay=f"{wanted.id}: {wanted.asked}",
         bound="; ".join(filter(None, (before, after))),
     )
-    told = schema_drift.findings(request.layout, request.flow_spec, request.run_id)
+    told = schema_drift.findings(request.layout, request.declared, request.run_id)
     outcome: Outcome = "bounded" if left else "done" if rows else "idle"
     return report.of(request, started, outcome, drain=part, findings=told)

@@ -21,7 +21,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import BatchRow, not_adding_up
+from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets.pruning import Pruning
@@ -45,6 +45,12 @@ class TableWriter:
     generation: int
     batch: int
     kind: str = "source"
+
+    @property
+    def ledger_kind(self) -> BatchKind:
+        """The ledger's kind of the batch: the name of a replay is part of its transaction ids alone."""
+        kind = self.kind.partition(":")[0]
+        return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
 
     def app(self, purpose: str) -> WriterId:
         """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or `quarantine`."""

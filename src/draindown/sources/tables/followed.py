@@ -1,0 +1,147 @@
+"""One table that a derived flow follows: what is new in it, and what its own flow must keep for the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
+from draindown.base.formatting import count
+from draindown.lake.layout import FlowLayout
+from draindown.sources.slices import Unit
+from draindown.sources.tables import registered
+from draindown.sources.tables.registered import Reader
+from draindown.sources.tables.upstream import Changes, Upstream
+from draindown.spec.table_source import SourceTable
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The versions of one table that the next slices pin.
+
+    `start`: None for a fill. `rows`: rows that changed, or all of a fill. `changes`: whether some were updated or
+    deleted. `commits`: 0 if no row changed, so that the table is only read.
+    """
+
+    start: int | None
+    until: int
+    rows: int
+    bytes: int
+    changes: bool
+    commits: int
+    at: datetime
+
+
+class Followed:
+    """A source table of a flow, looked at once."""
+
+    def __init__(self, table: SourceTable, layout: FlowLayout) -> None:
+        self._table, self._layout = table, layout
+        self.name, self.flow = str(table), (table.pipeline or layout.pipeline, table.written_by)
+        self._upstream = Upstream(layout, table.table, *self.flow)
+
+    @property
+    def path(self) -> str:
+        """The table."""
+        return self._upstream.path
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a version was published whose later changes can be read."""
+        return self._upstream.has_feed
+
+    def finding(self) -> Finding:
+        """Return what is waited for while the table is not ready."""
+        pipeline, flow = self.flow
+        writer = flow if pipeline == self._layout.pipeline else f"{flow} of pipeline {pipeline}"
+        what = "has published nothing yet" if self._upstream.pointer is None else "has no change feed yet"
+        detail = f"{what}: this flow waits for the next run of flow {writer}"
+        run = f"draindown run {pipeline} --flow {flow}"
+        return Finding(kind="waiting", subject=f"table {self.name}", detail=detail, next=run)
+
+    def changes(self, newest: Unit) -> Changes:
+        """Return what was published since the newest slice. Raises TerminalError `source-replaced`."""
+        until = self._until(newest)
+        found = self._upstream.between(newest.until, until) if until > newest.until else Changes(())
+        if found.lost:
+            raise self.lost(found.lost)
+        return found
+
+    def _until(self, newest: Unit | None) -> int:
+        """Return the version to read: the published one, but none that is older than the newest slice has."""
+        pointer = self._upstream.pointer
+        return max(pointer.version if pointer else 0, newest.until if newest else 0)
+
+    def since(self, newest: Unit, changes: Changes, now: datetime) -> Piece:
+        """Return the piece of `changes` since the newest slice."""
+        some, at, number = not changes.only_inserts, changes.oldest or now, len(changes.commits)
+        return Piece(newest.until, self._until(newest), changes.rows, changes.bytes, some, number, at)
+
+    def fill(self, now: datetime, newest: Unit | None = None) -> Piece:
+        """Return the whole table as a piece."""
+        until = self._until(newest)
+        files = self._upstream.log.at(until).files()
+        rows = sum(file.get("num_records") or 0 for file in files)
+        return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
+
+    def told(self, new: Piece) -> str:
+        """Return in words what a piece holds."""
+        if new.start is None:
+            return f"all {count(new.rows, 'row')} of table {self.name} to compare, at version {new.until}"
+        commits, rows = count(new.commits, "commit"), count(new.rows, "row")
+        return f"{commits} of table {self.name} since version {new.start}, {rows} changed"
+
+    def same(self, newest: Unit | None) -> Unit:
+        """Return the unit of the newest slice if the table is the one that it pins.
+
+        Raises TerminalError `source-replaced`.
+        """
+        log = self._upstream.log
+        if not log.exists:
+            raise self.lost("it is gone")
+        if newest is None or log.id != newest.row["table_id"]:
+            raise self.lost("it is another table than the one that was read: it was made anew")
+        if log.version < newest.until:
+            raise self.lost(f"it ends at version {log.version}, and version {newest.until} was read")
+        return newest
+
+    def lost(self, why: str) -> TerminalError:
+        """Return the error for a table that can't be followed."""
+        layout = self._layout
+        return TerminalError(
+            "source-replaced",
+            tried=f"follow table {self.name} for flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"{self.path}: {why}",
+            changed="nothing",
+            next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+        )
+
+    def register(self, row: Mapping[str, Any]) -> None:
+        """Tell the table's flow what is about to be pinned."""
+        registered.register(self._upstream.layout, self._reader(Unit.of(row), is_read=False))
+
+    def advance(self, unit: Unit) -> None:
+        """Tell the table's flow what is needed from now on, once the slice of a unit is read."""
+        if self._upstream.log.exists:
+            is_read = unit.row["bucket"] + 1 == unit.row["buckets"]
+            registered.advance(self._upstream.layout, self._reader(unit, is_read=is_read))
+
+    def _reader(self, unit: Unit, *, is_read: bool) -> Reader:
+        """Return what the flow needs of the table, once a unit is read or while it waits to be.
+
+        While a unit waits whose table has no changes, the rows of its version are read all the same.
+        """
+        fill, only_read = bool(unit.row["fill"]), unit.start == unit.until
+        version = unit.until if is_read or fill else unit.start
+        layout = self._layout
+        snapshot = not is_read and (fill or only_read)
+        return Reader(layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=snapshot)
+
+    @cached_property
+    def id(self) -> str:
+        """Delta's id of the table."""
+        return self._upstream.log.id

@@ -1,0 +1,71 @@
+"""Which flows of a pipeline read which tables, and what can't be read as a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from draindown.spec import result_columns
+from draindown.spec.base import Problem
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.flow_graph import FlowGraph
+from draindown.spec.neighbours import Neighbours, Reader
+
+
+class Flow(Protocol):
+    """What is asked of any flow."""
+
+    @property
+    def known_columns(self) -> Mapping[str, str] | None:
+        """The table's columns and their types; None if only a run shows them."""
+
+    def table_name(self, flow_name: str) -> str:
+        """Return the name of the target table."""
+
+
+Flows = Mapping[str, Flow]
+
+
+def derived(flows: Flows) -> dict[str, DerivedFlow]:
+    """Return the derived flows."""
+    return {name: flow for name, flow in flows.items() if isinstance(flow, DerivedFlow)}
+
+
+def graph(flows: Flows) -> FlowGraph:
+    """Return the flows by the tables between them."""
+    writers = {flow.table_name(name): name for name, flow in flows.items()}
+    reads = {name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in flows.items()}
+    return FlowGraph(writers, reads)
+
+
+def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
+    """Write into each source table the flow that writes it: of this pipeline, or of others as `neighbours` says."""
+    own = graph(flows).writers
+    for flow in derived(flows).values():
+        for one in flow.source.read:
+            if not one.pipeline:
+                one._written_by = own[one.table]
+            elif neighbours is not None:
+                one._written_by = neighbours.writers.get(str(one), "")
+
+
+def problems(flows: Flows) -> Iterator[Problem]:
+    """Yield tables that no flow writes, cycles, and columns that a source table lacks."""
+    found, reading = graph(flows), derived(flows)
+    for name, table, message in found.problems():
+        source = reading[name].source
+        at = next(at for at, one in enumerate(source.read) if one.table == table and not one.pipeline)
+        yield ("flows", name, "source", *source.place(at, "table")), message
+    for name, flow in reading.items():
+        for at, one in enumerate(flow.source.read):
+            writer = None if one.pipeline else found.writers.get(one.table)
+            types = flows[writer].known_columns if writer else None
+            yield from ((("flows", name, *place), text) for place, text in result_columns.problems(flow, at, types))
+
+
+def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
+    """Yield the pipeline of each table that a flow reads, None for the flow's own, and the reader."""
+    for name, flow in derived(flows).items():
+        for one in flow.source.read:
+            columns = tuple(flow.derivation.sought(one))
+            yield one.pipeline, Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns)
