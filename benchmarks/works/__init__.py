@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, drain, growth, longevity, seen, small, upkeep
+from benchmarks.works import backlog, derived, drain, growth, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -18,5 +18,6 @@ ALL: dict[str, Work] = {
         seen.WORK,
         longevity.WORK,
         upkeep.WORK,
+        derived.WORK,
     )
 }
