@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from draindown.spark.derived import difference, images, recompute
-from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.scope import Bucket, Touched
 from draindown.spark.derived.window import Windows
@@ -224,6 +224,9 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind
         homes = [rows.where(bucket.has(kind.home())) for bucket in buckets]
         assert reduce(DataFrame.unionAll, homes).count() == rows.count()
         for home, bucket in zip(homes, buckets, strict=True):
+            keyed = kind.keyed(rows)
+            within = keyed.where(bucket.has([keyed[name] for name in key_names(kind)])).count()
+            assert rows.agg(images.F.sum(kind.places(bucket))).collect() == [(within,)], "each key of a row is counted"
             own = home.where(kind.belongs()).exceptAll(rows.where(~kind.belongs()))
             touched = recompute.touched(kind, own.withColumn(images.NET, images.F.lit(1)), bucket)
             assert touched.select(kind.keyed(rows).columns[-1]).count() > 0 or own.count() == 0

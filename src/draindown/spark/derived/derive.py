@@ -23,7 +23,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
-from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
+from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.images import IMAGES, NET
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.resolve import Resolved, resolve
@@ -94,13 +94,18 @@ class DeriveBatch:
 
 @dataclass(frozen=True)
 class _Work:
-    """A batch whose keys are known. `row`: the ledger row with the account of its input."""
+    """A batch whose keys are known.
+
+    `row`: the ledger row with the account of its input. `came`: rows that came to the bucket's keys, less those that
+    went, a row counted for each of its keys.
+    """
 
     batch: DeriveBatch
     source: DataFrame
     resolved: Resolved
     scope: Scope
     row: BatchRow
+    came: int
 
     @property
     def keys(self) -> Sequence[str]:
@@ -149,29 +154,30 @@ def _touched(spark: SparkSession, batch: DeriveBatch, source: DataFrame, resolve
     piece, kind = batch.slice, resolved.kind
     if piece.start is None:
         whole = source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
-        return _Work(batch, source, resolved, Everything(piece.bucket), _counted(batch, kind, whole))
+        return _Work(batch, source, resolved, Everything(piece.bucket), *_counted(batch, kind, whole))
     changed = images.between(spark, piece.path, piece.start, piece.until)
     netted = images.net(changed, resolved.used, changes=piece.changes)
     kept.enter_context(persisted(netted))
-    row = _counted(batch, kind, netted)
+    row, came = _counted(batch, kind, netted)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
     number = keys.count()
     found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
-    return _Work(batch, source, resolved, found, replace(row, touched=number))
+    return _Work(batch, source, resolved, found, replace(row, touched=number), came)
 
 
-def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
-    """Return the ledger row with the account of the input: the images counted in the batch's bucket."""
-    is_used = F.col(NET).cast("boolean") & kind.belongs()
-    counts = netted.where(batch.slice.bucket.has(kind.home())).agg(
-        F.coalesce(F.sum(IMAGES), F.lit(0)).alias("records"),
-        F.coalesce(F.sum(F.when(is_used, F.col(IMAGES))), F.lit(0)).alias("used"),
-    )
-    found = counts.first()
+def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> tuple[BatchRow, int]:
+    """Return the ledger row with the account of the input, the images of the batch's bucket, and `_Work.came`."""
+    is_used, bucket = F.col(NET).cast("boolean") & kind.belongs(), batch.slice.bucket
+    sums = {
+        "records": F.when(bucket.has(kind.home()), F.col(IMAGES)),
+        "used": F.when(bucket.has(kind.home()) & is_used, F.col(IMAGES)),
+        "came": F.col(NET) * kind.places(bucket),
+    }
+    found = netted.agg(*(F.coalesce(F.sum(one), F.lit(0)).alias(name) for name, one in sums.items())).first()
     assert found is not None  # an aggregate without groups has one row
     layout, records, used = batch.writer.layout, int(found["records"]), int(found["used"])
-    return BatchRow(
+    row = BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
         generation=batch.writer.generation,
@@ -188,6 +194,7 @@ def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> BatchRow:
         used=used,
         irrelevant=records - used,
     )
+    return row, int(found["came"])
 
 
 def _settings(spark: SparkSession, work: _Work, held: Held | None) -> Mapping[str, str]:
@@ -221,29 +228,29 @@ def _apply(work: _Work, held: Held | None, kept: ExitStack) -> BatchRow:
         rows = rows.where(possible)
     fated = recompute.difference(work.resolved.kind, rows, work.scope, None if held is None else held.rows)
     kept.enter_context(persisted(fated))
-    row = _output(work, difference.count(fated, work.keys))
+    row = _output(work, difference.count(fated, work.keys, work.resolved.kind.counted))
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
-    _write(work, acts, row, is_empty=held is None)
+    _write(work, acts.drop(BEFORE), row, is_empty=held is None)
     return close(work.batch.writer.layout, row, work.batch.reached)
 
 
-def _output(work: _Work, counts: Mapping[str, int]) -> BatchRow:
+def _output(work: _Work, counts: Counts) -> BatchRow:
     """Return the ledger row with the account of the output. Raises TerminalError if it can't be right."""
-    layout = work.batch.writer.layout
-    if counts["_twice"]:
+    layout, keys = work.batch.writer.layout, counts.keys
+    if counts.twice:
         raise TerminalError(
             "result-not-unique",
             tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline}",
-            found=f"the query returns several rows for {counts['_twice']} of them; keys are {', '.join(work.keys)}",
+            found=f"the query returns several rows for {counts.twice} of them; keys are {', '.join(work.keys)}",
             changed="nothing of this batch was written",
             next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once keys name one row of the result",
         )
     row = replace(
         work.row,
-        inserted=counts.get(INSERT, 0),
-        updated=counts.get(UPDATE, 0),
-        deleted=counts.get(DELETE, 0),
-        unchanged=counts.get(UNCHANGED, 0),
+        inserted=keys.get(INSERT, 0),
+        updated=keys.get(UPDATE, 0),
+        deleted=keys.get(DELETE, 0),
+        unchanged=keys.get(UNCHANGED, 0),
     )
     found = row.inserted + row.updated + row.deleted + row.unchanged
     touched = row.touched if work.batch.slice.start is not None else found
@@ -251,7 +258,32 @@ def _output(work: _Work, counts: Mapping[str, int]) -> BatchRow:
     wrong = [*work.resolved.kind.wrong(row), *(["more keys than were touched"] if row.absent < 0 else [])]
     if wrong:
         raise not_adding_up(row, wrong)
+    _refuse_miscounted(work, counts)
     return conserve(row)
+
+
+def _refuse_miscounted(work: _Work, counts: Counts) -> None:
+    """Hold what the recomputed keys count against the source rows that came and went.
+
+    A fill has all rows of its keys, whatever the table had. Any other batch adds what came since.
+    Raises TerminalError `rows-miscounted`.
+    """
+    layout, piece, counted = work.batch.writer.layout, work.batch.slice, work.resolved.kind.counted
+    before = 0 if piece.start is None else counts.before
+    if counted is None or counts.now == before + work.came:
+        return
+    raise TerminalError(
+        "rows-miscounted",
+        tried=f"recompute {work.resolved.kind.counted} of the keys that changes touch, for flow {layout.flow}",
+        found=f"they count {counts.now} rows of {piece.path} at version {piece.until}. "
+        f"Before they counted {before}, and {work.came} came, less those that went",
+        changed="nothing of this batch is in the table",
+        next=[
+            f"draindown prove {layout.pipeline} --flow {layout.flow}   # names the rows of the table that are wrong",
+            f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+        ],
+        in_order=True,
+    )
 
 
 def _write(work: _Work, acts: DataFrame, row: BatchRow, *, is_empty: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.scope import Bucket
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -22,6 +23,10 @@ class Kind(Protocol):
     def keys(self) -> Sequence[str]:
         """The result's key columns."""
 
+    @property
+    def counted(self) -> str | None:
+        """The result's column that is the number of source rows of a key; None without one."""
+
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
 
@@ -32,6 +37,12 @@ class Kind(Protocol):
         """Return the columns, over source rows, of one key of each row, by which the row is counted in one bucket.
 
         NULL for rows that belong to no key.
+        """
+
+    def places(self, bucket: Bucket) -> Column:
+        """Return the number, over source rows, of keys of the bucket that a row belongs to.
+
+        It is worked out otherwise than in `keyed`, so that either is held against the other.
         """
 
     def belongs(self) -> Column:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import per_plan
 from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.scope import Bucket
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per
@@ -41,6 +42,15 @@ class PerKey:
     def home(self) -> Sequence[Column]:
         """Return the key columns."""
         return [F.col(quoted(key)) for key in self.keys]
+
+    @property
+    def counted(self) -> str | None:
+        """None: a query may count what it likes."""
+        return None
+
+    def places(self, bucket: Bucket) -> Column:
+        """Return 1 for rows whose key is in the bucket."""
+        return bucket.has(self.home()).cast("int")
 
     def belongs(self) -> Column:
         """Return true: each row has a key."""

@@ -28,4 +28,4 @@ def difference(kind: Kind, source: DataFrame, scope: Scope, held: DataFrame | No
     has none.
     """
     fresh = kind.result(scope.within(kind.keyed(source), key_names(kind)))
-    return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys)
+    return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys, kind.counted)
