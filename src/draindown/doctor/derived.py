@@ -11,7 +11,8 @@ from draindown.flow import proven
 from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
 from draindown.sources import intake
-from draindown.sources.tables import readers, registered
+from draindown.sources.tables import late, readers, registered
+from draindown.sources.tables.late import Place
 from draindown.sources.tables.registered import BEHIND, GONE, Waiting
 from draindown.sources.tables.source import part_way
 
@@ -28,8 +29,19 @@ def look_at_source(desk: Desk) -> None:
     said += [f"{done[0]} of {done[1]} buckets of a range of versions done"] if done else []
     desk.say("source", "; ".join(said))
     _look_at_proof(desk)
+    _look_at_late(desk, first)
     for finding in found.findings:
         desk.note(f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next)
+
+
+def _look_at_late(desk: Desk, first: int) -> None:
+    sums = late.counts(Place(desk.layout, desk.generation, first))
+    if any(sums.values()):
+        desk.say("late", ", ".join(f"{count(number)} {state}" for state, number in sums.items()))
+    if sums["open"]:
+        text = f"{count(sums['open'], 'row')} came later than the flow accepts, and nobody has decided about them"
+        where = f"draindown late list {desk.layout.pipeline} --flow {desk.layout.flow}"
+        desk.note("late-rows", "late", text, where)
 
 
 def _look_at_proof(desk: Desk) -> None:

@@ -14,10 +14,11 @@ from draindown.sources.tables.source import part_way
 
 @dataclass(frozen=True)
 class Pinned:
-    """Both tables, each opened at its version."""
+    """Both tables, each opened at its version. `decided`: the newest decision about late rows that counts by then."""
 
     source: TableLog
     table: TableLog
+    decided: int = 0
 
 
 def pinned(layout: FlowLayout) -> Pinned:
@@ -40,7 +41,7 @@ def pinned(layout: FlowLayout) -> Pinned:
         raise _impossible(layout, "source-replaced", f"{unit.name} is another table than the one that was read", next_)
     table = TableLog(layout.table)
     _ = table.version  # opened once, so that both are compared at one version
-    return Pinned(log.at(unit.until), table)
+    return Pinned(log.at(unit.until), table, unit.row["decided"])
 
 
 def _impossible(layout: FlowLayout, code: str, found: str, next_: str) -> TerminalError:

@@ -21,7 +21,7 @@ _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _LATER = frozenset(
     ("tables", "pipeline", "changes", "left", "right", "watermark", "lookup", "deduplicate", "session")
-) | {"accept", "also_to", "cluster_by", "engine", "join", "processor", "state", "top"}
+) | {"also_to", "cluster_by", "engine", "join", "processor", "state", "top"}
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:

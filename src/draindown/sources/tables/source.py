@@ -20,7 +20,7 @@ from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
 from draindown.sources.slices import FIRST, Slice, Unit
-from draindown.sources.tables import registered
+from draindown.sources.tables import late, registered
 from draindown.sources.tables.registered import Reader
 from draindown.sources.tables.upstream import Upstream
 from draindown.spec.derived import TableSource
@@ -29,6 +29,7 @@ OWN = pa.schema(
     [
         *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
         *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
+        *(("decided_from", pa.int64()), ("decided", pa.int64())),
     ]
 )
 """Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all."""
@@ -38,7 +39,10 @@ ROWS = 2_000_000
 
 @dataclass(frozen=True)
 class Piece:
-    """The versions that the next slices pin. `start`: None for a fill. `rows`: rows that changed, or all of a fill."""
+    """The versions that the next slices pin. `start`: None for a fill. `rows`: rows that changed, or all of a fill.
+
+    `decided`: numbers of decisions about late rows: up to the first counted before, up to the second count from here.
+    """
 
     start: int | None
     until: int
@@ -47,6 +51,7 @@ class Piece:
     changes: bool
     commits: int
     at: datetime
+    decided: tuple[int, int] = (0, 0)
 
     @property
     def buckets(self) -> int:
@@ -92,6 +97,8 @@ class Tables(ReadInOrder, NothingLost):
         name = self._source.table
         if new.start is None:
             return f"all {count(new.rows, 'row')} of table {name} to compare, at version {new.until}"
+        if new.start == new.until:
+            return "late rows were applied, and are yet to be counted"
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {name} since version {new.start}, {rows} changed"
 
@@ -113,23 +120,27 @@ class Tables(ReadInOrder, NothingLost):
         until = found.pointer.version
         if newest is None:
             return self._fill(until, now) if found.has_feed else None
+        decided = newest.row["decided"], late.newest(self._layout)
+        if decided[1] < decided[0]:
+            raise self._lost("decisions about its late rows are gone, by which rows were counted")
         if until <= newest.until:
-            return None
+            return None if decided[0] == decided[1] else _of_decisions(newest, now, decided)
         changes = found.between(newest.until, until)
         if changes.lost:
             raise self._lost(changes.lost)
         if changes.rebuilt:
             return self._fill(until, now)
         if not changes.rows:
-            return None
+            return None if decided[0] == decided[1] else _of_decisions(newest, now, decided)
         at = changes.oldest or now
         number = len(changes.commits)
-        return Piece(newest.until, until, changes.rows, changes.bytes, not changes.only_inserts, number, at)
+        return Piece(newest.until, until, changes.rows, changes.bytes, not changes.only_inserts, number, at, decided)
 
     def _fill(self, until: int, now: datetime) -> Piece:
         files = self._upstream.log.at(until).files()
         rows = sum(file.get("num_records") or 0 for file in files)
-        return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
+        decided = 0, late.newest(self._layout)
+        return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now, decided)
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
@@ -218,6 +229,8 @@ class Tables(ReadInOrder, NothingLost):
                 "rows": piece.rows,
                 "bucket": bucket,
                 "buckets": piece.buckets,
+                "decided_from": piece.decided[0],
+                "decided": piece.decided[1],
             }
             for bucket in range(piece.buckets)
         ]
@@ -246,6 +259,11 @@ class Tables(ReadInOrder, NothingLost):
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
+
+
+def _of_decisions(newest: Unit, now: datetime, decided: tuple[int, int]) -> Piece:
+    """Return a piece without versions: rows that came late are applied, at the version that was read last."""
+    return Piece(newest.until, newest.until, 1, 0, False, 1, now, decided)
 
 
 class TablesPinning:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
+from draindown.base.formatting import count
 from draindown.base.progress import StepHook
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -51,7 +52,16 @@ class Deriving:
             reached=reached,
             tuning=self.tuning,
         )
-        return derive(spark, batch)
+        row = derive(spark, batch)
+        if row.late:
+            self.findings.append(_late(row))
+        return row
+
+
+def _late(row: BatchRow) -> Finding:
+    detail = "came later than the flow accepts, or went; they count in no window until someone applies them"
+    where = f"draindown late list {row.pipeline} --flow {row.flow}"
+    return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 
 
 def _piece(read: Slice) -> TableSlice:
@@ -66,4 +76,5 @@ def _piece(read: Slice) -> TableSlice:
         rows=own["rows"],
         bytes=unit.bytes,
         changes=own["changes"],
+        decided=(own["decided_from"], own["decided"]),
     )

@@ -24,8 +24,9 @@ from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
-from draindown.spark.derived.images import IMAGES, NET
+from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.late import Sieve, keep
 from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import WHOLE, Bucket, Everything, Scope, Touched, pruning_of
 from draindown.spark.frames import persisted
@@ -60,6 +61,8 @@ class TableSlice:
         rows: rows that the commits changed, as their log says; 0 if it is not known.
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows of the source were updated or deleted.
+        decided: numbers of decisions about late rows: those up to the first counted in earlier batches, those up to the
+            second count in this one.
     """
 
     number: int
@@ -70,6 +73,7 @@ class TableSlice:
     rows: int = 0
     bytes: int = 0
     changes: bool = True
+    decided: tuple[int, int] = (0, 0)
 
     @property
     def versions(self) -> tuple[int, int]:
@@ -97,7 +101,8 @@ class _Work:
     """A batch whose keys are known.
 
     `row`: the ledger row with the account of its input. `came`: rows that came to the bucket's keys, less those that
-    went, a row counted for each of its keys.
+    went, a row counted for each of its keys. `late`: images of rows that came too late, of the bucket; None if the flow
+    accepts all.
     """
 
     batch: DeriveBatch
@@ -106,6 +111,7 @@ class _Work:
     scope: Scope
     row: BatchRow
     came: int
+    late: DataFrame | None
 
     @property
     def keys(self) -> Sequence[str]:
@@ -125,14 +131,17 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
         return ledger_table.row_of(writer.layout, writer.generation, writer.batch, "source")
     path, until = batch.slice.path, batch.slice.until
     with configured(spark, SETTINGS), history.kept(writer.layout, path, until), ExitStack() as kept:
-        source = images.at(spark, path, until)
+        sieve = Sieve(spark, writer.layout, batch.flow, batch.slice.decided)
+        rows = images.at(spark, path, until, sieve.own)
+        source = sieve.counting(rows)
         resolved = resolve(batch.flow, source, _tried(batch), _next(batch))
         with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
-            work = _touched(spark, batch, source, resolved, kept)
+            work = _touched(sieve, batch, rows, source, resolved, kept)
         batch.reached("read")
         start, until = batch.slice.versions
         read = Input(path, start, until, work.row.bytes, work.row.records)
         ledger_inputs.record(writer.layout, work.row, [read])
+        _keep_late(work)
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning)
         with configured(spark, _settings(spark, work, held)):
@@ -149,25 +158,49 @@ def _next(batch: DeriveBatch) -> str:
     return f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
 
 
-def _touched(spark: SparkSession, batch: DeriveBatch, source: DataFrame, resolved: Resolved, kept: ExitStack) -> _Work:
-    """Find the keys to recompute, and count the images of the input."""
-    piece, kind = batch.slice, resolved.kind
-    if piece.start is None:
+def _touched(
+    sieve: Sieve, batch: DeriveBatch, rows: DataFrame, source: DataFrame, resolved: Resolved, kept: ExitStack
+) -> _Work:
+    """Find the keys to recompute, and count the images of the input. `rows`: those of `source`, and late ones."""
+    piece, kind, fill = batch.slice, resolved.kind, batch.slice.start is None
+    changed = rows.withColumn(SIGN, F.lit(1)) if fill else _changed(sieve, piece, rows)
+    late = sieve.late(changed, fill=fill)
+    if late is not None:
+        late = late.where(piece.bucket.has(kind.home()))
+        kept.enter_context(persisted(late))
+    if fill:
         whole = source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
-        return _Work(batch, source, resolved, Everything(piece.bucket), *_counted(batch, kind, whole))
-    changed = images.between(spark, piece.path, piece.start, piece.until)
-    netted = images.net(changed, resolved.used, changes=piece.changes)
+        return _Work(batch, source, resolved, Everything(piece.bucket), *_counted(batch, kind, whole, late), late)
+    netted = images.net(sieve.images(changed, rows), resolved.used, changes=piece.changes)
     kept.enter_context(persisted(netted))
-    row, came = _counted(batch, kind, netted)
+    row, came = _counted(batch, kind, netted, late)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
     number = keys.count()
     found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
-    return _Work(batch, source, resolved, found, replace(row, touched=number), came)
+    return _Work(batch, source, resolved, found, replace(row, touched=number), came, late)
 
 
-def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> tuple[BatchRow, int]:
-    """Return the ledger row with the account of the input, the images of the batch's bucket, and `_Work.came`."""
+def _changed(sieve: Sieve, piece: TableSlice, rows: DataFrame) -> DataFrame:
+    """Return the images of the slice. It may have no versions: a decision about late rows makes a slice, too."""
+    assert piece.start is not None
+    if piece.start == piece.until:
+        return rows.where(F.lit(False)).withColumn(SIGN, F.lit(1))
+    return images.between(sieve.spark, piece.path, piece.start, piece.until, sieve.own)
+
+
+def _keep_late(work: _Work) -> None:
+    batch, window = work.batch, work.batch.flow.window
+    if work.late is not None and work.row.late and window is not None:
+        keep(batch.writer, work.late, work.resolved.kind, window, batch.slice.number, batch.run_id)
+        batch.reached("late")
+
+
+def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame, late: DataFrame | None) -> tuple[BatchRow, int]:
+    """Return the ledger row with the account of the input, the images of the batch's bucket, and `_Work.came`.
+
+    `late`: the images of late rows in it.
+    """
     is_used, bucket = F.col(NET).cast("boolean") & kind.belongs(), batch.slice.bucket
     sums = {
         "records": F.when(bucket.has(kind.home()), F.col(IMAGES)),
@@ -177,6 +210,7 @@ def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> tuple[BatchRo
     found = netted.agg(*(F.coalesce(F.sum(one), F.lit(0)).alias(name) for name, one in sums.items())).first()
     assert found is not None  # an aggregate without groups has one row
     layout, records, used = batch.writer.layout, int(found["records"]), int(found["used"])
+    number = 0 if late is None else late.count()
     row = BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -186,7 +220,8 @@ def _counted(batch: DeriveBatch, kind: Kind, netted: DataFrame) -> tuple[BatchRo
         cut=batch.slice.number,
         units=1,
         bytes=batch.slice.bytes,
-        records=records,
+        records=records + number,
+        late=number,
         changed_at=batch.changed_at,
         started_at=batch.started_at,
         start=batch.start,

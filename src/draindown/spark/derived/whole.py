@@ -17,6 +17,7 @@ from draindown.spark.derived import difference, images
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.kind import Kind, key_names
+from draindown.spark.derived.late import Sieve
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -28,15 +29,21 @@ _WHAT: dict[str, What] = {INSERT: "missing", DELETE: "unexpected", UPDATE: "wron
 
 
 def prove(
-    spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0
+    spark: SparkSession,
+    layout: FlowLayout,
+    flow: DerivedFlow,
+    source: TableLog,
+    table: TableLog,
+    share: float = 1.0,
+    decided: int = 0,
 ) -> Certificate:
     """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
 
-    `share`: the share of the keys to compare, 0 to 1.
+    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
     """
-    begun, kind = time.monotonic(), kind_of(flow)
+    begun, kind, sieve = time.monotonic(), kind_of(flow), Sieve(spark, layout, flow, (0, decided))
     with configured(spark, SETTINGS):
-        keyed = kind.keyed(images.at(spark, source.path, source.version))
+        keyed = kind.keyed(sieve.counting(images.at(spark, source.path, source.version, sieve.own)))
         expected = kind.result(_chosen(keyed, key_names(kind), share))
         held = _chosen(images.at(spark, table.path, table.version), kind.keys, share)
         fated = difference.compare(expected, held, kind.keys)
