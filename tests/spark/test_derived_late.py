@@ -153,7 +153,7 @@ class World:
 
     def apart(self) -> Counter[int]:
         """Ids of the rows that lie apart, by the signs of all batches of the newest fill and after."""
-        rows = TableLog(self.layout.late).rows("select record, change, cut from t")
+        rows = TableLog(self.layout.late).rows("select record, change from t")
         found: Counter[int] = Counter()
         for row in rows:
             found[json.loads(row["record"])["id"]] += 1 if row["change"] == "came" else -1

@@ -73,7 +73,7 @@ class FlowLayout:
     @property
     def late(self) -> str:
         """Delta table of rows that came later than the flow accepts; absent until the first one."""
-        return self._of("late", self._under("late", self.flow))
+        return self._under("late", self.flow)
 
     @property
     def late_decisions(self) -> str:

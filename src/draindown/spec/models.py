@@ -215,12 +215,6 @@ class FlowSpec(Model):
         return None
 
 
-_KEYED = (
-    "needs a table that rows are appended to: flow {!r} updates and deletes rows, and of a row that came late "
-    "the one before it would be gone"
-)
-
-
 def _form(flow: object) -> str:
     """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever else it has."""
     source = flow.get("source") if isinstance(flow, dict) else getattr(flow, "source", None)
@@ -310,10 +304,9 @@ class PipelineSpec(Model):
         for name, flow in self.flows.items():
             if isinstance(flow, DerivedFlow):
                 for upstream in self.graph.upstream(name):
-                    for place, message in result_columns.problems(flow, self.flows[upstream].known_columns):
+                    source = self.flows[upstream]
+                    for place, message in result_columns.problems(flow, source.known_columns, source.target.kind):
                         yield ("flows", name, *place), message
-                    if flow.accept is not None and self.flows[upstream].target.kind.idempotent:
-                        yield ("flows", name, "accept"), _KEYED.format(upstream)
 
     @property
     def graph(self) -> FlowGraph:

@@ -8,14 +8,18 @@ from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
 from draindown.spec.names import near
+from draindown.spec.target_kinds import TargetKind
 
 _TIMES = ("timestamp", "timestamp_ntz")
 Types = Mapping[str, str]
 """Column types by name, as stored."""
 
 
-def problems(flow: DerivedFlow, source: Types | None) -> Iterator[Problem]:
-    """Yield problems of a derived flow's derivation, by their path in the flow."""
+def problems(flow: DerivedFlow, source: Types | None, kind: TargetKind) -> Iterator[Problem]:
+    """Yield problems of a derived flow's derivation, by their path in the flow. `kind`: that of the source's table."""
+    if flow.accept is not None and kind.idempotent:
+        updated = f"table {flow.source.table!r} has keys: of a row that came late the one before it would be gone"
+        yield ("accept",), f"needs a table that rows are only appended to; {updated}"
     if source is None:
         return
     match flow.derivation:

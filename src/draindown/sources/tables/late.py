@@ -31,8 +31,8 @@ _DECISIONS = pa.schema(
 )
 _SHOWN = "late_id, origin, event_time, arrived_at, lateness, window_start, groups, record"
 _IN_SOURCE = (
-    "select * from (select *, row_number() over (partition by late_id order by cut desc) as _newest from t "
-    "where generation = {generation} and cut >= {filled} and cut < {first}) where _newest = 1 and change = 'came'"
+    "select * from (select *, row_number() over (partition by late_id order by slice desc) as _newest from t "
+    "where generation = {generation} and slice >= {filled} and slice < {first}) where _newest = 1 and change = 'came'"
 )
 _DECIDED = (
     "select late_id as _id, action from (select late_id, action, row_number() over "

@@ -87,10 +87,10 @@ def _same(origins: DataFrame) -> Column:
     return (F.col(f"{ORIGIN}.unit") == origins["_unit"]) & (F.col(f"{ORIGIN}.position") == origins["_position"])
 
 
-def keep(writer: TableWriter, images: DataFrame, kind: Kind, window: Window, cut: int, run_id: str) -> None:
+def keep(writer: TableWriter, images: DataFrame, kind: Kind, window: Window, number: int, run_id: str) -> None:
     """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an earlier attempt.
 
-    `images`: late rows of the batch's share of the keys, with SIGN and the columns of `own`.
+    `images`: late rows of the batch's share of the keys, with SIGN and the columns of `own`. `number`: of the slice.
     """
     place = F.concat_ws("\u0001", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
     event, content = F.col(quoted(window.time)).cast("timestamp"), [c for c in images.columns if not c.startswith("_")]
@@ -112,7 +112,7 @@ def keep(writer: TableWriter, images: DataFrame, kind: Kind, window: Window, cut
         "late_id",
         *names,
         F.when(F.col(SIGN) > 0, CAME).otherwise(WENT).alias("change"),
-        F.lit(cut).cast("bigint").alias("cut"),
+        F.lit(number).cast("bigint").alias("slice"),
         F.lit(writer.generation).alias("generation"),
         F.lit(writer.batch).cast("bigint").alias("batch"),
         F.lit(writer.kind).alias("kind"),
