@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +102,7 @@ class _Work:
 
     `row`: the ledger row with the account of its input. `came`: rows that came to the bucket's keys, less those that
     went, a row counted for each of its keys. `late`: images of rows that came too late, of the bucket; None if the flow
-    accepts all.
+    accepts all. `target`: the predicates by which files of the table are found.
     """
 
     batch: DeriveBatch
@@ -112,6 +112,7 @@ class _Work:
     row: BatchRow
     came: int
     late: DataFrame | None
+    target: Pruning = field(default_factory=Pruning)
 
     @property
     def keys(self) -> Sequence[str]:
@@ -143,7 +144,8 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
         ledger_inputs.record(writer.layout, work.row, [read])
         _keep_late(work)
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
-        held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning)
+        work = replace(work, target=_found_by(work.scope.pruning, TableLog(writer.layout.table), resolved.schema))
+        held = delta_target.held_rows(spark, writer.layout.table, work.target)
         with configured(spark, _settings(spark, work, held)):
             return _apply(work, held, kept)
 
@@ -241,6 +243,7 @@ def _settings(spark: SparkSession, work: _Work, held: Held | None) -> Mapping[st
     found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
         tuning.shuffling(weight, tasks, partitions)
     )
+    found |= dict(tuning.adapting(weight))
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
@@ -253,7 +256,14 @@ def _read_again(work: _Work) -> Size:
 
 
 def _source_pruning(work: _Work) -> Pruning:
-    return work.resolved.kind.source_pruning(work.scope.pruning)
+    piece = work.batch.slice
+    possible = work.resolved.kind.source_pruning(work.scope.pruning)
+    return _found_by(possible, TableLog(piece.path, piece.until), work.source.schema)
+
+
+def _found_by(pruning: Pruning, log: TableLog, schema: StructType) -> Pruning:
+    """Return the predicates without those that exclude no file of the table."""
+    return pruning.narrowed(schema, log.files([*pruning.values, *pruning.ranges]))
 
 
 def _apply(work: _Work, held: Held | None, kept: ExitStack) -> BatchRow:
@@ -326,7 +336,7 @@ def _write(work: _Work, acts: DataFrame, row: BatchRow, *, is_empty: bool) -> No
     writer, metadata = work.batch.writer, row.as_metadata()
     if row.updated or row.deleted or (row.inserted and not is_empty):
         on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in work.keys)
-        delta_target.merge(writer, acts, on, _clauses(row), work.scope.pruning, metadata)
+        delta_target.merge(writer, acts, on, _clauses(row), work.target, metadata)
         return
     rows = acts if row.inserted else acts.where(F.lit(False))
     delta_target.append(writer, rows.drop(FATE), metadata)
