@@ -160,7 +160,8 @@ class World:
         return +found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(2))
 def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     draw = Random(seed)
     rows = [event(draw, number) for number in range(60)]
@@ -169,27 +170,24 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     left = [row for row in rows if row not in withdrawn]
     expected = windows([row for row in left if not is_late(row) or row in applied])
     kept = {row[0] for row in left if is_late(row) and row not in applied}
-    for play in range(2):
-        it, order = World(tmp_path / str(play), spark), list(rows)
-        draw.shuffle(order)
-        cuts = sorted(draw.sample(range(5, 55), 2))
-        known: list[Event] = []
-        for at, (start, end) in enumerate(zip([0, *cuts], [*cuts, 60], strict=True)):
-            known += order[start:end]
-            it.insert(*order[start:end])
-            if at:
-                it.withdraw(*(row for row in withdrawn if row in known))
-                it.apply(*(row for row in applied if row in known and draw.random() < 0.5))
-            ledger = it.derive(1 + draw.randrange(3), dying=draw.choice(("", "read", "late", "merged")))
-            assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
-        it.apply(*applied)
-        it.derive(2)
-        assert it.table() == expected, (seed, play)
-        assert set(it.apart()) >= kept and not set(it.apart()) & {row[0] for row in withdrawn}
-        it.derive(draw.randrange(1, 3), fill=True)
-        assert it.table() == expected and not it.derive()[0].applied, (
-            "a fill, and a range without changes, find nothing"
-        )
+    it = World(tmp_path, spark)
+    known: list[Event] = []
+    draw.shuffle(rows)
+    for at, (start, end) in enumerate(((0, 25), (20, 26 + draw.randrange(30)), (26, 60))):
+        fresh = [row for row in rows[start:end] if row not in known]
+        known += fresh
+        it.insert(*fresh)
+        if at:
+            it.withdraw(*(row for row in withdrawn if row in known))
+            it.apply(*(row for row in applied if row in known and draw.random() < 0.5))
+        ledger = it.derive(1 + (at + seed) % 2, dying=("read", "late", "merged")[(at + seed) % 3])
+        assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
+    it.apply(*applied)
+    it.derive()
+    assert it.table() == expected
+    assert set(it.apart()) >= kept and not set(it.apart()) & {row[0] for row in withdrawn}
+    (filled,) = it.derive(fill=True)
+    assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
 
 
 def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkSession, tmp_path: Path) -> None:
