@@ -7,7 +7,7 @@ from datetime import datetime
 from draindown.base.clock import now
 from draindown.base.formatting import age, count
 from draindown.doctor.model import Desk
-from draindown.flow import proven
+from draindown.flow import generations, proven
 from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -23,13 +23,13 @@ def look_at_source(desk: Desk) -> None:
     Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read yet.
     """
     first = desk.checkpoint.first_unread
+    _look_at_late(desk, generations.first_unread(desk.layout, desk.generation))
     found = desk.source.look(desk.layout, desk.generation, first, now())
     done = part_way(desk.layout, desk.generation, first - 1)
     said = [f"{count(intake.newest(desk.layout, desk.generation), 'slice')} pinned", *found.reasons]
     said += [f"{done[0]} of {done[1]} buckets of a range of versions done"] if done else []
     desk.say("source", "; ".join(said))
     _look_at_proof(desk)
-    _look_at_late(desk, first)
     for finding in found.findings:
         desk.note(f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next)
 

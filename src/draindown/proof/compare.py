@@ -81,7 +81,7 @@ def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: Der
         return
     origins = late.applied(layout, 0, decided)
     db.register("applied", pa.table({"unit": [one[0] for one in origins], "position": [one[1] for one in origins]}))
-    came = f"epoch_us({identifier(flow.window.time)}) < epoch_us(_arrived_at) - {flow.accept} * 1000000"
+    came = f"epoch_us({identifier(flow.window.time)}) < epoch_us(_arrived_at) - {flow.accept * 1_000_000}"
     known = "(_origin.unit, _origin.position) in (select (unit, position) from applied)" if origins else "false"
     db.execute(f"delete from source where {came} and not coalesce({known}, false)")
 
