@@ -165,3 +165,6 @@ def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
     assert found.narrowed(SCHEMA, files(("2026-01-01", 0, 9, "a", "z"))) == Pruning()
     unknown = Pruning(values={"name": ["a", None]})
     assert unknown.narrowed(SCHEMA, by_day) == unknown, "no statistic tells of NULL"
+    beyond = Pruning(values={"day": ["+10000-01-01"], "name": ["a"]})
+    plain = [{"min.day": "2026-01-01", "max.day": "2026-01-01", "min.name": "b", "max.name": "c"}]
+    assert beyond.narrowed(SCHEMA, plain) == beyond

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -50,8 +51,14 @@ class Pruning:
     def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         """Return as few predicates as exclude the same files. Arguments as in `files`.
 
-        Delta plans and compiles each predicate, for a second or more, before it reads a file.
+        Delta plans and compiles each predicate, for a second or more, before it reads a file. All are kept if one of
+        their values has no order here, such as a date after the year 9999.
         """
+        with suppress(ValueError):
+            return self._narrowed(schema, files)
+        return self
+
+    def _narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         partitions = {name for name in self.values if any(f"partition.{name}" in file for file in files)}
         beside = [name for name in self.values if name not in partitions]
         found, probe = self, self._as_ranges(beside)
