@@ -14,7 +14,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import images
-from draindown.spark.derived.derive import DeriveBatch, TableSlice, Versions, derive
+from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
+from draindown.spark.derived.derive import derive
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket

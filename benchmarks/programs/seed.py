@@ -36,9 +36,11 @@ def main() -> None:
     parser.add_argument("--table", required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--columns", required=True)
+    parser.add_argument("--start", type=int, default=0, help="the first id")
+    parser.add_argument("--parts", type=int, default=_DAYS, help="tasks, of ids that follow each other")
     asked = parser.parse_args()
     spark = SparkSession.builder.appName("seed").getOrCreate()
-    spark.range(0, asked.rows, 1, _DAYS).createOrReplaceTempView("ids")
+    spark.range(asked.start, asked.start + asked.rows, 1, asked.parts).createOrReplaceTempView("ids")
     rows = spark.sql(f"select {asked.columns} from ids")
     if DeltaTable.isDeltaTable(spark, asked.table):
         rows = filled(rows, spark.read.format("delta").load(asked.table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, drain, growth, kafka, longevity, seen, small, upkeep
+from benchmarks.works import backlog, derived, drain, growth, kafka, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -19,5 +19,6 @@ ALL: dict[str, Work] = {
         kafka.WORK,
         longevity.WORK,
         upkeep.WORK,
+        derived.WORK,
     )
 }

@@ -16,6 +16,7 @@ class Case:
 
 
 _ONCE = "each record counted once, tables equal the control"
+_DERIVED = "tables equal their queries in DuckDB, or red by name"
 _MAINTAINED = "no row changes, no file is missed, time travel works"
 
 CASES = {
@@ -53,5 +54,7 @@ CASES = {
         Case("F31", "schema drift", "columns added, dropped, retyped, in data and in the spec", "kept or red"),
         Case("F32", "gate fails or dies; next run writes meanwhile", "bad rows, exception, SIGKILL", "not published"),
         Case("F33", "driver dies in a batch of Kafka", "SIGKILL in any gap, raw records included; 20 histories", _ONCE),
+        Case("F34", "driver of a derived flow dies", "SIGKILL in each gap of its batch, again and again", _DERIVED),
+        Case("F35", "table under a derived flow changes as a whole", "SQL, commands; between runs, in one", _DERIVED),
     )
 }  # fmt: skip

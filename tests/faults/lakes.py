@@ -218,6 +218,8 @@ def read_whole(trial: Trial, reader: Reader, landing: Landing, to: Control, *, b
 class Driver:
     """A driver process at work on one lake or several; it and all it starts are a process group."""
 
+    program: Sequence[str] = (str(ROOT / "tests" / "faults" / "driver.py"),)
+
     def __init__(self, where: Path, *entries: dict[str, Any], **environ: str) -> None:
         where.mkdir(parents=True, exist_ok=True)
         self.where, self.log = where, where / "driver.log"
@@ -229,7 +231,7 @@ class Driver:
         path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "faults" / "driver.py"), str(where / "plan.json")],
+                [sys.executable, *self.program, str(where / "plan.json")],
                 env=os.environ | {"PYTHONPATH": path} | environ,
                 cwd=where,
                 stdout=out,

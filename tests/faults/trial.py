@@ -78,7 +78,7 @@ class Trial:
 
     def follow(self, landing: Landing, verb: str) -> None:
         """Type the command with that verb which the newest error names; one that it doesn't name is surgery."""
-        named = [command for step in self.runs[-1].next for command in re.findall(r"draindown [^(;]+", step)]
+        named = [command for step in self.runs[-1].next for command in re.findall(r"draindown [^(;#]+", step)]
         fitting = [command.strip() for command in named if command.startswith(f"draindown {verb}")]
         if not fitting:
             self.surgery.append(f"{verb} is no command that {self.runs[-1].error} names")

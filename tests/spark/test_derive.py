@@ -15,11 +15,13 @@ from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.spark.derived import images
-from draindown.spark.derived.derive import SETTINGS, TableSlice, Versions
+from draindown.spark.derived.batch import TableSlice, Versions
+from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.scope import pruning_of
+from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from tests.derivation import Derivation
@@ -124,6 +126,46 @@ def test_buckets_count_each_image_once(derivation: Callable[..., Derivation]) ->
     again = it.derive(buckets=4)
     assert sum(one.records for one in again) == 20 and it.table() == it.whole()
     assert len([one for one in again if one.touched]) > 1
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping"])
+def test_rows_that_are_not_read_again_end_red(
+    derivation: Callable[..., Derivation], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = derivation(**KINDS[kind])
+    it.insert(row(1, 0), row(2, 5), row(3, 90))
+    monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
+    with pytest.raises(TerminalError) as filling:
+        it.derive()
+    assert filling.value.code == "rows-miscounted" and not TableLog(it.layout.table).rows("select 1 from t")
+    monkeypatch.undo()
+    it.derive()
+    before = it.table()
+    it.insert(row(4, 10, n=2))
+    monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
+    with pytest.raises(TerminalError) as more:
+        it.derive(buckets=2)
+    assert more.value.code == "rows-miscounted" and it.table() == before
+    monkeypatch.undo()
+    it.derive(buckets=2)
+    assert it.table() == it.whole()
+
+
+def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched(
+    derivation: Callable[..., Derivation],
+) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0), row(2, 5), row(3, 90))
+    it.derive()
+    it.spark.sql(f"update delta.`{it.layout.table}` set c = 3 where c = 2")
+    it.insert(row(4, 95))
+    it.derive()  # another window
+    it.insert(row(5, 7))
+    with pytest.raises(TerminalError) as refused:
+        it.derive()
+    assert refused.value.code == "rows-miscounted" and "before" in refused.value.found.lower()
+    it.derive(fill=True)
+    assert it.table() == it.whole()
 
 
 def test_a_refill_writes_only_what_differs(derivation: Callable[..., Derivation]) -> None:

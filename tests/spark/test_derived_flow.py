@@ -75,8 +75,8 @@ class Chain:
     def __init__(self, home: Path, spark: SparkSession, **flows: Any) -> None:
         self.home, self.spark, self.files, self.runs, self.seq = home, spark, 0, 0, 0
         (home / "landing").mkdir(parents=True)
-        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"flights": FLIGHTS, **flows}}
-        self.spec = PipelineSpec.model_validate(document)
+        self.document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"flights": FLIGHTS, **flows}}
+        self.spec = PipelineSpec.model_validate(self.document)
 
     def layout(self, flow: str) -> FlowLayout:
         return self.spec.layout(flow)
@@ -88,6 +88,12 @@ class Chain:
         self.files += 1
         path = self.home / "landing" / f"{self.files:03}.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def write_pipeline(self) -> None:
+        """Write the file for commands that are typed."""
+        path = self.home / "dags" / "pipelines" / "p.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.document))
 
     def row(self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any) -> dict[str, Any]:
         self.seq += 1

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from draindown.spark.derived import difference, images, recompute
-from draindown.spark.derived.kind import Kind, Relation
+from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Touched
@@ -235,7 +235,10 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind
         homes = [rows.where(bucket.has(_of(kind).home())) for bucket in buckets]
         assert reduce(DataFrame.unionAll, homes).count() == rows.count()
         for home, bucket in zip(homes, buckets, strict=True):
-            belongs = _of(kind).belongs()
+            keyed, belongs = _of(kind).keyed(rows), _of(kind).belongs()
+            within = keyed.where(bucket.has([keyed[name] for name in key_names(kind)])).count()
+            places = rows.agg(images.F.sum(_of(kind).places(bucket))).collect()
+            assert places == [(within,)], "each key of a row is counted"
             own = home.where(belongs).exceptAll(rows.where(~belongs))
             touched = recompute.touched(kind, [own.withColumn(images.NET, images.F.lit(1))], bucket)
-            assert touched.select(_of(kind).keyed(rows).columns[-1]).count() > 0 or own.count() == 0
+            assert touched.select(keyed.columns[-1]).count() > 0 or own.count() == 0

@@ -22,7 +22,8 @@ from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import difference, images, recompute
-from draindown.spark.derived.derive import DeriveBatch, TableSlice, Versions, derive
+from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
+from draindown.spark.derived.derive import derive
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.resolve import _used, query, resolve

@@ -135,7 +135,9 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ),
         ({"window": WINDOW, "target": {"partition_by": ["n"]}}, "hourly.target.partition_by[0]", "is no key"),
         ({"window": WINDOW, "columns": {"carrier": "double"}}, "hourly.columns.carrier", "compares exactly"),
-        ({"window": WINDOW, "accept": "2 days"}, "hourly.accept", "not supported yet"),
+        ({"window": WINDOW, "accept": "2 days"}, "hourly.accept", "has keys"),
+        ({"per": PER, "accept": "2 days"}, "hourly.accept", "rows in a window"),
+        ({"window": WINDOW, "accept": "0"}, "hourly.accept", "at least 1"),
     ],
 )
 def test_what_cant_work_is_named_with_its_line(tmp_path: Path, parts: dict[str, Any], path: str, part: str) -> None:

@@ -143,3 +143,28 @@ def test_a_file_of_unknown_rows_is_a_large_one(told: list[int | None], number: i
     held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}])
 
     assert (held.number, held.bytes) == (number, 10 * len(files))
+
+
+def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
+    found = Pruning(
+        values={"day": ["2026-01-01", "2026-01-02"], "name": ["a", "c"]}, ranges={"id": [("0", "9"), ("30", "39")]}
+    )
+
+    def files(*told: tuple[str, int, int, str, str]) -> list[dict[str, object]]:
+        return [
+            {"partition.day": day, "min.id": low, "max.id": high, "min.name": first, "max.name": last}
+            for day, low, high, first, last in told
+        ]
+
+    by_day = files(("2026-01-01", 0, 50, "a", "z"), ("2026-01-03", 0, 50, "a", "z"))
+    assert found.narrowed(SCHEMA, by_day) == found.only(["day"])
+    by_id = files(("2026-01-01", 0, 9, "a", "z"), ("2026-01-01", 10, 29, "a", "z"))
+    assert found.narrowed(SCHEMA, by_id) == found.only(["id"])
+    by_name = files(("2026-01-01", 0, 9, "a", "b"), ("2026-01-01", 0, 9, "d", "z"), ("2026-01-04", 99, 99, "x", "x"))
+    assert set(found.narrowed(SCHEMA, by_name).values) == {"name"}
+    assert found.narrowed(SCHEMA, files(("2026-01-01", 0, 9, "a", "z"))) == Pruning()
+    unknown = Pruning(values={"name": ["a", None]})
+    assert unknown.narrowed(SCHEMA, by_day) == unknown, "no statistic tells of NULL"
+    beyond = Pruning(values={"day": ["+10000-01-01"], "name": ["a"]})
+    plain = [{"min.day": "2026-01-01", "max.day": "2026-01-01", "min.name": "b", "max.name": "c"}]
+    assert beyond.narrowed(SCHEMA, plain) == beyond

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from draindown.spark.session import INTERPRETED
-from draindown.spark.tuning import COPY_ON_WRITE, HASH_BOUND, ONE_FILE, PARTITIONS, TUNING, Size, Tuning
+from draindown.spark.tuning import ADAPTIVE, COPY_ON_WRITE, HASH_BOUND, ONE_FILE, PARTITIONS, TUNING, Size, Tuning
 
 MANY = 10**9
 
@@ -77,3 +77,7 @@ def test_little_files_are_written_anew_and_rows_are_marked_in_others(
 
 def test_nothing_is_written_anew_where_the_pipeline_allows_no_bytes() -> None:
     assert TUNING.writing(Size(1, 1), Size(1, 1), 0) == {}
+
+
+def test_a_light_comparison_is_planned_once() -> None:
+    assert (Tuning(shuffled=10).adapting(9), Tuning(shuffled=10).adapting(10)) == ({ADAPTIVE: "false"}, {})

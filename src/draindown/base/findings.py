@@ -15,7 +15,8 @@ class Finding(Frozen):
 
     kind: (
         Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable", "retention"]
-        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused", "waiting"]
+        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"]
+        | Literal["waiting", "late"]
     )
     subject: str
     detail: str

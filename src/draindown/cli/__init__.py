@@ -21,6 +21,7 @@ from draindown.cli import authoring, drilling, inspect, proving, recovery, runni
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
+from draindown.cli.late import late
 from draindown.cli.output import Output, global_options
 from draindown.cli.quarantine import quarantine
 
@@ -83,6 +84,7 @@ for command in _COMMANDS:
     app.command()(command)
 app.add_typer(gate, name="gate")
 app.add_typer(quarantine, name="quarantine")
+app.add_typer(late, name="late")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -69,7 +69,7 @@ def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Outp
     assert isinstance(declared, DerivedFlow)
     found = pinned(layout, declared.source)
     if compare.statement(declared, found.sources[0]) is not None:
-        return compare.prove(layout, declared, found.sources[0], found.table, share)
+        return compare.prove(layout, declared, found.sources[0], found.table, share, found.decided)
     from draindown.runs.driver_log import DriverLog
     from draindown.spark.derived.whole import prove as by_spark
     from draindown.spark.session import session, stop
@@ -79,6 +79,6 @@ def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Outp
     with DriverLog.of(request.layout, request.run_id, request.step) as log:
         spark = session(f"draindown {spec.pipeline} prove", log=log)
         try:
-            return by_spark(spark, layout, declared, found.sources, found.table, share)
+            return by_spark(spark, layout, declared, found.sources, found.table, share, found.decided)
         finally:
             stop(spark)

@@ -100,7 +100,7 @@ def run(
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
     left_out = [step for step in asked if not asked[step]]
     names = flows(spec, flow)
-    above = {name: set(spec.graph.upstream(name)) for name in names}
+    above = {name: set(spec.graph.upstream(name)) & set(names) for name in names}
     first, later = [name for name in names if not above[name]], [name for name in names if above[name]]
     work = _plans(this, first, left_out)
     with _spark(this, short=all(part.is_little for _, part in work)) as spark:

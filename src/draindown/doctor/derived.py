@@ -7,11 +7,12 @@ from datetime import datetime
 from draindown.base.clock import now
 from draindown.base.formatting import age, count
 from draindown.doctor.model import Desk
-from draindown.flow import proven
+from draindown.flow import generations, proven
 from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
 from draindown.sources import intake
-from draindown.sources.tables import readers, registered
+from draindown.sources.tables import late, readers, registered
+from draindown.sources.tables.late import Place
 from draindown.sources.tables.registered import BEHIND, GONE, Waiting
 from draindown.sources.tables.source import part_way
 
@@ -22,6 +23,7 @@ def look_at_source(desk: Desk) -> None:
     Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read yet.
     """
     first = desk.checkpoint.first_unread
+    _look_at_late(desk, generations.first_unread(desk.layout, desk.generation))
     found = desk.source.look(desk.layout, desk.generation, first, now())
     done = part_way(desk.layout, desk.generation, first - 1)
     said = [f"{count(intake.newest(desk.layout, desk.generation), 'slice')} pinned", *found.reasons]
@@ -30,6 +32,16 @@ def look_at_source(desk: Desk) -> None:
     _look_at_proof(desk)
     for finding in found.findings:
         desk.note(f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next)
+
+
+def _look_at_late(desk: Desk, first: int) -> None:
+    sums = late.counts(Place(desk.layout, desk.generation, first))
+    if any(sums.values()):
+        desk.say("late", ", ".join(f"{count(number)} {state}" for state, number in sums.items()))
+    if sums["open"]:
+        text = f"{count(sums['open'], 'row')} came later than the flow accepts, and nobody has decided about them"
+        where = f"draindown late list {desk.layout.pipeline} --flow {desk.layout.flow}"
+        desk.note("late-rows", "late", text, where)
 
 
 def _look_at_proof(desk: Desk) -> None:

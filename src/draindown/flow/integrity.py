@@ -132,6 +132,7 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
 
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
-    everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine)
+    everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine, layout.late, layout.inputs)
+    decisions = (layout.resolutions, layout.late_decisions)
     generation = generations.generation_if_told(layout) or 1
-    return (*everyone, layout.inputs, layout.raw, layout.intake_of(generation), layout.parked, layout.resolutions)
+    return (*everyone, layout.raw, layout.intake_of(generation), layout.parked, *decisions)

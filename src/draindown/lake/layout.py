@@ -1,7 +1,7 @@
 """The directory layout of a lake. The only module that builds paths.
 
 tables/<table>  tombstones/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
-quarantine/<flow>  raw/<flow>                                      raw: for the owner, who may share it
+quarantine/<flow>  late/<flow>  raw/<flow>                         raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 """
 
@@ -73,6 +73,16 @@ class FlowLayout:
     def quarantine(self) -> str:
         """Delta table of refused and withdrawn rows; absent until the first one."""
         return self._of("quarantine", self._under("quarantine", self.flow))
+
+    @property
+    def late(self) -> str:
+        """Delta table of rows that came later than the flow accepts; absent until the first one."""
+        return self._under("late", self.flow)
+
+    @property
+    def late_decisions(self) -> str:
+        """Delta table of people's decisions about late rows."""
+        return f"{self.home}/late"
 
     @property
     def ledger(self) -> str:

@@ -148,8 +148,8 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
     If the lake does not exist, its nearest existing parent is yielded instead.
     """
     yield str(_nearest(layout.lake))
-    tables = [layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs, layout.raw]
-    tables.append(layout.intake_of(1))
+    tables = [layout.table, layout.tombstones, layout.quarantine, layout.late, layout.ledger, layout.inputs]
+    tables += [layout.raw, layout.intake_of(1)]
     within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
     yield from (place for place in within if Path(place).is_dir())
 

@@ -134,6 +134,7 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
         ("table", layout.table),
         ("tombstones", layout.tombstones),
         ("quarantine", layout.quarantine),
+        ("late", layout.late),
         ("ledger", layout.ledger),
         ("inputs", layout.inputs),
         ("raw", layout.raw),

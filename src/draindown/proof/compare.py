@@ -16,6 +16,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.proof import windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
+from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
 
 _PARTS = 1_000_000
@@ -26,16 +27,20 @@ def statement(flow: DerivedFlow, source: TableLog) -> str | None:
     return None if flow.window is None else windows.query(flow.window, source.column_types)
 
 
-def prove(layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0) -> Certificate:
+def prove(
+    layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0, decided: int = 0
+) -> Certificate:
     """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
 
-    `share`: the share of the keys to compare, 0 to 1. Requires a `statement`.
+    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
+    Requires a `statement`.
     """
     sql, begun = statement(flow, source), time.monotonic()
     assert sql is not None
     with closing(duckdb.connect()) as db:
         db.execute("set timezone = 'UTC'")
         _load(db, "source", source, _used(flow, source))
+        _leave_out_late(db, layout, flow, decided)
         _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
         keys = flow.target.keys
         db.execute(f"create table expected as {sql}")
@@ -66,7 +71,19 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     window = flow.window
     assert window is not None
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
-    return [name for name in source.column_types if name.lower() in text]
+    own = [] if flow.accept is None else ["_arrived_at", "_origin"]
+    return [*(name for name in source.column_types if name.lower() in text), *own]
+
+
+def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int) -> None:
+    """Delete the rows that came later than the flow accepts, but for those that a person applied."""
+    if flow.accept is None or flow.window is None:
+        return
+    origins = late.applied(layout, 0, decided)
+    db.register("applied", pa.table({"unit": [one[0] for one in origins], "position": [one[1] for one in origins]}))
+    came = f"epoch_us({identifier(flow.window.time)}) < epoch_us(_arrived_at) - {flow.accept * 1_000_000}"
+    known = "(_origin.unit, _origin.position) in (select (unit, position) from applied)" if origins else "false"
+    db.execute(f"delete from source where {came} and not coalesce({known}, false)")
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:

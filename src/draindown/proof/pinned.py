@@ -17,10 +17,14 @@ from draindown.spec.table_source import TableSource
 
 @dataclass(frozen=True)
 class Pinned:
-    """All tables, each opened at its version. `sources`: in the order of the flow."""
+    """All tables, each opened at its version.
+
+    `sources`: in the order of the flow. `decided`: the newest decision about late rows that counts by then.
+    """
 
     sources: Sequence[TableLog]
     table: TableLog
+    decided: int = 0
 
 
 def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
@@ -40,7 +44,7 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     sources = [_opened(layout, str(one), unit) for one, unit in units]
     table = TableLog(layout.table)
     _ = table.version  # opened once, so that all are compared at one version
-    return Pinned(sources, table)
+    return Pinned(sources, table, found.units[0].row["decided"])
 
 
 def _opened(layout: FlowLayout, name: str, unit: Unit | None) -> TableLog:

@@ -32,6 +32,7 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
             "rows": place.table,
             "tombstones": place.tombstones,
             "quarantine": place.quarantine,
+            "late": place.late,
             "raw": place.raw,
         }
         for purpose, path in written.items():

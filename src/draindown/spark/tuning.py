@@ -9,6 +9,7 @@ from math import ceil
 from draindown.spark.session import INTERPRETED
 
 PARTITIONS = "spark.sql.shuffle.partitions"
+ADAPTIVE = "spark.sql.adaptive.enabled"
 COPY_ON_WRITE = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 ONE_FILE = {PARTITIONS: "1"}
 """One shuffle partition, so that the MERGE writes one file. Set from the comparison on, whose partitions it reuses."""
@@ -79,6 +80,13 @@ class Tuning:
         """
         wanted = min(ceil(weight / self.shuffled), tasks)
         return {PARTITIONS: str(wanted)} if wanted > partitions else {}
+
+    def adapting(self, weight: int) -> Mapping[str, str]:
+        """Return the setting that plans a light comparison once. Spark lists a Delta table's files at each new plan.
+
+        `weight`: bytes of what is compared.
+        """
+        return {ADAPTIVE: "false"} if weight < self.shuffled else {}
 
     def writing(self, held: Size | None, batch: Size, most: int) -> Mapping[str, str]:
         """Return the settings for copy-on-write if the target is small, and for a single file if the batch is too.

@@ -13,8 +13,7 @@ from draindown.spec import result_columns
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import unlike
 from draindown.spec.neighbours import Neighbours, Reader
-from draindown.spec.reading import derived, readers
-from draindown.spec.result_columns import Types
+from draindown.spec.reading import Flow, derived, readers
 from draindown.spec.table_source import SourceTable
 
 Node = tuple[str, str]
@@ -82,12 +81,13 @@ class Project:
         way = self._way((name, writers[table]), (one.spec.pipeline, one.flow))
         if way:
             return f"depends on itself: {' → '.join('/'.join(node) for node in (way[-1], *way))}"
-        return "; ".join(self._column_problems(one, other.flows[writers[table]].known_columns))
+        return "; ".join(self._column_problems(one, other.flows[writers[table]]))
 
     @staticmethod
-    def _column_problems(one: _Reading, columns: Types | None) -> Iterator[str]:
+    def _column_problems(one: _Reading, writer: Flow) -> Iterator[str]:
         (flow,) = derived({one.flow: one.spec.flows[one.flow]}).values()
-        for place, message in result_columns.problems(flow, flow.source.read.index(one.table), columns):
+        at = flow.source.read.index(one.table)
+        for place, message in result_columns.problems(flow, at, writer.known_columns, writer.target.kind):
             yield f"{'.'.join(place)}: {message}"
 
     def _way(self, start: Node, end: Node) -> list[Node]:

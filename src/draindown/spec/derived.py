@@ -161,6 +161,11 @@ class DerivedFlow(Model):
     source: TableSource = Field(description="The tables that the query reads.")
     window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
+    accept: Annotated[Duration, Field(ge=1)] | None = Field(
+        default=None,
+        description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",
+        examples=["2 days"],
+    )
     columns: dict[ColumnName, Column] = Field(
         default_factory=dict,
         description="Types of result columns. Absent: as Spark infers them. Another type ends the drain red.",
@@ -222,8 +227,10 @@ class DerivedFlow(Model):
             refuse([(("source",), what)])
         self.target._keys = list(self.derivation.keys)
         said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
-        self.source._derivation = hashlib.sha256((said + self.source.told).encode()).hexdigest()[:16]
-        refuse([*self._source_problems(), *self._key_problems(), *self._partition_problems()])
+        said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
+        refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems()])
         return self
 
     def _source_problems(self) -> Iterable[Problem]:

@@ -10,10 +10,23 @@ from draindown.spec.base import Problem
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.neighbours import Neighbours, Reader
+from draindown.spec.target_kinds import TargetKind
+
+
+class Target(Protocol):
+    """What is asked of any target."""
+
+    @property
+    def kind(self) -> TargetKind:
+        """The kind of table."""
 
 
 class Flow(Protocol):
     """What is asked of any flow."""
+
+    @property
+    def target(self) -> Target:
+        """The table to write."""
 
     @property
     def known_columns(self) -> Mapping[str, str] | None:
@@ -59,8 +72,9 @@ def problems(flows: Flows) -> Iterator[Problem]:
     for name, flow in reading.items():
         for at, one in enumerate(flow.source.read):
             writer = None if one.pipeline else found.writers.get(one.table)
-            types = flows[writer].known_columns if writer else None
-            yield from ((("flows", name, *place), text) for place, text in result_columns.problems(flow, at, types))
+            types, kind = (flows[writer].known_columns, flows[writer].target.kind) if writer else (None, None)
+            wrong = result_columns.problems(flow, at, types, kind)
+            yield from ((("flows", name, *place), text) for place, text in wrong)
 
 
 def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:

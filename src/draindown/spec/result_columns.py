@@ -9,14 +9,21 @@ from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
 from draindown.spec.names import unlike
 from draindown.spec.table_source import SourceTable
+from draindown.spec.target_kinds import TargetKind
 
 _TIMES = ("timestamp", "timestamp_ntz")
 Types = Mapping[str, str]
 """Column types by name, as stored."""
 
 
-def problems(flow: DerivedFlow, at: int, source: Types | None) -> Iterator[Problem]:
-    """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow."""
+def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind | None) -> Iterator[Problem]:
+    """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow.
+
+    `kind`: that of the source table; None if it is not known.
+    """
+    if flow.accept is not None and kind is not None and kind.idempotent:
+        updated = f"table {flow.source.read[at]} has keys: of a row that came late the one before it would be gone"
+        yield ("accept",), f"needs a table that rows are only appended to; {updated}"
     if source is None:
         return
     match flow.derivation:

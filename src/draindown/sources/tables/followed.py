@@ -24,7 +24,8 @@ class Piece:
     """The versions of one table that the next slices pin.
 
     `start`: None for a fill. `rows`: rows that changed, or all of a fill. `changes`: whether some were updated or
-    deleted. `commits`: 0 if no row changed, so that the table is only read.
+    deleted. `commits`: 0 if no row changed, so that the table is only read. `decided`: numbers of decisions about late
+    rows: up to the first counted before, up to the second count from here.
     """
 
     start: int | None
@@ -34,6 +35,7 @@ class Piece:
     changes: bool
     commits: int
     at: datetime
+    decided: tuple[int, int] = (0, 0)
 
 
 class Followed:
@@ -92,6 +94,8 @@ class Followed:
         """Return in words what a piece holds."""
         if new.start is None:
             return f"all {count(new.rows, 'row')} of table {self.name} to compare, at version {new.until}"
+        if new.start == new.until:
+            return "late rows were applied, and are yet to be counted"
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {self.name} since version {new.start}, {rows} changed"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import zip_longest
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
 from draindown.sources.slices import FIRST, Slice, Unit
+from draindown.sources.tables import late
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.spec.table_source import TableSource
 
@@ -27,6 +30,7 @@ OWN = pa.schema(
     [
         *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
         *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
+        *(("decided_from", pa.int64()), ("decided", pa.int64())),
     ]
 )
 """Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all."""
@@ -87,14 +91,24 @@ class Tables(ReadInOrder, NothingLost):
         All rows are compared again where one of the tables was rebuilt.
         """
         if newest is None:
-            return [table.fill(now) for table in self._tables] if all(one.is_ready for one in self._tables) else []
+            return self._fill(now) if all(one.is_ready for one in self._tables) else []
         units = self._followed(newest)
+        decided = newest.units[0].row["decided"], late.newest(self._layout)
+        if decided[1] < decided[0]:
+            raise self._tables[0].lost("decisions about its late rows are gone, by which rows were counted")
         changes = [table.changes(unit) for table, unit in units]
         if any(one.rebuilt for one in changes):
-            return [table.fill(now, unit) for table, unit in units]
-        if not any(one.rows for one in changes):
-            return []
-        return [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
+            return self._fill(now, [unit for _, unit in units])
+        if any(one.rows for one in changes):
+            new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
+        else:
+            new = [_of_decisions(unit, now) for _, unit in units if decided[0] != decided[1]]
+        return [replace(piece, decided=decided) for piece in new]
+
+    def _fill(self, now: datetime, units: Sequence[Unit | None] = ()) -> list[Piece]:
+        decided = 0, late.newest(self._layout)
+        pairs = zip_longest(self._tables, units)
+        return [replace(table.fill(now, unit), decided=decided) for table, unit in pairs]
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
@@ -179,6 +193,8 @@ class Tables(ReadInOrder, NothingLost):
             "rows": piece.rows,
             "bucket": bucket,
             "buckets": buckets,
+            "decided_from": piece.decided[0],
+            "decided": piece.decided[1],
         }
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:  # noqa: ARG002
@@ -212,6 +228,11 @@ class Tables(ReadInOrder, NothingLost):
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
+
+
+def _of_decisions(newest: Unit, now: datetime) -> Piece:
+    """Return a piece without versions: rows that came late are applied, at the version that was read last."""
+    return Piece(newest.until, newest.until, 1, 0, False, 1, now)
 
 
 class TablesPinning:

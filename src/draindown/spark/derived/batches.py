@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
+from draindown.base.formatting import count
 from draindown.base.progress import StepHook
 from draindown.flow import generations
 from draindown.ledger import table as ledger_table
@@ -17,7 +18,8 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.slices import Slice, Unit
 from draindown.sources.tables.source import by_table
-from draindown.spark.derived.derive import DeriveBatch, TableSlice, Versions, derive
+from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
+from draindown.spark.derived.derive import derive
 from draindown.spark.derived.scope import Bucket
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
@@ -58,7 +60,10 @@ class Deriving:
             reached=reached,
             tuning=self.tuning,
         )
-        return derive(spark, batch)
+        row = derive(spark, batch)
+        if row.late:
+            self.findings.append(_late(row))
+        return row
 
     def _piece(self, read: Slice) -> TableSlice:
         """Return what a slice pins, its tables in the order in which the flow names them.
@@ -70,11 +75,18 @@ class Deriving:
         pairs = zip(by_table(layout, source, read.units), by_table(layout, source, newest.units), strict=True)
         own = read.units[0].row
         tables = [_versions(one, last.until) for one, last in pairs if one and last]
-        return TableSlice(read.number, tables, Bucket(own["bucket"], own["buckets"]))
+        decided = own["decided_from"], newest.units[0].row["decided"]
+        return TableSlice(read.number, tables, Bucket(own["bucket"], own["buckets"]), decided)
 
     def _newest(self) -> Slice | None:
         layout, generation = self.request.layout, self.generation
         return next(intake.slices(layout, generation, generations.first_unread(layout, generation) - 1), None)
+
+
+def _late(row: BatchRow) -> Finding:
+    detail = "came later than the flow accepts, or went; they count in no window until someone applies them"
+    where = f"draindown late list {row.pipeline} --flow {row.flow}"
+    return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 
 
 def _versions(unit: Unit, at: int) -> Versions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -13,19 +14,22 @@ from draindown.spark.sql import quoted
 from draindown.spec.derived import TOLERANCE
 
 FATE = "_fate"
+BEFORE = "_before"
+"""Column: the value that the table has in the column by which rows are counted."""
 INSERT, UPDATE, DELETE, UNCHANGED = "insert", "update", "delete", "unchanged"
 ACTS = (INSERT, UPDATE, DELETE)
 _OLD = "_old"
 
 
-def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """Return one row per key, with the columns of `fresh` and FATE. NULL equals NULL in keys and values.
+def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str], counted: str | None = None) -> DataFrame:
+    """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in keys and values.
 
     A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys, with the columns of
     `fresh` and possibly more, of which those that `fresh` lacks are not compared; None if there are none.
+    `counted`: the column of `fresh` that counts rows of the source.
     """
     if held is None:
-        return fresh.withColumn(FATE, F.lit(INSERT))
+        return fresh.withColumns({BEFORE: F.lit(None).cast("bigint"), FATE: F.lit(INSERT)})
     old = held.select(F.struct(*map(quoted, fresh.columns)).alias(_OLD))
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]
@@ -39,14 +43,44 @@ def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str]) -> Da
     )
     kept = [F.coalesce(_field("_new", key), _field(_OLD, key)).alias(key) for key in keys]
     rest = [_field("_new", name).alias(name) for name in fresh.columns if name not in keys]
-    return paired.select(*kept, *rest, fate.alias(FATE)).select(*map(quoted, fresh.columns), FATE)
+    before = (F.lit(None).cast("bigint") if counted is None else _field(_OLD, counted)).alias(BEFORE)
+    return paired.select(*kept, *rest, before, fate.alias(FATE)).select(*map(quoted, fresh.columns), BEFORE, FATE)
 
 
-def count(fated: DataFrame, keys: Sequence[str]) -> Mapping[str, int]:
-    """Return the number of rows per fate, and as `_twice` the number of keys that have more than one row."""
-    by_key = fated.groupBy(*map(quoted, keys)).agg(F.min(FATE).alias(FATE), F.count("*").alias("rows"))
-    rows = by_key.groupBy(FATE).agg(F.count("*").alias("keys"), F.count_if(F.col("rows") > 1).alias("twice")).collect()
-    return {row[FATE]: row["keys"] for row in rows} | {"_twice": sum(row["twice"] for row in rows)}
+@dataclass(frozen=True)
+class Counts:
+    """What a comparison found.
+
+    Attributes:
+        keys: number of keys by fate.
+        twice: number of keys with more than one row.
+        now, before: rows of the source that the fresh rows count, and that the table's rows count.
+    """
+
+    keys: Mapping[str, int]
+    twice: int
+    now: int
+    before: int
+
+
+def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None) -> Counts:
+    """Count what `compare` returned. `counted`: as there."""
+    fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
+    sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE)}
+    by_key = fated.groupBy(*map(quoted, keys)).agg(
+        F.min(FATE).alias(FATE), *(one.alias(f"_{name}") for name, one in sums.items())
+    )
+    rows = (
+        by_key.groupBy(FATE)
+        .agg(
+            F.count("*").alias("keys"),
+            F.count_if(F.col("_rows") > 1).alias("twice"),
+            *(F.coalesce(F.sum(f"_{name}"), F.lit(0)).alias(name) for name in ("fresh", "old")),
+        )
+        .collect()
+    )
+    twice, now, before = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old"))
+    return Counts({row[FATE]: row["keys"] for row in rows}, twice, now, before)
 
 
 def _field(side: str, name: str) -> Column:

@@ -15,20 +15,21 @@ SIGN, NET, IMAGES = "_sign", "_net", "_images"
 _GONE = ("delete", "update_preimage")
 
 
-def at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """Return the rows of a table at a version, without draindown's own columns."""
-    return _own(spark.read.format("delta").option("versionAsOf", version).load(path))
+def at(spark: SparkSession, path: str, version: int, own: Sequence[str] = ()) -> DataFrame:
+    """Return the rows of a table at a version, of draindown's own columns only `own`."""
+    found = spark.read.format("delta").option("versionAsOf", version).load(path)
+    return found.select(*map(quoted, _names(found)), *own)
 
 
-def between(spark: SparkSession, path: str, start: int, until: int) -> DataFrame:
-    """Return the images of the changes after version `start` up to `until`, with SIGN.
+def between(spark: SparkSession, path: str, start: int, until: int, own: Sequence[str] = ()) -> DataFrame:
+    """Return the images of the changes after version `start` up to `until`, with SIGN. `own` as in `at`.
 
     The feed of an append table is its new files; that of a keyed table has the rows of each MERGE before and after it.
     """
     feed = spark.read.format("delta").option("readChangeFeed", "true")
     changes = feed.option("startingVersion", start + 1).option("endingVersion", until).load(path)
     sign = F.when(F.col("_change_type").isin(*_GONE), -1).otherwise(1)
-    return changes.select(*map(quoted, _names(changes)), sign.alias(SIGN))
+    return changes.select(*map(quoted, _names(changes)), *own, sign.alias(SIGN))
 
 
 def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFrame:
@@ -41,10 +42,6 @@ def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFram
     if not changes or not all(_groups(kept.schema[name].dataType) for name in columns):
         return kept.withColumns({NET: F.col(SIGN), IMAGES: F.lit(1).cast("bigint")}).drop(SIGN)
     return kept.groupBy(*map(quoted, columns)).agg(F.sum(SIGN).alias(NET), F.count("*").alias(IMAGES))
-
-
-def _own(frame: DataFrame) -> DataFrame:
-    return frame.select(*map(quoted, _names(frame)))
 
 
 def _names(frame: DataFrame) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.scope import Bucket
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -24,6 +25,12 @@ class Relation(Protocol):
         """Return the columns, over source rows, of one key of each row, by which the row is counted in one bucket.
 
         NULL for rows that belong to no key.
+        """
+
+    def places(self, bucket: Bucket) -> Column:
+        """Return the number, over source rows, of keys of the bucket that a row belongs to.
+
+        It is worked out otherwise than in `keyed`, so that either is held against the other.
         """
 
     def belongs(self) -> Column:
@@ -47,6 +54,10 @@ class Kind(Protocol):
     @property
     def relations(self) -> Sequence[Relation]:
         """The source tables, in the order of the file."""
+
+    @property
+    def counted(self) -> str | None:
+        """The result's column that is the number of source rows of a key; None without one."""
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return what can't be right in the account of a batch, by the kind's invariant."""

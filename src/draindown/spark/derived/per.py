@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import per_plan, plans
 from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.scope import Bucket
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per
@@ -46,6 +47,10 @@ class KeyedTable:
         """Return the key columns."""
         return [F.col(quoted(name)) for name in self.columns]
 
+    def places(self, bucket: Bucket) -> Column:
+        """Return 1 for rows whose key is in the bucket."""
+        return bucket.has(self.home()).cast("int")
+
     def belongs(self) -> Column:
         """Return true: each row has a key."""
         return F.lit(True)
@@ -75,6 +80,11 @@ class PerKey:
     def relations(self) -> Sequence[KeyedTable]:
         """The tables, each with its own key columns."""
         return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one)) for one in self.tables]
+
+    @property
+    def counted(self) -> str | None:
+        """None: a query may count what it likes."""
+        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""

@@ -32,4 +32,4 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     """
     names, pairs = key_names(kind), zip(kind.relations, sources, strict=True)
     fresh = kind.result(*(scope.within(relation.keyed(rows), names) for relation, rows in pairs))
-    return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys)
+    return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys, kind.counted)

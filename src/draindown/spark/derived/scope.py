@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.base.clock import EPOCH
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range, joined, text_safe
 
@@ -75,37 +78,58 @@ class Touched:
 
 
 def pruning_of(keys: DataFrame, names: Sequence[str]) -> Pruning:
-    """Return predicates on `names` that a frame of keys satisfies. Its columns are these names.
+    """Return predicates on `names` that a frame of keys satisfies, found in one pass. Its columns are these names.
 
-    Few values are listed; many become ranges, a day of times each at least. Times are in UTC, the session's zone.
+    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's zone.
     """
+    named = list(enumerate(names))
+    sums = [one.alias(f"{what}{at}") for at, name in named for what, one in _measures(keys, name).items()]
+    row = keys.agg(F.count("*").alias("all"), *sums).first()
+    assert row is not None  # an aggregate without groups has one row
     found = Pruning()
-    for name in names:
-        one = _values(keys, name) or _ranges(keys, name)
+    for at, name in named:
+        one = _pruning(name, keys.schema[name].dataType.typeName(), {what: row[f"{what}{at}"] for what in _WHAT})
         found = Pruning({**found.values, **one.values}, {**found.ranges, **one.ranges})
     return found
 
 
-def _values(keys: DataFrame, name: str) -> Pruning | None:
-    if not text_safe(keys.schema, [name]):
-        return None
-    rows = keys.select(F.col(quoted(name)).cast("string")).distinct().limit(_MOST_VALUES + 1).collect()
-    return Pruning(values={name: [row[0] for row in rows]}) if len(rows) <= _MOST_VALUES else None
+_WHAT = ("some", "days", "low", "high", "odd")
 
 
-def _ranges(keys: DataFrame, name: str) -> Pruning:
+def _measures(keys: DataFrame, name: str) -> dict[str, Column]:
+    """Return, of a column, up to so many values and one more, the days of times, the ends, and what has no range."""
     column, kind = F.col(quoted(name)), keys.schema[name].dataType.typeName()
-    if kind not in ("timestamp", "timestamp_ntz", *_RANGED):
+    value = F.struct(column.cast("string").alias("value"))  # in a struct, since sets drop NULL
+    is_time, is_safe = kind.startswith("timestamp"), bool(text_safe(keys.schema, [name]))
+    day = F.floor(F.unix_seconds(column.cast("timestamp")) / _DAY) if is_time else F.lit(None).cast("bigint")
+    odd = column.isNull() | (~F.is_valid_utf8(column) if kind == "string" else F.lit(False))
+    ends = column if is_time or kind in _RANGED else F.lit(None).cast("string")
+    return {
+        "some": F.slice(F.collect_set(value), 1, _MOST_VALUES + 1) if is_safe else F.lit(None),
+        "days": F.collect_set(day),
+        "low": F.min(ends).cast("string"),
+        "high": F.max(ends).cast("string"),
+        "odd": F.count_if(odd),
+    }
+
+
+def _pruning(name: str, kind: str, found: Mapping[str, Any]) -> Pruning:
+    if found["some"] is not None and len(found["some"]) <= _MOST_VALUES:
+        return Pruning(values={name: [one["value"] for one in found["some"]]})
+    if found["low"] is None or found["odd"]:  # NULL lies in no range
         return Pruning()
-    odd = ~F.is_valid_utf8(column) if kind == "string" else F.lit(False)
-    by = F.floor(F.unix_seconds(column.cast("timestamp")) / _DAY) if kind.startswith("timestamp") else F.lit(0)
-    ends = (F.min(column).cast("string").alias("low"), F.max(column).cast("string").alias("high"))
-    rows = keys.groupBy(by.alias("by")).agg(*ends, F.count_if(column.isNull() | odd).alias("odd")).collect()
-    ranges: list[Range] = [(row["low"], row["high"]) for row in rows if row["low"] is not None]
-    if not ranges or any(row["odd"] for row in rows):  # NULL lies in no range
-        return Pruning()
+    ranges: list[Range] = [(found["low"], found["high"])]
+    with suppress(OverflowError):  # of days beyond the year 9999
+        ranges = _by_day(ranges[0], sorted(found["days"])) or ranges
     together = joined(ranges, kind)
-    return Pruning(ranges={name: together}) if together else Pruning()
+    return Pruning(ranges={name: together} if together else {})
+
+
+def _by_day(ends: Range, days: Sequence[int]) -> list[Range]:
+    """Return a range of times for each day, the first from the start of `ends`, the last up to their end."""
+    dates = [(EPOCH + timedelta(days=day)).date().isoformat() for day in days]
+    starts = [ends[0], *(f"{one} 00:00:00" for one in dates[1:])]
+    return list(zip(starts, [*(f"{one} 23:59:59.999999" for one in dates[:-1]), ends[1]], strict=True)) if days else []
 
 
 _RANGED = ("byte", "short", "integer", "long", "date", "decimal", "string")

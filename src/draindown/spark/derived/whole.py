@@ -17,6 +17,7 @@ from draindown.spark.derived import difference, images
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.kind import Kind, key_names
+from draindown.spark.derived.late import Sieve
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -34,14 +35,15 @@ def prove(
     sources: Sequence[TableLog],
     table: TableLog,
     share: float = 1.0,
+    decided: int = 0,
 ) -> Certificate:
     """Recompute the flow's table from `sources` and compare it with `table`, each at the version it was opened with.
 
-    `share`: the share of the keys to compare, 0 to 1.
+    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
     """
-    begun, kind = time.monotonic(), kind_of(flow)
+    begun, kind, sieve = time.monotonic(), kind_of(flow), Sieve(spark, layout, flow, (0, decided))
     with configured(spark, SETTINGS):
-        rows = [images.at(spark, one.path, one.version) for one in sources]
+        rows = [sieve.counting(images.at(spark, one.path, one.version, sieve.own)) for one in sources]
         keyed = [relation.keyed(one) for relation, one in zip(kind.relations, rows, strict=True)]
         expected = kind.result(*(_chosen(one, key_names(kind), share) for one in keyed))
         held = _chosen(images.at(spark, table.path, table.version), kind.keys, share)

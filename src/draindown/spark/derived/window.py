@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,11 +12,13 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.scope import Bucket
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
 from draindown.spec.derived import Window
 
 _WINDOW = "_window"
+_COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Windows:
         """The one source, whose rows belong to windows by their time."""
         return [self]
 
+    @property
+    def counted(self) -> str | None:
+        """The first measure that is `count(*)`."""
+        return next((name for name, text in self.spec.measures.items() if _COUNT.fullmatch(text.strip())), None)
+
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
         window = F.window(_column(self.spec.time), f"{self.spec.size} seconds", f"{self.spec.step} seconds")
@@ -44,9 +52,26 @@ class Windows:
     def home(self) -> Sequence[Column]:
         """Return the newest window that a row lies in, and its group."""
         # not F.window: it drops rows without a time, which are counted too
-        micros, step = F.unix_micros(_column(self.spec.time).cast("timestamp")), self.spec.step * 1_000_000
-        start = F.timestamp_micros(micros - F.pmod(micros, F.lit(step)))
-        return [start, *map(_column, self.spec.group_by)]
+        return [F.timestamp_micros(self._newest()), *map(_column, self.spec.group_by)]
+
+    def places(self, bucket: Bucket) -> Column:
+        """Count the bucket's windows that begin at most `size` before a row's time."""
+        newest, groups = self._newest(), list(map(_column, self.spec.group_by))
+        step = F.lit(self.spec.step * 1_000_000).cast("bigint")  # a product of two integers could overflow
+        oldest = self._micros() - F.lit(self.spec.size * 1_000_000) + 1
+        number = F.floor((newest - oldest) / step).cast("int") + 1
+        if bucket.of > 1:
+            starts = F.transform(F.sequence(F.lit(0), number - 1), lambda at: newest - at * step)
+            number = F.size(F.filter(starts, lambda start: bucket.has([F.timestamp_micros(start), *groups])))
+        return F.when(self.belongs(), number).otherwise(0)
+
+    def _micros(self) -> Column:
+        return F.unix_micros(_column(self.spec.time).cast("timestamp"))
+
+    def _newest(self) -> Column:
+        """Return the start of the newest window that a row lies in, in microseconds."""
+        micros = self._micros()
+        return micros - F.pmod(micros, F.lit(self.spec.step * 1_000_000))
 
     def belongs(self) -> Column:
         """Return whether a row has a time."""

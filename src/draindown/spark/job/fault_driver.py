@@ -48,8 +48,8 @@ from draindown.spark.session import session
 
 _POLL = 0.02
 _DATA = (".parquet", ".bin")
-_BEFORE_DATA = "remembered"
-"""The last step before the table's own files are written."""
+_BEFORE_DATA = "read"
+"""A step of every batch after which files of the table appear only as it is written."""
 
 
 class PlannedFault:

@@ -283,7 +283,7 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) ->
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
-def write_batch(writer: Writer, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
+def write_batch(writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
     """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
 
     `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -42,6 +43,39 @@ class Pruning:
             values={name: values for name, values in self.values.items() if name in kept},
             ranges={name: ranges for name, ranges in self.ranges.items() if name in kept},
         )
+
+    def without(self, column: str) -> Pruning:
+        """Return the predicates on other columns."""
+        return self.only(name for name in (*self.values, *self.ranges) if name != column)
+
+    def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
+        """Return as few predicates as exclude the same files. Arguments as in `files`.
+
+        Delta plans and compiles each predicate, for a second or more, before it reads a file. All are kept if one of
+        their values has no order here, such as a date after the year 9999.
+        """
+        with suppress(ValueError):
+            return self._narrowed(schema, files)
+        return self
+
+    def _narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
+        partitions = {name for name in self.values if any(f"partition.{name}" in file for file in files)}
+        beside = [name for name in self.values if name not in partitions]
+        found, probe = self, self._as_ranges(beside)
+        number = len(probe.files(schema, files))
+        for name in [*self.ranges, *beside, *partitions]:
+            fewer = probe.without(name)
+            if (name not in beside or name in probe.ranges) and len(fewer.files(schema, files)) == number:
+                found, probe = found.without(name), fewer
+        return found
+
+    def _as_ranges(self, columns: Sequence[str]) -> Pruning:
+        """Return the values of some columns as ranges, as Delta holds them against statistics; NULL lies in none."""
+        told = {name: self.values[name] for name in columns}
+        single = {
+            name: [(one, one) for one in some if one is not None] for name, some in told.items() if None not in some
+        }
+        return Pruning({n: v for n, v in self.values.items() if n not in columns}, {**self.ranges, **single})
 
     def conditions(self, schema: StructType, alias: str = "") -> list[Column]:
         """Return the predicates as Spark columns for a table with `schema` and the query alias `alias`.

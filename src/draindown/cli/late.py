@@ -1,0 +1,173 @@
+"""Commands for rows that came later than a derived flow accepts: list, apply, discard."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from draindown.cli.context import (
+    Flow,
+    Json,
+    Note,
+    PipelineName,
+    Yes,
+    derived_flows,
+    new_run_id,
+    person,
+    refuse_without,
+    setting,
+)
+from draindown.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from draindown.sources.tables.late import Action, Place
+    from draindown.spec.models import PipelineSpec
+
+late = typer.Typer(no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them.")
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.")]
+_SHOWN = 5  # rows of a selection
+
+
+class State(StrEnum):
+    """The rows that `list` shows."""
+
+    open = "open"
+    applied = "applied"
+    discarded = "discarded"
+    all = "all"
+
+
+_STATES: dict[State, Literal["open", "applied", "discarded"] | None] = {
+    State.open: "open",
+    State.applied: "applied",
+    State.discarded: "discarded",
+    State.all: None,
+}
+
+
+@late.command("list")
+def list_(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    state: Annotated[State, typer.Option(help="Which rows.")] = State.open,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List late rows with how late they came and the window that they missed."""
+    from draindown.base.formatting import count
+    from draindown.sources.tables import late as rows_of
+
+    spec, data, texts = setting(ctx).spec(pipeline), {}, []
+    for name in _accepting(spec, flow):
+        place = _place(spec, name)
+        sums = rows_of.counts(place)
+        rows = rows_of.listed(place, _STATES[state], (), limit)
+        data[name] = {"counts": sums, "rows": rows}
+        told = ", ".join(f"{count(number)} {what}" for what, number in sums.items())
+        texts.append("\n".join([f"{spec.pipeline}/{name}  late rows: {told}", *_lines(rows)]))
+    Output(as_json).result(data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `accept`")
+
+
+@late.command()
+def apply(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    ids: Ids = None,
+    note: Note = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Have late rows count from the next run on, which recomputes their windows. All open ones, or those of --id."""
+    _decide(ctx, pipeline, flow, ids, note, yes, as_json, "applied")
+
+
+@late.command()
+def discard(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    ids: Ids = None,
+    note: Note = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Leave late rows out for good; they stay listed as discarded. All open ones, or those of --id."""
+    _decide(ctx, pipeline, flow, ids, note, yes, as_json, "discarded")
+
+
+def _decide(
+    ctx: typer.Context,
+    pipeline: str,
+    flow: str | None,
+    ids: list[str] | None,
+    note: str,
+    yes: bool,
+    as_json: bool,
+    action: Action,
+) -> None:
+    from draindown.base.clock import now
+    from draindown.base.formatting import count
+    from draindown.recovery.opening import Needs, open_flow
+    from draindown.sources.tables import late as rows_of
+
+    spec, out = setting(ctx).spec(pipeline), Output(as_json)
+    found = _accepting(spec, flow)
+    if len(found) != 1:
+        raise typer.BadParameter(f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`")
+    (name,) = found
+    rows = rows_of.chosen(_place(spec, name), ids or (), action)
+    out.note(f"{count(len(rows), 'late row')} of {spec.pipeline}/{name} to be {action}")
+    for line in _lines(rows[:_SHOWN]):
+        out.note(line)
+    if rows:
+        refuse_without(yes)
+        with open_flow(spec, name, Needs.SETTLED, owner=person(), run_id=new_run_id()):
+            # once more, under the lease: a run may have found more, or another person decided
+            place = _place(spec, name)
+            still = {row["late_id"] for row in rows_of.listed(place, None if ids else "open")}
+            rows = [row for row in rows if row["late_id"] in still]
+            rows_of.decide(place, rows, action, by=person(), note=note, at=now())
+    then = f"; they count from the next run on: draindown run {spec.pipeline} --flow {name}"
+    out.result(
+        {action: len(rows)}, f"{action} {count(len(rows), 'late row')}{then if rows and action == 'applied' else ''}"
+    )
+
+
+def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
+    """Return the named flow, or all that have `accept`. Raises a usage error if the named one has none."""
+    found = [name for name in derived_flows(spec, flow) if getattr(spec.declared(name), "accept", None) is not None]
+    if flow is not None and not found:
+        raise typer.BadParameter(f"flow {flow} has no `accept`: nothing is late, windows are corrected")
+    return found
+
+
+def _place(spec: PipelineSpec, flow: str) -> Place:
+    from draindown.flow import generations
+    from draindown.sources.tables.late import Place
+
+    layout = spec.layout(flow)
+    generation = generations.generation(layout)
+    return Place(layout, generation, generations.first_unread(layout, generation))
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    from draindown.base.formatting import age, printable
+
+    cells = [
+        [
+            row["late_id"][:12],
+            row["state"],
+            f"{row['event_time']:%Y-%m-%d %H:%M:%S}",
+            age(float(row["lateness"])),
+            f"{row['window_start']:%Y-%m-%d %H:%M:%S}",
+            printable(row["groups"], 40),
+            printable(row["record"], 60),
+        ]
+        for row in rows
+    ]
+    names = ("id", "state", "time", "late by", "window", "groups", "row")
+    return table(names, cells).splitlines() if cells else []

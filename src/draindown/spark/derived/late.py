@@ -1,0 +1,121 @@
+"""Tell late rows from those that count, by their own time and arrival, and keep the late ones apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.lake.layout import FlowLayout
+from draindown.sources.tables import late
+from draindown.sources.tables.late import CAME, WENT
+from draindown.spark.derived.images import SIGN
+from draindown.spark.derived.kind import Relation
+from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
+from draindown.spark.targets.delta_target import TableWriter, write_batch
+from draindown.spec.derived import DerivedFlow, Window
+
+_LATE = "_late"
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """What of a source counts in a flow's batch. A flow without `accept` lets everything through.
+
+    `decided`: numbers of decisions: those up to the first counted in earlier batches, those up to the second count now.
+    """
+
+    spark: SparkSession
+    layout: FlowLayout
+    flow: DerivedFlow
+    decided: tuple[int, int] = (0, 0)
+
+    @property
+    def own(self) -> Sequence[str]:
+        """Draindown's own columns of the source that decide what is late."""
+        return () if self.flow.accept is None else (ARRIVED_AT, ORIGIN)
+
+    def counting(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that count now, without the columns `own`."""
+        return self._in_time(rows, self.decided[1])
+
+    def images(self, changed: DataFrame, rows: DataFrame) -> DataFrame:
+        """Return the images that count, with SIGN: those that counted in earlier batches, and rows that count from now.
+
+        `rows`: the source now. A late row that came and was applied since is one that counts from now.
+        """
+        found = self._in_time(changed, self.decided[0])
+        if self.decided[0] == self.decided[1]:
+            return found
+        fresh = _origins(self.spark, self.layout, *self.decided)
+        known = rows.where(self._is_late()).join(F.broadcast(fresh), _same(fresh), "left_semi").drop(*self.own)
+        return found.unionByName(known.withColumn(SIGN, F.lit(1)))
+
+    def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
+        """Return the images of late rows, with the columns `own`; None if the flow accepts all. `fill`: of all rows."""
+        if self.flow.accept is None:
+            return None
+        return self._marked(changed, self.decided[1 if fill else 0]).where(_LATE).drop(_LATE)
+
+    def _in_time(self, rows: DataFrame, decided: int) -> DataFrame:
+        if self.flow.accept is None:
+            return rows
+        return self._marked(rows, decided).where(~F.col(_LATE)).drop(_LATE, *self.own)
+
+    def _marked(self, rows: DataFrame, decided: int) -> DataFrame:
+        if not decided:
+            return rows.withColumn(_LATE, self._is_late())
+        applied = _origins(self.spark, self.layout, 0, decided)
+        joined = rows.join(F.broadcast(applied), _same(applied), "left")
+        return joined.withColumn(_LATE, self._is_late() & F.col("_unit").isNull()).drop(*applied.columns)
+
+    def _is_late(self) -> Column:
+        """Return whether a row came later than accepted. One without a time or an arrival did not."""
+        assert self.flow.window is not None and self.flow.accept is not None
+        event = F.unix_micros(F.col(quoted(self.flow.window.time)).cast("timestamp"))
+        return F.coalesce(event < F.unix_micros(ARRIVED_AT) - F.lit(self.flow.accept * 1_000_000), F.lit(False))
+
+
+def _origins(spark: SparkSession, layout: FlowLayout, after: int, until: int) -> DataFrame:
+    return relation(spark, {"_unit": TEXT, "_position": NUMBER}, late.applied(layout, after, until))
+
+
+def _same(origins: DataFrame) -> Column:
+    return (F.col(f"{ORIGIN}.unit") == origins["_unit"]) & (F.col(f"{ORIGIN}.position") == origins["_position"])
+
+
+def keep(writer: TableWriter, images: DataFrame, source: Relation, window: Window, number: int, run_id: str) -> None:
+    """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an earlier attempt.
+
+    `images`: late rows of the batch's share of the keys, with SIGN and the columns of `own`. `number`: of the slice.
+    """
+    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
+    event, content = F.col(quoted(window.time)).cast("timestamp"), [c for c in images.columns if not c.startswith("_")]
+    start = source.home()[0]
+    told = images.select(
+        F.sha2(place, 256).alias("late_id"),
+        F.col(ORIGIN).alias("origin"),
+        event.alias("event_time"),
+        F.col(ARRIVED_AT).alias("arrived_at"),
+        (F.unix_seconds(F.col(ARRIVED_AT)) - F.unix_seconds(event)).alias("lateness"),
+        start.alias(Window.START),
+        (F.to_json(F.struct(*map(quoted, window.group_by))) if window.group_by else F.lit("{}")).alias("groups"),
+        F.to_json(F.struct(*map(quoted, content))).alias("record"),
+        SIGN,
+    )
+    names = [name for name in told.columns if name not in (SIGN, "late_id")]
+    net = told.groupBy("late_id").agg(F.sum(SIGN).alias(SIGN), *(F.max(name).alias(name) for name in names))
+    rows = net.where(F.col(SIGN) != 0).select(
+        "late_id",
+        *names,
+        F.when(F.col(SIGN) > 0, CAME).otherwise(WENT).alias("change"),
+        F.lit(number).cast("bigint").alias("slice"),
+        F.lit(writer.generation).alias("generation"),
+        F.lit(writer.batch).cast("bigint").alias("batch"),
+        F.lit(writer.kind).alias("kind"),
+        F.lit(run_id).alias("run_id"),
+    )
+    write_batch(writer, rows, writer.layout.late, "late")

@@ -1,0 +1,147 @@
+"""The first half of a derive batch: the keys that its changes touch, and the account of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from draindown.ledger.inputs import Input
+from draindown.ledger.rows import BatchRow
+from draindown.spark.derived import images, recompute
+from draindown.spark.derived.batch import DeriveBatch, Versions
+from draindown.spark.derived.images import IMAGES, NET, SIGN
+from draindown.spark.derived.kind import Kind, Relation
+from draindown.spark.derived.late import Sieve
+from draindown.spark.derived.resolve import Resolved
+from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
+from draindown.spark.frames import persisted
+from draindown.spark.targets.pruning import Pruning
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch whose keys are known.
+
+    `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows that came to the
+    bucket's keys, less those that went, a row counted for each of its keys. `late`: images of rows that came too late,
+    of the bucket; None if the flow accepts all. `target`: the predicates by which files of the table are found.
+    """
+
+    batch: DeriveBatch
+    sources: Sequence[DataFrame]
+    resolved: Resolved
+    scope: Scope
+    row: BatchRow
+    read: Sequence[Input]
+    came: int
+    late: DataFrame | None
+    target: Pruning = field(default_factory=Pruning)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The result's key columns."""
+        return self.resolved.kind.keys
+
+
+def touched(
+    sieve: Sieve,
+    batch: DeriveBatch,
+    rows: Sequence[DataFrame],
+    sources: Sequence[DataFrame],
+    resolved: Resolved,
+    kept: ExitStack,
+) -> Work:
+    """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
+    piece, kind = batch.slice, resolved.kind
+    changed = [_changed(sieve, table, one) for table, one in zip(piece.tables, rows, strict=True)]
+    late = _late(sieve, batch, kind, changed)
+    if late is not None:
+        kept.enter_context(persisted(late))
+    if piece.is_fill:
+        whole = [source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")}) for source in sources]
+        return Work(batch, sources, resolved, Everything(piece.bucket), *_counted(batch, kind, whole, late), late)
+    netted = [
+        images.net(sieve.images(images_of, now), used, changes=table.changes)
+        for table, images_of, now, used in zip(piece.tables, changed, rows, resolved.used, strict=True)
+    ]
+    for one in netted:
+        kept.enter_context(persisted(one))
+    row, read, came = _counted(batch, kind, netted, late)
+    keys = recompute.touched(kind, netted, piece.bucket)
+    kept.enter_context(persisted(keys))
+    number = keys.count()
+    found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
+    return Work(batch, sources, resolved, found, replace(row, touched=number), read, came, late)
+
+
+def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
+    """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of a table."""
+    if table.start is None:
+        return rows.withColumn(SIGN, F.lit(1))
+    if table.is_only_read:
+        return rows.where(F.lit(False)).withColumn(SIGN, F.lit(1))
+    return images.between(sieve.spark, table.path, table.start, table.until, sieve.own)
+
+
+def _late(sieve: Sieve, batch: DeriveBatch, kind: Kind, changed: Sequence[DataFrame]) -> DataFrame | None:
+    """Return the late rows among the images of the batch's bucket; None if the flow accepts all.
+
+    A replay has none: the batch that it repeats kept them. A flow that accepts not all rows has one source.
+    """
+    found = sieve.late(changed[0], fill=batch.slice.is_fill) if batch.writer.ledger_kind == "source" else None
+    return None if found is None else found.where(batch.slice.bucket.has(kind.relations[0].home()))
+
+
+def _counted(
+    batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame], late: DataFrame | None
+) -> tuple[BatchRow, list[Input], int]:
+    """Return the ledger row with the account of the input, it by table, and `Work.came`.
+
+    Counted are the images of the batch's bucket. `late`: the images of late rows in it.
+    """
+    piece, inputs, used, came = batch.slice, list[Input](), 0, 0
+    number = 0 if late is None else late.count()
+    nothing_decided = piece.decided[0] == piece.decided[1]
+    for table, relation, rows in zip(piece.tables, kind.relations, netted, strict=True):
+        found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
+        inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + number))
+        used, came = used + found[1], came + found[2]
+    records = sum(one.records for one in inputs)
+    layout = batch.writer.layout
+    row = BatchRow(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        generation=batch.writer.generation,
+        batch=batch.writer.batch,
+        kind=batch.writer.ledger_kind,
+        run_id=batch.run_id,
+        cut=piece.number,
+        units=len(inputs),
+        bytes=sum(one.bytes for one in inputs),
+        records=records,
+        late=number,
+        changed_at=batch.changed_at,
+        started_at=batch.started_at,
+        start=batch.start,
+        form="derive",
+        used=used,
+        irrelevant=records - number - used,
+    )
+    return row, inputs, came
+
+
+def _images(relation: Relation, netted: DataFrame, bucket: Bucket) -> tuple[int, int, int]:
+    """Return the images of a table that are counted in a bucket, how many the query sees, and the part of `came`."""
+    is_home = bucket.has(relation.home())
+    sums = {
+        "records": F.when(is_home, F.col(IMAGES)),
+        "used": F.when(is_home & F.col(NET).cast("boolean") & relation.belongs(), F.col(IMAGES)),
+        "came": F.col(NET) * relation.places(bucket),
+    }
+    found = netted.agg(*(F.coalesce(F.sum(one), F.lit(0)).alias(name) for name, one in sums.items())).first()
+    assert found is not None  # an aggregate without groups has one row
+    return int(found["records"]), int(found["used"]), int(found["came"])

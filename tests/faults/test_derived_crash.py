@@ -1,0 +1,77 @@
+"""kill -9 in every gap of a derive batch, upstream histories at random: the next run is right (F34)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults import derived
+from tests.faults.derived import DERIVED, ENDS, GAPS, History
+from tests.faults.trial import Trial, conclude
+
+_SEEDS = 20
+_TOGETHER = 4
+
+
+def _gaps(seed: int, number: int) -> tuple[str, ...]:
+    """Two gaps before the commit and one after, so that each flow meets each gap among any four seeds in turn."""
+    first, second = sorted(((seed + number) % 4, (seed + number + 1 + seed // 4 % 3) % 4))
+    return GAPS[first], GAPS[second], ENDS[(seed + number) % 4]
+
+
+def _play(where: Path, seeds: range, flows: tuple[str, ...], spark: SparkSession) -> None:
+    """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and hold its table."""
+    histories = {seed: History(where / str(seed), spark, seed) for seed in seeds}
+    trials = []
+    for number, flow in enumerate(flows):
+        round_ = {seed: _trial(seed, number, flow) for seed in seeds}
+        for history in histories.values():
+            history.change()
+            history.it.run("flights", *(["hourly"] if flow == "daily" else []))
+        with ThreadPoolExecutor(2) as pool:
+            kills = [(round_[seed], histories[seed], _gaps(seed, number), flow) for seed in seeds]
+            list(pool.map(_kill, *zip(*kills, strict=True)))
+        for seed, trial in round_.items():
+            history = histories[seed]
+            derived.drained(trial, history.it, flow, spark)
+            if flow == "daily":
+                derived.hold(trial, history, "hourly")
+            derived.hold(trial, history, flow)
+        trials += round_.values()
+    for seed, history in histories.items():
+        last = trials[-len(histories) + list(seeds).index(seed)]
+        history.change()
+        history.it.run()
+        derived.hold(last, history, *DERIVED)
+        last.promise("nothing is left to do", not any(history.it.waits(flow) for flow in DERIVED))
+    conclude(*trials)
+
+
+def _trial(seed: int, number: int, flow: str) -> Trial:
+    gaps = ", ".join(_gaps(seed, number))
+    return Trial("F34", f"seed {seed}, {flow}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each")
+
+
+def _kill(trial: Trial, history: History, gaps: tuple[str, ...], flow: str) -> None:
+    for gap in gaps:
+        derived.killed(trial, history.it, flow, gap)
+
+
+def test_each_flow_meets_each_gap() -> None:
+    met = {(flow, gap) for seed in range(_SEEDS) for at, flow in enumerate(DERIVED) for gap in _gaps(seed, at)}
+    assert met == {(flow, gap) for flow in DERIVED for gap in (*GAPS, *ENDS)}
+
+
+@pytest.mark.timeout(600)
+def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
+    _play(tmp_path, range(2), ("hourly",), spark)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(0, _SEEDS, _TOGETHER))
+def test_a_chain_that_was_killed_in_gap_after_gap_is_right(tmp_path: Path, spark: SparkSession, first: int) -> None:
+    _play(tmp_path, range(first, first + _TOGETHER), DERIVED, spark)

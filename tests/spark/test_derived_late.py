@@ -1,0 +1,311 @@
+"""Rows that come later than a flow accepts: kept apart by their own times, in any order, cut and crash; applied."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from draindown.cli import main
+from draindown.doctor.examination import examine
+from draindown.flow import generations
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.proof.compare import prove
+from draindown.proof.pinned import pinned
+from draindown.recovery import reset
+from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.card import card
+from draindown.sources.tables import late
+from draindown.sources.tables.late import Place
+from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
+from draindown.spark.derived.derive import derive
+from draindown.spark.derived.images import SIGN
+from draindown.spark.derived.late import Sieve
+from draindown.spark.derived.scope import Bucket
+from draindown.spark.session import configured
+from draindown.spark.targets.delta_target import TableWriter
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+from tests.landing import Injected
+from tests.spark.test_derived_flow import START, Chain
+
+ACCEPT = timedelta(hours=2)
+APPEND = {
+    "source": {"files": "landing/*", "format": "json"},
+    "columns": {"id": "bigint not null", "carrier": "string", "at": "timestamp", "delay": "int"},
+}
+HOURLY = {
+    "source": {"table": "flights"},
+    "window": {
+        "time": "at",
+        "size": "1 hour",
+        "slide": "30 minutes",
+        "group_by": ["carrier"],
+        "measures": {"flights": "count(*)", "delay": "sum(delay)"},
+    },
+    "accept": "2 hours",
+}
+SPEC = {"pipeline": "p", "flows": {"flights": APPEND, "hourly": HOURLY}}
+_TYPES = (
+    "id bigint, carrier string, at timestamp, delay int, _origin struct<unit: string, position: bigint>, "
+    "_arrived_at timestamp, _changed_at timestamp"
+)
+Event = tuple[int, str | None, datetime | None, int, tuple[str, int], datetime | None]
+
+
+def event(draw: Random, number: int) -> Event:
+    """A row of the source; one in three comes too late, some by a microsecond."""
+    at = None if draw.random() < 0.1 else START + timedelta(minutes=draw.randint(0, 240))
+    by = draw.choice((timedelta(0), ACCEPT, ACCEPT + timedelta(microseconds=1), timedelta(days=draw.randint(1, 9))))
+    arrived = None if draw.random() < 0.1 or at is None else at + by
+    return number, draw.choice(("A", "B", None)), at, draw.randint(0, 9), (f"f{number % 3}", number), arrived
+
+
+def is_late(one: Event) -> bool:
+    return one[2] is not None and one[5] is not None and one[2] < one[5] - ACCEPT
+
+
+def windows(rows: list[Event]) -> Counter[tuple[Any, ...]]:
+    """The rows of the table, by plain Python: start, carrier, number, sum."""
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for _, carrier, at, delay, _, _ in rows:
+        if at is None:
+            continue
+        newest = at.replace(minute=at.minute // 30 * 30, second=0, microsecond=0)
+        for start in (newest, newest - timedelta(minutes=30)):
+            found.setdefault((start, carrier), []).append(delay)
+    return Counter((*key, len(delays), sum(delays)) for key, delays in found.items())
+
+
+class World:
+    """A source whose rows a test appends and withdraws, and the batches of a flow over it, without streams."""
+
+    def __init__(self, home: Path, spark: SparkSession) -> None:
+        self.spark, self.spec = spark, PipelineSpec.model_validate(SPEC | {"lake": str(home / "lake")})
+        declared = self.spec.declared("hourly")
+        assert isinstance(declared, DerivedFlow)
+        self.flow, self.layout, self.path = declared, self.spec.layout("hourly"), self.spec.layout("flights").table
+        self.batch, self.read, self.decided = 0, 0, 0
+        self.consumed: int | None = None
+        spark.sql(
+            f"create table delta.`{self.path}` ({_TYPES}) using delta "
+            "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
+        )
+
+    def insert(self, *rows: Event) -> None:
+        with configured(self.spark, {"spark.sql.session.timeZone": "UTC"}):
+            frame = self.spark.createDataFrame([(*row, START) for row in rows], _TYPES)
+            frame.write.format("delta").mode("append").save(self.path)
+
+    def withdraw(self, *rows: Event) -> None:
+        ids = ", ".join(str(row[0]) for row in rows) or "-1"
+        self.spark.sql(f"delete from delta.`{self.path}` where id in ({ids})")
+
+    def apply(self, *rows: Event) -> None:
+        told = [{"late_id": str(row[0]), "origin": {"unit": row[4][0], "position": row[4][1]}} for row in rows]
+        late.decide(Place(self.layout, 1, 0), told, "applied", by="me", note="", at=START)
+
+    def derive(self, buckets: int = 1, *, fill: bool = False, dying: str = "") -> list[BatchRow]:
+        """Derive what changed and was decided since the last call; with `dying`, each batch dies there once."""
+        start, until = None if fill else self.consumed, TableLog(self.path).version
+        decided = 0 if fill or start is None else self.decided, late.newest(self.layout)
+        rows = [
+            self._tried(
+                TableSlice(self.batch + 1, [Versions(self.path, start, until)], Bucket(at, buckets), decided), dying
+            )
+            for at in range(buckets)
+        ]
+        self.consumed, self.decided = until, decided[1]
+        return rows
+
+    def _tried(self, piece: TableSlice, dying: str) -> BatchRow:
+        at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=self.batch)
+        writer = TableWriter(self.layout, self.flow, 1, self.batch)
+        left = [dying] if dying else []
+
+        def reached(step: str) -> None:
+            if left and step == left[0]:
+                left.clear()
+                raise Injected(step)
+
+        batch = DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached)
+        try:
+            row = derive(self.spark, batch)
+        except Injected:
+            row = derive(self.spark, batch)
+        self.batch += 1
+        return row
+
+    def table(self) -> Counter[tuple[Any, ...]]:
+        rows = TableLog(self.layout.table).rows("select window_start, carrier, flights, delay from t")
+        return Counter((row["window_start"], row["carrier"], row["flights"], row["delay"]) for row in rows)
+
+    def apart(self) -> Counter[int]:
+        """Ids of the rows that lie apart, by the signs of all batches of the newest fill and after."""
+        rows = TableLog(self.layout.late).rows("select record, change from t")
+        found: Counter[int] = Counter()
+        for row in rows:
+            found[json.loads(row["record"])["id"]] += 1 if row["change"] == "came" else -1
+        return +found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    draw = Random(seed)
+    rows = [event(draw, number) for number in range(60)]
+    withdrawn, applied = rows[::7], [row for row in rows[::2] if is_late(row)]
+    assert applied and [row for row in withdrawn if is_late(row)]
+    left = [row for row in rows if row not in withdrawn]
+    expected = windows([row for row in left if not is_late(row) or row in applied])
+    kept = {row[0] for row in left if is_late(row) and row not in applied}
+    it = World(tmp_path, spark)
+    known: list[Event] = []
+    draw.shuffle(rows)
+    for at, (start, end) in enumerate(((0, 25), (20, 26 + draw.randrange(30)), (26, 60))):
+        fresh = [row for row in rows[start:end] if row not in known]
+        known += fresh
+        it.insert(*fresh)
+        if at:
+            it.withdraw(*(row for row in withdrawn if row in known))
+            it.apply(*(row for row in applied if row in known and draw.random() < 0.5))
+        ledger = it.derive(1 + (at + seed) % 2, dying=("read", "late", "merged")[(at + seed) % 3])
+        assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
+    it.apply(*applied)
+    it.derive()
+    assert it.table() == expected
+    assert set(it.apart()) >= kept and not set(it.apart()) & {row[0] for row in withdrawn}
+    (filled,) = it.derive(fill=True)
+    assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
+
+
+def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkSession, tmp_path: Path) -> None:
+    it = World(tmp_path, spark)
+    cases = list(product((False, True), (False, True), (0, 1, 2), (False, True)))  # before, after, applied, late
+    base = START.replace(tzinfo=UTC)
+    rows = [
+        (at, "A", base, 1, ("u", at), base + (ACCEPT * 2 if comes_late else timedelta(0)))
+        for at, (_, _, _, comes_late) in enumerate(cases)
+    ]
+    for step in (1, 2):
+        it.apply(*(row for row, case in zip(rows, cases, strict=True) if case[2] == step))
+    sieve = Sieve(spark, it.layout, it.flow, (1, 2))
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        frame = spark.createDataFrame([(*row, START) for row in rows], _TYPES).drop("_changed_at")
+        now = frame.where(F.col("id").isin([at for at, case in enumerate(cases) if case[1]]))
+        signs = {at: int(case[1]) - int(case[0]) for at, case in enumerate(cases) if case[0] != case[1]}
+        changed = frame.where(F.col("id").isin(list(signs))).withColumn(
+            SIGN, F.when(F.col("id").isin([at for at, sign in signs.items() if sign > 0]), 1).otherwise(-1)
+        )
+        found = {
+            row["id"]: row["n"]
+            for row in sieve.images(changed, now).groupBy("id").agg(F.sum(SIGN).alias("n")).collect()
+        }
+    for at, (before, after, applied, comes_late) in enumerate(cases):
+        counted = before and (not comes_late or applied == 1)
+        counts = after and (not comes_late or applied > 0)
+        assert found.get(at, 0) == int(counts) - int(counted), cases[at]
+
+
+@pytest.fixture
+def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
+    return lambda **flows: Chain(tmp_path / "project", spark, **flows)
+
+
+def _deliver(it: Chain, hours: float, *rows: dict[str, Any]) -> None:
+    """Deliver a file that arrived so many hours after the start."""
+    it.deliver(*rows)
+    at = (START + timedelta(hours=hours)).timestamp()
+    os.utime(it.home / "landing" / f"{it.files:03}.json", (at, at))
+
+
+def _row(number: int, minutes: int, carrier: str = "A") -> dict[str, Any]:
+    return {"id": number, "carrier": carrier, "at": (START + timedelta(minutes=minutes)).isoformat(), "delay": 1}
+
+
+def _typed(it: Chain, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    it.write_pipeline()
+    capsys.readouterr()
+    code = main(["--root", str(it.home), *words, "--json"])
+    assert code == 0, words
+    return json.loads(capsys.readouterr().out)
+
+
+def _number(it: Chain) -> int:
+    return sum(row["flights"] for row in TableLog(it.layout("hourly").table).rows("select flights from t"))
+
+
+def _proven(it: Chain) -> bool:
+    declared, found = it.spec.declared("hourly"), pinned(it.layout("hourly"))
+    assert isinstance(declared, DerivedFlow)
+    return prove(it.layout("hourly"), declared, found.source, found.table, 1.0, found.decided).holds
+
+
+def test_late_rows_are_listed_applied_and_remembered(
+    chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]
+) -> None:
+    it = chain(flights=APPEND, hourly=HOURLY)
+    _deliver(it, 1, _row(1, 10), _row(2, 50))
+    it.run()
+    it.run()
+    assert _number(it) == 4, "each row lies in two windows"
+    _deliver(it, 5, _row(3, 5), _row(4, 240), _row(5, 15, "B"))
+    it.run("flights")
+    report = it.drain("hourly")
+    it.check("hourly")
+    assert _number(it) == 6 and report.drain and report.drain.totals["late"] == 2
+    assert "draindown late list p --flow hourly" in card([report])
+    assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(it)
+
+    listed = _typed(it, capsys, "late", "list", "p")["hourly"]
+    assert listed["counts"] == {"open": 2, "applied": 0, "discarded": 0}
+    first, second = listed["rows"]
+    assert (json.loads(first["record"])["id"], first["lateness"]) == (3, 4 * 3600 + 55 * 60)
+    assert json.loads(second["groups"]) == {"carrier": "B"} and second["window_start"][:10] == "2026-03-01"
+    assert not it.waits("hourly")
+
+    assert _typed(it, capsys, "late", "apply", "p", "--id", first["late_id"][:10], "--yes") == {"applied": 1}
+    assert it.waits("hourly") and _proven(it), "what was read is as it was; what was decided is yet to be counted"
+    it.run("hourly")
+    newest = ledger_table.recent(it.layout("hourly"), 1)[0]
+    assert (newest.records, newest.used, newest.touched, newest.applied) == (1, 1, 2, 2)
+    assert _number(it) == 8 and _proven(it) and not it.waits("hourly")
+
+    assert _typed(it, capsys, "late", "discard", "p", "--yes") == {"discarded": 1}
+    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == {"open": 0, "applied": 1, "discarded": 1}
+    found = reset.plan(it.request("hourly"))
+    with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request("hourly"), found, by="me", accept_missing=False)
+    it.run("hourly")
+    assert generations.generation(it.layout("hourly")) == 2 and _number(it) == 8 and _proven(it)
+    assert ledger_table.recent(it.layout("hourly"), 1)[0].late == 1, "the applied row counts in the fill"
+    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"]["discarded"] == 1
+
+    again = _typed(it, capsys, "late", "apply", "p", "--id", second["late_id"], "--yes")
+    it.run("hourly")
+    assert again == {"applied": 1} and _number(it) == 10 and _proven(it)
+    assert examine(it.request("hourly")).exit == 0
+
+
+def test_what_cant_be_decided_is_refused(chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]) -> None:
+    it = chain(flights=APPEND, hourly=HOURLY)
+    _deliver(it, 5, _row(1, 10), _row(2, 250))
+    it.run()
+    it.run()
+    it.write_pipeline()
+    assert main(["--root", str(it.home), "late", "apply", "p", "--id", "ffff", "--yes", "--json"]) == 78
+    assert "unknown-late-row" in capsys.readouterr().err
+    assert main(["--root", str(it.home), "late", "apply", "p"]) == 2, "nothing without --yes"
+    assert late.newest(it.layout("hourly")) == 0

@@ -1,0 +1,231 @@
+"""Late rows on disk, and decisions about them: which are in the source, what was decided, what counts from when."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from draindown.base.errors import TerminalError
+from draindown.cli import main
+from draindown.doctor.examination import examine
+from draindown.flow import generations
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
+from draindown.proof.compare import prove
+from draindown.runs.request import Request
+from draindown.sources import intake
+from draindown.sources.tables import late
+from draindown.sources.tables.late import Place
+from draindown.sources.tables.source import OWN
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+from tests.tables.test_table_source import Project
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+LAYOUT = {"pipeline": "p", "flow": "d", "table_name": "d", "own_intakes": True}
+
+
+def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> dict[str, Any]:
+    """A row of the table of late rows, as the batch of slice `piece` wrote it."""
+    return {
+        "late_id": f"{number:04x}",
+        "origin": {"unit": "file", "position": number},
+        "event_time": NOW,
+        "arrived_at": NOW,
+        "lateness": 100 + number,
+        "window_start": NOW,
+        "groups": "{}",
+        "record": f'{{"id":{number}}}',
+        "change": change,
+        "slice": piece,
+        "generation": generation,
+    }
+
+
+def pinned(layout: FlowLayout, number: int, *, fill: bool) -> None:
+    own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1, "bucket": 0, "buckets": 1}
+    unit = {"unit": "t", "start": -1, "until": 1, "bytes": 1, "unpacked": 1, "records": None, "arrived_at": NOW}
+    intake.append(layout, 1, OWN, [unit | own | {"decided_from": 0, "decided": 0}], NOW, number)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    found = FlowLayout(str(tmp_path / "lake"), **LAYOUT)  # type: ignore[arg-type]
+    for number, fill in enumerate((True, False, True, False), 1):
+        pinned(found, number, fill=fill)
+    return found
+
+
+def ids(place: Place, state: Any = "open") -> list[int]:
+    return [row["origin"]["position"] for row in late.listed(place, state)]
+
+
+def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: FlowLayout) -> None:
+    assert ids(Place(layout, 1, 5)) == [] and late.counts(Place(layout, 1, 5))["open"] == 0
+    rows = [seen(1, 1), seen(2, 1), seen(2, 3), seen(3, 3), seen(3, 4, "went"), seen(4, 4), seen(5, 3, generation=2)]
+    write_deltalake(layout.late, pa.Table.from_pylist(rows))
+    assert ids(Place(layout, 1, 5)) == [4, 2], (
+        "1 is gone since the fill of slice 3, 3 since slice 4; 5 is of another life"
+    )
+    assert ids(Place(layout, 1, 4)) == [3, 2], "slice 4 is yet to be read"
+    assert ids(Place(layout, 1, 3)) == [2, 1], "the second fill, too"
+
+
+def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(layout: FlowLayout) -> None:
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
+    place = Place(layout, 1, 5)
+    assert late.newest(layout) == 0 and late.applied(layout, 0, 9) == []
+    rows = {row["origin"]["position"]: row for row in late.listed(place)}
+    assert late.decide(place, [rows[0], rows[1]], "discarded", by="me", note="", at=NOW) == 1
+    assert late.newest(layout) == 0, "nothing counts since"
+    assert late.decide(place, [rows[1], rows[2]], "applied", by="me", note="", at=NOW) == 2
+    assert late.decide(place, [rows[2], rows[3]], "applied", by="me", note="", at=NOW) == 3
+    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1} and ids(place, "discarded") == [0]
+    assert late.newest(layout) == 3
+    assert sorted(late.applied(layout, 0, 2)) == [("file", 1), ("file", 2)]
+    assert late.applied(layout, 2, 3) == [("file", 3)], "2 counts since decision 2"
+
+
+def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) -> None:
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(0x10, 3), seen(0x11, 3)]))
+    place = Place(layout, 1, 5)
+    for start in ("001", "ff"):
+        with pytest.raises(TerminalError) as error:
+            late.chosen(place, [start], "applied")
+        assert error.value.code == "unknown-late-row"
+    (row,) = late.chosen(place, ["0011"], "applied")
+    late.decide(place, [row], "discarded", by="me", note="", at=NOW)
+    assert [one["late_id"] for one in late.chosen(place, [], "applied")] == ["0010"], "open ones"
+    assert late.chosen(place, ["0011"], "applied") and len(late.listed(place, None)) == 2
+    with pytest.raises(TerminalError):
+        late.chosen(place, ["0011"], "discarded")
+
+
+def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
+    it = Project(tmp_path)
+    it.write([1, 2])
+    version = it.publish()
+    it.pin()
+    assert it.look().units == 0
+    place = Place(it.layout, 1, 2)
+    told = [{"late_id": "1", "origin": {"unit": "f", "position": 1}}]
+    late.decide(place, told, "discarded", by="me", note="", at=NOW)
+    assert it.look().units == 0, "nothing counts that did not"
+    late.decide(place, told, "applied", by="me", note="", at=NOW)
+    look = it.look()
+    assert look.units == 1 and "late rows" in look.reasons[0]
+    (piece,) = it.pin()
+    assert (piece["fill"], piece["start"], piece["until"]) == (False, version, version)
+    assert (piece["decided_from"], piece["decided"]) == (0, 2) and it.look().units == 0
+    it.write([3])
+    newest = it.publish()
+    late.decide(place, [told[0] | {"late_id": "2"}], "applied", by="me", note="", at=NOW)
+    (piece,) = it.pin()
+    assert (piece["start"], piece["until"], piece["decided_from"], piece["decided"]) == (version, newest, 2, 3)
+    (tmp_path / "lake/_draindown/p/d/late").rename(tmp_path / "gone")
+    with pytest.raises(TerminalError) as error:
+        it.look()
+    assert error.value.code == "source-replaced" and "decisions" in error.value.found
+
+
+class Accepting:
+    """A flow of hourly counts that accepts two hours, its source, and its table: without Spark."""
+
+    def __init__(self, home: Path) -> None:
+        flows = {
+            "t": {"source": {"files": "x/*", "format": "json"}, "columns": {"at": "timestamp"}},
+            "d": {
+                "source": {"table": "t"},
+                "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}},
+                "accept": "2 hours",
+            },
+        }
+        self.home, document = home, {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
+        self.spec = PipelineSpec.model_validate(document)
+        path = home / "dags" / "pipelines" / "p.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(document))
+        self.layout, self.source = self.spec.layout("d"), self.spec.layout("t").table
+        declared = self.spec.declared("d")
+        assert isinstance(declared, DerivedFlow)
+        self.flow = declared
+        # a row an hour, each arriving so much later
+        self.rows = [(hour, timedelta(hours=2, microseconds=by)) for hour, by in enumerate((0, 1, -1, 9, 9))]
+        write_deltalake(
+            self.source,
+            pa.Table.from_pylist(
+                [
+                    {"at": self.at(hour), "_arrived_at": self.at(hour) + by, "_origin": {"unit": "f", "position": hour}}
+                    for hour, by in self.rows
+                ]
+                + [{"at": self.at(9), "_arrived_at": None, "_origin": {"unit": "f", "position": 9}}]
+            ),
+        )
+        place = Place(self.layout, 1, 2)
+        self.decided = late.decide(
+            place, [{"late_id": "3", "origin": {"unit": "f", "position": 3}}], "applied", by="me", note="", at=NOW
+        )
+
+    @staticmethod
+    def at(hour: int) -> datetime:
+        return NOW + timedelta(hours=hour)
+
+    def holds(self, *hours: int, decided: int = 1) -> bool:
+        """Whether a table with the windows of these hours proves."""
+        told = Counter(hours)
+        rows = [{"window_start": self.at(h), "window_end": self.at(h + 1), "c": n} for h, n in told.items()]
+        write_deltalake(self.layout.table, pa.Table.from_pylist(rows), mode="overwrite")
+        table, source = TableLog(self.layout.table), TableLog(self.source)
+        return prove(self.layout, self.flow, source, table, 1.0, decided).holds
+
+
+def test_a_proof_leaves_out_late_rows_but_for_those_applied(tmp_path: Path) -> None:
+    it = Accepting(tmp_path)
+    assert it.holds(0, 2, 3, 9) and it.holds(0, 2, 9, decided=0)
+    assert not it.holds(0, 1, 2, 3, 9) and not it.holds(0, 2, 3, 4, 9) and not it.holds(0, 2, 9)
+
+
+def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it = Accepting(tmp_path)
+    pinned(it.layout, 1, fill=True)
+    rows = [seen(number, 1) for number in (1, 3, 4)]
+    write_deltalake(it.layout.late, pa.Table.from_pylist(rows))
+    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
+    assert generations.first_unread(it.layout, 1) == 2
+
+    def typed(*words: str) -> Any:
+        capsys.readouterr()
+        code = main(["--root", str(tmp_path), "late", *words, "--json"])
+        out = capsys.readouterr()
+        return json.loads(out.out) if code == 0 else (code, out.err)
+
+    listed = typed("list", "p")["d"]
+    assert [row["late_id"] for row in listed["rows"]] == ["0004", "0003", "0001"] and listed["counts"]["open"] == 3
+    assert main(["--root", str(tmp_path), "late", "list", "p"]) == 0 and "3 open" in capsys.readouterr().out
+    assert typed("apply", "p", "--id", "0004")[0] == 2 and typed("list", "p")["d"]["counts"]["open"] == 3
+    assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
+    assert typed("discard", "p", "--yes") == {"discarded": 2}
+    assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2}
+    code, told = typed("apply", "p", "--id", "0004", "--yes")
+    assert code == 78 and "unknown-late-row" in told, "applied is final"
+    assert late.newest(it.layout) == 2 and late.applied(it.layout, 1, 9) == [("file", 4)]
+    assert typed("list", "p", "--flow", "t")[0] == 2
+
+
+def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
+    it = Accepting(tmp_path)
+    pinned(it.layout, 1, fill=True)
+    write_deltalake(it.layout.late, pa.Table.from_pylist([seen(1, 1)]))
+    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
+    request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
+    assert "late-rows" in {one.code for one in examine(request).symptoms}
