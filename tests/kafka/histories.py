@@ -128,7 +128,7 @@ def hold(history: History, flow: KafkaFlow) -> list[str]:
     ends = [(one.unit, one.start, one.until) for one in raw.ranges(flow.layout)]
     if ends != sorted((f"{history.topic}/{at}", 0, len(some)) for at, some in history.written.items() if some):
         found.append(f"raw: ranges {ends}")
-    return found + _ledger(history, flow, refused.total())
+    return [*found, *_ledger(history, flow, refused.total())]
 
 
 def _keyed(good: Sequence[tuple[Any, ...]], flow: KafkaFlow) -> Iterator[str]:
