@@ -189,11 +189,15 @@ class Records:
             self._db.register(
                 name, pa.Table.from_pylist([dict(zip(_RANGES.names, r, strict=True)) for r in flat], _RANGES)
             )
+        said, expect = "records that weren't refused against rows of their origin", self._context.expect
         for unit, position, wanted, found in self._db.execute(_MISPLACED).fetchall():
-            kind = "lost-record" if found < wanted else "double-origin" if wanted else "origin-from-nowhere"
-            if kind != "double-origin" or wanted > 1:  # of one log it is named anyway
-                said = "records that weren't refused against rows of their origin"
-                self._context.expect(kind, f"{unit}:{position}", wanted, found, said)
+            where = f"{unit}:{position}"
+            if found < wanted:
+                expect("lost-record", where, wanted, found, said)
+            elif not wanted:
+                expect("origin-from-nowhere", where, wanted, found, said)
+            elif wanted > 1:  # of one log it is named anyway
+                expect("double-origin", where, wanted, found, said)
         for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
             what = "rows of an origin that no batch read"
             self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)
