@@ -86,19 +86,17 @@ class History:
                 yield f"{self.topic}/{partition}", offset, record
 
     def reason(self, record: dict[str, Any]) -> str | None:
-        """Why a record is refused; None if it is not."""
-        key, value = record["key"], record["value"]
-        broken = _is_broken(value)
+        """Why a record is refused, by the first column that has a reason; None if it is not."""
+        value = record["value"]
         if value is None and not self.keyed:
             return "null_value"
-        if broken:
+        if _is_broken(value):
             return "malformed"
-        if key == b"\xfe":
-            return "type"
-        found = {} if value is None else json.loads(value)
-        if isinstance(found.get("n"), str):
-            return "type"
-        return "missing" if not self.keyed and found.get("n") is None else None
+        n = None if value is None else json.loads(value).get("n")
+        if not self.keyed and n is None:
+            return "missing"
+        traced = not self.keyed and ("trace", b"\xff") in record.get("headers", ())
+        return "type" if isinstance(n, str) or record["key"] == b"\xfe" or traced else None
 
 
 def _is_broken(value: bytes | None) -> bool:
@@ -128,7 +126,7 @@ def hold(history: History, flow: KafkaFlow) -> list[str]:
     ends = [(one.unit, one.start, one.until) for one in raw.ranges(flow.layout)]
     if ends != sorted((f"{history.topic}/{at}", 0, len(some)) for at, some in history.written.items() if some):
         found.append(f"raw: ranges {ends}")
-    return found + _ledger(history, flow, refused.total())
+    return [*found, *_ledger(history, flow, refused.total())]
 
 
 def _keyed(good: Sequence[tuple[Any, ...]], flow: KafkaFlow) -> Iterator[str]:

@@ -57,6 +57,7 @@ class Records:
     ) -> None:
         self._context, self._pieces, self._keys = context, pieces, keys
         self._accounted = _by_log((piece.log_key, piece.range) for piece in pieces)
+        self._read_by = _by_log(((piece.unit, str(piece.batch.generation)), piece.range) for piece in pieces)
         kept = _kept(context)
         self._sure = {log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
         self._unsure = {log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
@@ -138,13 +139,8 @@ class Records:
         if kind_of(row) == "replay":
             return True
         unit, position, since = row["origin"]["unit"], row["origin"]["position"], self._context.refused_since
-        return any(
-            since <= piece.batch.generation < row["generation"]
-            and piece.unit == unit
-            and piece.start <= position < piece.until
-            for piece in self._pieces
-            if row["generation"] > 1
-        )
+        earlier = range(max(1, since), row["generation"])
+        return any(holds(self._read_by.get((unit, str(number)), []), position) for number in earlier)
 
     def _recount(self) -> None:
         """Compare the number of records of each batch and unit with its inputs; no record is there twice."""
@@ -193,11 +189,15 @@ class Records:
             self._db.register(
                 name, pa.Table.from_pylist([dict(zip(_RANGES.names, r, strict=True)) for r in flat], _RANGES)
             )
+        said, expect = "records that weren't refused against rows of their origin", self._context.expect
         for unit, position, wanted, found in self._db.execute(_MISPLACED).fetchall():
-            kind = "lost-record" if found < wanted else "double-origin" if wanted else "origin-from-nowhere"
-            if kind != "double-origin" or wanted > 1:  # of one log it is named anyway
-                said = "records that weren't refused against rows of their origin"
-                self._context.expect(kind, f"{unit}:{position}", wanted, found, said)
+            where = f"{unit}:{position}"
+            if found < wanted:
+                expect("lost-record", where, wanted, found, said)
+            elif not wanted:
+                expect("origin-from-nowhere", where, wanted, found, said)
+            elif wanted > 1:  # of one log it is named anyway
+                expect("double-origin", where, wanted, found, said)
         for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
             what = "rows of an origin that no batch read"
             self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)

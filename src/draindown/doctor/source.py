@@ -98,9 +98,9 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
         f"select cut from t where kind = 'source' and generation = {desk.generation} "
         f"and started_at >= {moment(since + _FIRST_DAYS)}"
     )
-    cuts = read & {row["cut"] for row in log_of(desk.layout, desk.layout.ledger).rows(sql)}
+    recent = read & {row["cut"] for row in log_of(desk.layout, desk.layout.ledger).rows(sql)}
     units: list[Unit] = [
-        unit for one in intake.slices(desk.layout, desk.generation) if one.number in cuts for unit in one.units
+        unit for one in intake.slices(desk.layout, desk.generation) if one.number in recent for unit in one.units
     ]
     lacking = [one for one in desk.source.located(desk.source.left_of(units)) if not one.kept and one.until > one.start]
     if lacking:
