@@ -339,6 +339,16 @@ def test_the_columns_that_a_query_reads_are_told_apart_by_table(shop: Callable[.
     assert resolve(it.flow, sources, "", "").used == [["customer_id", "amount"], ["id", "name", "score"]]
 
 
+def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(shop: Callable[..., Shop]) -> None:
+    one, other = "(select distinct customer_id from orders)", "(select distinct id from customers)"
+    it = shop(f"select o.customer_id from {one} o left join {other} c on o.customer_id = c.id")
+    it.insert("orders", (1, 1, 1, 5, ""))
+    it.derive()
+    it.insert("customers", (1, 1, 1, "ann", 1))
+    (row,) = it.derive()
+    assert (row.touched, row.unchanged) == (1, 1) and it.table() == it.expected() == [(1,)]
+
+
 def test_the_law_holds_for_several_tables(spark: SparkSession) -> None:
     """Computed apart for disjoint sets of keys, a query gives what it gives over all rows."""
     draw = Random(4)

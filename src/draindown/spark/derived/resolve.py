@@ -13,7 +13,7 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from draindown.base.errors import TerminalError, said
 from draindown.spark.derived import plans
-from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
 from draindown.spec.derived import DerivedFlow
@@ -98,9 +98,13 @@ def query(kind: Kind, sources: Sequence[DataFrame]) -> DataFrame:
 
 
 def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
-    """Return the columns that are left once Spark has pruned those that the result does not depend on."""
+    """Return the columns that are left once Spark has pruned those that the result does not depend on.
+
+    A row's keys are always among them: Spark may find that a result does not depend on a joined table at all.
+    """
     unread = [_unread(at, source) for at, source in enumerate(sources)]
-    named = plans.read(plans.optimized(query(kind, unread)))
+    keyed = [one.keyed(rows).select(*key_names(kind)) for one, rows in zip(kind.relations, unread, strict=True)]
+    named = set().union(*(plans.read(plans.optimized(one)) for one in (query(kind, unread), *keyed)))
     return [[name for name in source.columns if f"{at}:{name}" in named] for at, source in enumerate(sources)]
 
 
