@@ -88,7 +88,7 @@ SAYS_CUT_OR_PARKED = frozenset(
         "runs/card_lines.py",
         "runs/card_parts.py",
         "spark/checks/check.py",
-        "spark/derived/derive.py",
+        "spark/derived/touched.py",
         "spark/runs/batches.py",
         "spark/targets/delta_target.py",
         "spec/models.py",

@@ -34,7 +34,8 @@ _LEDGER = 30
 _LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "land": {name: name for name in _LANDED},
-    "derive": {"units": "units", "images": "records", "used": "used", "irrelevant": "irrelevant", "keys": "touched"}
+    "derive": {"units": "units", "images": "records", "used": "used", "irrelevant": "irrelevant", "late": "late"}
+    | {"keys": "touched"}
     | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
 }
 """Columns of the ledger as the page shows it, by form of the batches: heading to name in `FlowView.ledger`."""
