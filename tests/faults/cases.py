@@ -44,7 +44,7 @@ CASES = {
         Case("F21", "disk full", "a full tmpfs under the lake or Spark's scratch files", "red; then right"),
         Case("F22", "Kafka deletes what no batch has read", "DeleteRecords, between runs, once pinned", "red by range"),
         Case("F23", "topic created again", "smaller and larger than what was read", "red, never taken for the old one"),
-        Case("F24", "partitions added; broker killed, frozen", "admin client, SIGKILL, SIGSTOP in a batch", _ONCE),
+        Case("F24", "partitions added to a topic", "admin client, between runs", _ONCE),
         Case("F25", "aborted, repeated, deleted, mixed up", "transactions, copies, NULL values, disorder", _ONCE),
         Case("F27", "clock jumps; an hour repeats", "a day and a year ahead, then back; end of summer time", _ONCE),
         Case("F28", "file still being written", "a slow writer in place; rename as control", "complete, or red"),
@@ -53,5 +53,8 @@ CASES = {
         Case("F31", "schema drift", "columns added, dropped, retyped, in data and in the spec", "kept or red"),
         Case("F32", "gate fails or dies; next run writes meanwhile", "bad rows, exception, SIGKILL", "not published"),
         Case("F33", "driver dies in a batch of Kafka", "SIGKILL in any gap, raw records included", _ONCE),
+        Case("F34", "broker dies in a batch", "SIGKILL of the broker, later a start", "try again; then right"),
+        Case("F35", "broker stands still in a batch", "SIGSTOP of the broker for seconds", "late, and right"),
+        Case("F36", "records that are none, huge, without a key", "garbage, 1 MB, NULL keys in a topic", _ONCE),
     )
 }  # fmt: skip
