@@ -179,7 +179,8 @@ def test_records_that_are_none_huge_or_without_a_key_are_each_in_one_place(
     huge = [{"value": b'{"n": 1, "text": "%s"}' % (b"x" * 1024**2), "partition": 1}] * 2
     garbage = [{"value": value, "partition": 0} for value in (b"\xff\xfe", b"", b"\x00" * 50, b"{", None)]
     keyless = [{"value": b'{"n": %d}' % n, "partition": n % 2} for n in range(2, 8)]
-    cluster.send(topic, [*garbage, *huge, *keyless, *[record(n, n % 2) for n in range(8, 20)]])
+    every = [*garbage, *huge, *keyless, *[record(n, n % 2) for n in range(8, 20)]]
+    cluster.send(topic, every, message_max_bytes=8 * 1024**2)
     flow = KafkaFlow(tmp_path, spark, cluster, topic, source={"max_record_bytes": "1mb"})
     trial.run(flow, spark)
     trial.fired = "5 records that are none, 2 of more than 1 MB, 6 without a key, among 12 good ones"
