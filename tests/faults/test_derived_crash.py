@@ -1,4 +1,4 @@
-"""kill -9 in every gap of a derive batch, upstream histories at random: the next run is right (F34)."""
+"""kill -9 in every gap of a derive batch, upstream histories at random: the next run is right (F37)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _play(where: Path, seeds: range, flows: tuple[str, ...], spark: SparkSession
 
 def _trial(seed: int, number: int, flow: str) -> Trial:
     gaps = ", ".join(_gaps(seed, number))
-    return Trial("F34", f"seed {seed}, {flow}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each")
+    return Trial("F37", f"seed {seed}, {flow}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each")
 
 
 def _kill(trial: Trial, history: History, gaps: tuple[str, ...], flow: str) -> None:

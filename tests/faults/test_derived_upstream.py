@@ -1,4 +1,4 @@
-"""What happens to a table as a whole under its derived flows: they follow, or end red by name; never silent (F35)."""
+"""What happens to a table as a whole under its derived flows: they follow, or end red by name; never silent (F38)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _refused(history: History) -> str:
     before = published.published(it.layout("flights"))
     it.deliver(it.row(5000, 10, "A", delay=500))
     it.drain("flights")
-    trial = Trial("F35", "", "")
+    trial = Trial("F38", "", "")
     trial.run(Flow(it, "flights"), it.spark, "check", suite=SUITE)  # type: ignore[arg-type]
     assert trial.runs[-1].code == Exit.GATE_FAILED
     assert published.published(it.layout("flights")) == before
@@ -161,7 +161,7 @@ def test_a_source_that_changed_between_runs_in_any_way(tmp_path: Path, spark: Sp
 
 def _between(where: Path, spark: SparkSession, event: str) -> None:
     history = _pending(where / "project", spark, len(event))
-    trial = Trial("F35", f"{event}, between runs", (EVENTS[event].__doc__ or "").splitlines()[0])
+    trial = Trial("F38", f"{event}, between runs", (EVENTS[event].__doc__ or "").splitlines()[0])
     trial.fired = EVENTS[event](history)
     trial.ran(0)
     _goes_on(trial, history)
@@ -173,7 +173,7 @@ def _between(where: Path, spark: SparkSession, event: str) -> None:
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_source_that_changes_while_a_derived_flow_is_at_work(tmp_path: Path, spark: SparkSession, event: str) -> None:
     history = _pending(tmp_path / "project", spark, len(event))
-    it, trial = history.it, Trial("F35", f"{event}, within a batch", f"{EVENTS[event].__doc__} A batch waits meanwhile")
+    it, trial = history.it, Trial("F38", f"{event}, within a batch", f"{EVENTS[event].__doc__} A batch waits meanwhile")
     request = it.request("hourly").model_copy(update={"run_id": "waits"})
     batch = derived.next_batch(it, "hourly")
     entry = {"request": request.encode(), "home": str(it.home / "fork"), "place": ["begun", batch], "act": "wait"}

@@ -1,4 +1,4 @@
-"""Faults around Kafka: what brokers lose, do again, or are away for (F22 to F25), and drivers that die (F33)."""
+"""Faults around Kafka: what brokers lose, repeat, or are away for (F22 to F25, F34 to F36); drivers that die (F33)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(tmp_p
         added.run(flow, spark)
         holds(added, flow, list(range(40)))
 
-        killed = Trial("F24", "broker killed in a batch", "SIGKILL of the broker as a batch begins; later a start")
+        killed = Trial("F34", "broker killed in a batch", "SIGKILL of the broker as a batch begins; later a start")
         own.send("f24", [record(n, n % 4) for n in range(40, 60)])
         killed.run(flow, spark, reached=once("begun", own.broker.kill))
         killed.fired = f"the broker was gone: {killed.runs[0].error}"
@@ -122,7 +122,7 @@ def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(tmp_p
         killed.run(flow, spark)
         holds(killed, flow, list(range(60)))
 
-        frozen = Trial("F24", "broker frozen in a batch", "SIGSTOP of the broker for three seconds")
+        frozen = Trial("F35", "broker frozen in a batch", "SIGSTOP of the broker for three seconds")
         own.send("f24", [record(n, n % 4) for n in range(60, 80)])
 
         def freeze() -> None:
@@ -167,6 +167,27 @@ def test_what_producers_abort_repeat_delete_or_mix_up_changes_no_answer(
     trial.promise("the newest of every key", {row["user"]: row["n"] for row in flow.rows()} == wanted)
     trial.promise("aborted records are counted nowhere", flow.totals()["records"] == 120)
     trial.promise("audit clean", audit(flow.spec, "f", root=flow.home).residues == [])
+    conclude(trial)
+
+
+@pytest.mark.timeout(900)
+def test_records_that_are_none_huge_or_without_a_key_are_each_in_one_place(
+    tmp_path: Path, spark: SparkSession, cluster: Cluster
+) -> None:
+    topic, trial = "f36", Trial("F36", "among good ones", "garbage bytes, 1 MB, NULL keys")
+    cluster.create(topic, 2)
+    huge = [{"value": b'{"n": 1, "text": "%s"}' % (b"x" * 1024**2), "partition": 1}] * 2
+    garbage = [{"value": value, "partition": 0} for value in (b"\xff\xfe", b"", b"\x00" * 50, b"{", None)]
+    keyless = [{"value": b'{"n": %d}' % n, "partition": n % 2} for n in range(2, 8)]
+    every = [*garbage, *huge, *keyless, *[record(n, n % 2) for n in range(8, 20)]]
+    cluster.send(topic, every, message_max_bytes=8 * 1024**2)
+    flow = KafkaFlow(tmp_path, spark, cluster, topic, source={"max_record_bytes": "1mb"})
+    trial.run(flow, spark)
+    trial.fired = "5 records that are none, 2 of more than 1 MB, 6 without a key, among 12 good ones"
+    reasons = sorted(row["reason"] for row in flow.quarantine())
+    trial.promise("each bad record is in quarantine", reasons == ["malformed"] * 4 + ["null_value"] + ["too_large"] * 2)
+    trial.promise("raw records are whole", audit(flow.spec, "f", root=flow.home).seen["raw records"] == 25)
+    holds(trial, flow, list(range(2, 20)))
     conclude(trial)
 
 
