@@ -70,7 +70,18 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
     ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [derived])
     html = pages.render(pages.flows(project / "dags" / "pipelines", project))
     header = html[html.index(">generation<") : html.index("907")]
-    for name in ("images", "used", "irrelevant", "late", "keys", "inserted", "updated", "deleted", "unchanged", "absent"):
+    for name in (
+        "images",
+        "used",
+        "irrelevant",
+        "late",
+        "keys",
+        "inserted",
+        "updated",
+        "deleted",
+        "unchanged",
+        "absent",
+    ):
         assert f">{name}<" in header
     assert not any(f">{name}<" in header for name in ("superseded", "duplicate", "quarantined", "refused"))
     assert [html.count(f">{number}<") for number in (907, 905, 61, 60)] == [1, 1, 1, 1]
