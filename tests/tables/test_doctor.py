@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from draindown.doctor.examination import examine, examine_setup
-from draindown.doctor.model import Health
+from draindown.doctor.model import Desk, Health
+from draindown.doctor.tables import look_at_tombstones
 from draindown.gate import published as pointer
 from draindown.lake import delta
 from draindown.lake.documents import write_json
@@ -32,6 +33,7 @@ from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
 from draindown.spec.lease import LeaseSpec
+from draindown.spec.target_kinds import DERIVED, UPSERT, TargetKind
 from tests.flowfiles import AT, checkpoint, commit, drained, foreign, places, request, restore, take_in
 
 Damage = Callable[[Request], object]
@@ -125,6 +127,16 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> No
     assert code in codes(health, "wrong")
     assert health.exit == 1
     assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
+
+
+@pytest.mark.parametrize("own_intakes", [False, True])  # as files have them, and as Kafka and tables have them
+@pytest.mark.parametrize("kind", [UPSERT, DERIVED], ids=str)
+def test_only_tables_that_remember_deletes_miss_tombstones(tmp_path: Path, own_intakes: bool, kind: TargetKind) -> None:
+    asked = drained(tmp_path)
+    _deletes_without_memory(asked)
+    desk = Desk(replace(asked.layout, own_intakes=own_intakes), remembers_deletes=kind.remembers_deletes)
+    look_at_tombstones(desk)
+    assert [symptom.code for symptom in desk.symptoms] == (["tombstones-missing"] if kind == UPSERT else [])
 
 
 def _pending(asked: Request) -> None:

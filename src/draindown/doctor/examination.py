@@ -40,7 +40,8 @@ from draindown.spec.derived import DerivedFlow
 def examine(request: Request) -> Health:
     """Examine everything that a request's flow stores. An error in one part does not keep the others from it."""
     layout = request.layout
-    desk = Desk(FlowState.of(layout), source_of(request))
+    kind = request.declared.target.kind
+    desk = Desk(FlowState.of(layout), source_of(request), kind.remembers_deletes)
     _look(desk, "lake", look_at_lake)
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():

@@ -70,10 +70,11 @@ class Health:
 
 @dataclass
 class Desk:
-    """Collects the results of an examination in progress."""
+    """Collects the results of an examination in progress. `remembers_deletes`: whether the table has tombstones."""
 
     layout: FlowLayout
     _source: Source | None = None
+    remembers_deletes: bool = False
     looked: dict[str, str] = field(default_factory=dict)
     symptoms: list[Symptom] = field(default_factory=list)
     unlooked: list[str] = field(default_factory=list)

@@ -107,8 +107,7 @@ def look_at_tombstones(desk: Desk) -> None:
     """Compare the tombstones with the deletes that the ledger counts."""
     tombstones, deletes = log_of(desk.layout, desk.layout.tombstones), desk.recorded.deletes
     desk.say("tombstones", f"version {tombstones.version}" if tombstones.exists else "none")
-    remembers = not desk.layout.own_intakes  # a derived table is computed anew, and remembers no deletes
-    if deletes and remembers and not tombstones.exists:
+    if deletes and desk.remembers_deletes and not tombstones.exists:
         text = f"the ledger counts {count(deletes, 'delete')}, their memory is gone: older rows could come back"
         desk.wrong("tombstones-missing", "tombstones", text, desk.command("reset"))
 
