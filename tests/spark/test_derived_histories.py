@@ -210,7 +210,8 @@ def _fated(
     keys = recompute.touched(kind, [netted], bucket).persist()
     schema = query(kind, [source]).schema
     held = spark.createDataFrame(_held(kind, before), schema)
-    found = recompute.difference(kind, [source], Touched(keys, keys.count(), Pruning()), held).collect()
+    fated = recompute.difference(kind, [source], Touched(keys, keys.count(), Pruning()), held)
+    found = fated.drop(difference.BEFORE).collect()
     keys.unpersist()
     return found
 

@@ -248,9 +248,10 @@ def _number(it: Chain) -> int:
 
 
 def _proven(it: Chain) -> bool:
-    declared, found = it.spec.declared("hourly"), pinned(it.layout("hourly"))
+    declared = it.spec.declared("hourly")
     assert isinstance(declared, DerivedFlow)
-    return prove(it.layout("hourly"), declared, found.source, found.table, 1.0, found.decided).holds
+    found = pinned(it.layout("hourly"), declared.source)
+    return prove(it.layout("hourly"), declared, found.sources[0], found.table, 1.0, found.decided).holds
 
 
 def test_late_rows_are_listed_applied_and_remembered(

@@ -97,7 +97,7 @@ def test_pinned_offsets_that_are_gone_are_named(tmp_path: Path, monkeypatch: pyt
     ("schedule", "keeps", "wanted"),
     [
         ("@daily", timedelta(hours=2), {"retention-below-schedule"}),
-        ("*/15 * * * *", timedelta(minutes=62), {"backlog-expires"}),
+        ("*/15 * * * *", timedelta(hours=1), {"backlog-expires"}),
         ("@daily", timedelta(days=7), set()),
         (None, timedelta(hours=2), set()),
     ],
