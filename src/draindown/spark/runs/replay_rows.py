@@ -109,7 +109,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
     """
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {_origin(row) for row in rows})
+    unread = discards.not_read(request.layout, generation, {row["quarantine_id"]: _origin(row) for row in rows})
     if unread:
         raise TerminalError(
             "rows-not-read",
