@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,13 +16,16 @@ import pytest
 from draindown.base.errors import TerminalError, TransientError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions, retention
 from draindown.sources.kafka.client import Policy, Sample, Seen
-from draindown.sources.kafka.offsets import Available, Span
+from draindown.sources.kafka.losses import by_unit
+from draindown.sources.kafka.offsets import Available, Loss, Span
 from draindown.sources.kafka.source import Kafka
 from draindown.sources.registry import MAKERS
+from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -264,6 +269,40 @@ def test_what_can_not_be_read_again_is_named(layout: FlowLayout) -> None:
     assert source(layout, brokers).missing(units) == {}
     brokers.topics["t"][1][1][0] = 2
     assert list(source(layout, brokers).missing(units)) == ["t/1:0-5"]
+
+
+def _unit(number: int, start: int, until: int) -> Unit:
+    row = {"topic": "t", "partition": number, "topic_id": "a"}
+    return Unit(f"t/{number}", start, until, 10, 10, None, NOW, row)
+
+
+def test_a_long_history_is_looked_through_once(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, asked = Counter[str](), Counter[str]()
+    same, query = Span.same_log, TableLog.rows
+    monkeypatch.setattr(Span, "same_log", lambda *spans: compared.update(["log"]) or same(*spans))
+    monkeypatch.setattr(TableLog, "rows", lambda *more: asked.update(["table"]) or query(*more))
+    units = [_unit(number, 10 * at, 10 * at + 10) for at in range(1000) for number in range(2)]
+    raw.create(layout)
+    rows = [
+        {"part": raw.RANGES, "unit": "t/1", "log": "a", "from": 20 * at, "until": 20 * at + 10, "day": NOW.date()}
+        for at in range(500)
+    ]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    brokers = Brokers({"t": ("a", [[10_000, 10_000], [10_000, 10_000]])})
+    missing = source(layout, brokers).missing(units)
+    assert set(missing) == {one.range for one in units if one.name == "t/0" or one.start % 20}
+    assert compared["log"] <= 2 * len(units) and asked["table"] <= 5
+
+
+def test_a_loss_is_of_each_unit_that_holds_it() -> None:
+    draw = random.Random(5)
+    for _ in range(100):
+        starts = [(draw.randrange(2), draw.randrange(30)) for _ in range(12)]
+        units = [_unit(number, at, at + draw.randrange(9)) for number, at in starts]
+        spans = [Span("t", number, draw.choice("ab"), at, at + draw.randrange(1, 5)) for number, at in starts]
+        found = by_unit(units, [Loss("offsets-lost", span, "") for span in spans])
+        wanted = [(unit.range, span) for span in spans for unit in units if positions.span_of(unit).holds(span)]
+        assert sorted((unit.range, loss.span) for unit, loss in found) == sorted(wanted)
 
 
 def test_records_that_are_near_their_end_are_warned_of() -> None:

@@ -6,6 +6,7 @@ one without a record. Records of one range are never kept twice.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,7 +67,8 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     log = TableLog(layout.raw)
     if not log.exists:
         return []
-    some = ["true"] if within is None else [" or ".join(map(_overlaps, few)) for few in _chunks(within)]
+    asked = None if within is None else list(_joined(one for one in within if one.start < one.until))
+    some = ["true"] if asked is None else [" or ".join(map(_overlaps, few)) for few in _chunks(asked)]
     sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
     rows = [row for where in some for row in log.rows(f"{sql} and ({where})")]
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
@@ -118,22 +120,26 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
 def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
-    found: dict[tuple[str, str], list[Kept]] = defaultdict(list)
-    for one in ranges(layout, asked):
-        found[one.unit, one.log].append(one)
+    found = _by_log(ranges(layout, asked))
     return [piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)]
+
+
+def _by_log(ranges: Iterable[Kept]) -> dict[tuple[str, str], list[Kept]]:
+    found: dict[tuple[str, str], list[Kept]] = defaultdict(list)
+    for one in ranges:
+        found[one.unit, one.log].append(one)
+    return found
 
 
 def _pieces(unit: Unit, kept: Sequence[Kept], table: str) -> Iterator[Unit]:
     at = unit.start
-    for one in kept:
-        start, until = max(one.start, at), min(one.until, unit.until)
-        if start >= until:
-            continue
+    number = bisect_right(kept, at, key=lambda one: one.until)
+    while number < len(kept) and kept[number].start < unit.until:
+        start, until = max(kept[number].start, at), min(kept[number].until, unit.until)
         if at < start:
             yield _piece(unit, at, start)
         yield replace(_piece(unit, start, until), kept=table)
-        at = until
+        at, number = until, number + 1
     if at < unit.until or unit.start == unit.until:
         yield _piece(unit, at, unit.until)
 
