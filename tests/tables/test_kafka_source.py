@@ -305,6 +305,28 @@ def test_a_loss_is_of_each_unit_that_holds_it() -> None:
         assert sorted((unit.range, loss.span) for unit, loss in found) == sorted(wanted)
 
 
+def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) -> None:
+    """Neither the topic that was before, nor what a batch of this generation has read."""
+    brokers = Brokers({"t": ("new", [[0, 30]])})
+    source(layout, brokers).pin(2, NOW).take(SMALL, most=1)
+    raw.create(layout)
+    spans = [("old", 0, 30), ("new", 0, 20)]
+    rows = [
+        {"part": raw.RANGES, "unit": "t/0", "log": log, "from": start, "until": until, "day": NOW.date()}
+        for log, start, until in spans
+    ]
+    ages = [("old", 15, 9), ("new", 5, 5), ("new", 15, 2)]
+    rows += [
+        {"part": raw.RECORDS, "unit": "t/0", "log": log, "position": position, "day": NOW.date()}
+        | {"arrived_at": NOW - timedelta(days=days), "value": b"x"}
+        for log, position, days in ages
+    ]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    found = source(layout, brokers).look(layout, 2, 2, NOW)
+    assert found.units == 20 and found.oldest == (NOW - timedelta(days=2)).timestamp()
+    assert source(layout, brokers).look(layout, 2, 1, NOW).oldest == (NOW - timedelta(days=5)).timestamp()
+
+
 def test_records_that_are_near_their_end_are_warned_of() -> None:
     def policy(**more: Any) -> dict[str, Policy]:
         return {

@@ -74,6 +74,17 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
 
 
+def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
+    """Return what is kept of these ranges: as `ranges`, and nothing outside of them."""
+    found = _by_log(ranges(layout, within))
+    return [
+        replace(kept, start=max(kept.start, one.start), until=min(kept.until, one.until))
+        for one in within
+        for kept in found[one.unit, one.log]
+        if max(kept.start, one.start) < min(kept.until, one.until)
+    ]
+
+
 def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
     """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
     rows = TableLog(layout.raw).rows(f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}")
@@ -82,7 +93,11 @@ def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
 
 
 def _places(within: Iterable[Kept]) -> str:
-    places = (f"(unit = {literal(o.unit)} and position >= {o.start} and position < {o.until})" for o in within)
+    places = (
+        f"(unit = {literal(one.unit)} and log = {literal(one.log)} and position >= {one.start} "
+        f"and position < {one.until})"
+        for one in within
+    )
     return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
 
 

@@ -195,7 +195,7 @@ class Kafka(ReadInOrder):
     def _kept_of(self, spans: Sequence[Span], generation: int) -> list[raw.Kept]:
         """Return what the lake keeps of unread spans: nothing, unless an earlier generation read them."""
         asked = [raw.Kept(one.unit, one.topic_id, one.start, one.until) for one in spans if one.size]
-        return raw.ranges(self._layout, asked) if generation > 1 else []
+        return raw.kept_of(self._layout, asked) if generation > 1 else []
 
     def _sampled(self, spans: Sequence[Span], kept: Sequence[raw.Kept]) -> Sample:
         """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
