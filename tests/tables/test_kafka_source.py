@@ -188,9 +188,9 @@ def test_a_loss_is_red_until_it_is_accepted(
         assert found.value.code == code
     assert list(source(layout, brokers).losses(1, 2)) == ranges
     with pytest.raises(TerminalError) as wrong:
-        source(layout, brokers).accept_losses(["t/0:1-2"], 1, 2, by="me", note="n", at=NOW)
+        source(layout, brokers).accept_losses(["t/0:1-2"], {1: 2}, by="me", note="n", at=NOW)
     assert wrong.value.code == "not-lost"
-    source(layout, brokers).accept_losses(ranges, 1, 2, by="me", note="n", at=NOW)
+    source(layout, brokers).accept_losses(ranges, {1: 2}, by="me", note="n", at=NOW)
     if after:
         source(layout, brokers).refuse_lost(layout, 1, 2)
         assert source(layout, brokers).losses(1, 2) == {}
@@ -200,7 +200,7 @@ def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout)
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics = {}
-    source(layout, brokers).accept_losses(["t/0:10-10"], 1, 2, by="me", note="n", at=NOW)
+    source(layout, brokers).accept_losses(["t/0:10-10"], {1: 2}, by="me", note="n", at=NOW)
     with pytest.raises(TerminalError) as found:
         source(layout, brokers).look(layout, 1, 2, NOW)
     assert found.value.code == "topic-unknown"
@@ -212,7 +212,7 @@ def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(layo
     brokers.topics["t"][1][0][0] = 4
     made = source(layout, brokers)
     assert list(made.losses(1, 1)) == ["t/0:0-4"]
-    made.accept_losses(["t/0:0-4"], 1, 1, by="me", note="n", at=NOW)
+    made.accept_losses(["t/0:0-4"], {1: 1}, by="me", note="n", at=NOW)
     (one,) = intake.slices(layout, 1)
     assert [(unit.start, unit.until) for unit in made.left_of(one.units)] == [(4, 10)]
     assert made.look(layout, 1, 1, NOW).units == 6

@@ -8,6 +8,7 @@ from draindown.base.clock import now
 from draindown.base.formatting import age, count, size
 from draindown.doctor.model import Desk
 from draindown.lake.table_log import log_of, moment
+from draindown.recovery import losses
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.port import Look
@@ -39,10 +40,12 @@ def look_at_input(desk: Desk, request: Request) -> None:
     if desk.at_work:
         return
     desk.source.refuse_lost(desk.layout, desk.generation, first)
-    if lost := desk.source.losses(desk.generation, first):
-        shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
-        text = f"{count(len(lost), 'range')} pinned for a batch and gone: {shown}"
-        desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
+    for generation, unread in {**losses.reading(request), desk.generation: first}.items():
+        if lost := desk.source.losses(generation, unread):
+            shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
+            whose = "a batch" if generation == desk.generation else f"the rebuild of generation {generation}"
+            text = f"{count(len(lost), 'range')} pinned for {whose} and gone: {shown}"
+            desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
 
 
 def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetime) -> None:

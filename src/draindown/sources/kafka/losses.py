@@ -88,6 +88,8 @@ def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was
 def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
     flow = f"{layout.pipeline} --flow {layout.flow}"
     rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what the topics hold now"
+    if layout.staged:  # a rebuild that was begun reads what it pinned
+        rebuild = f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
     if any(loss.kind == "log-truncated" for loss in losses):
         return [rebuild]
     ranges = " ".join(f"--range {shlex.quote(loss.span.range)}" for loss in losses[:_SHOWN])

@@ -121,10 +121,10 @@ class Kafka(ReadInOrder):
         return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
 
     def accept_losses(
-        self, ranges: Sequence[str], generation: int, first: int, *, by: str, note: str, at: datetime
+        self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
         """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`."""
-        known = {loss.span.range: loss for loss in self._losses(generation, first)}
+        known = {loss.span.range: loss for one in reading.items() for loss in self._losses(*one)}
         if not set(ranges) <= set(known):
             raise not_lost(ranges, list(known.values()), self._layout)
         accept(self._layout, (known[name].span for name in ranges), by=by, note=note, at=at)
