@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
-from draindown.recovery import losses, rebuild
-from draindown.runs.request import Request
+from draindown.recovery import losses, rebuild, replay, reset
+from draindown.runs.request import Again, Request
 from draindown.sources import intake
-from draindown.sources.kafka import positions
+from draindown.sources.kafka import accepted, positions
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.registry import source_of
 from tests.flowfiles import AT, checkpoint
@@ -47,7 +48,7 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     assert caught.value.code == "not-lost" and "t/0:0-4" in caught.value.found
     assert list(losses.found(asked)) == ["t/0:0-4"]
     losses.accept(asked, ["t/0:0-4"], by="me", note="aged out")
-    assert losses.found(asked) == {}
+    assert losses.found(asked) == {} and rebuild.plan(asked).missing == ()
     rebuild.abort(asked.layout)
     assert losses.found(asked) == {}
 
@@ -60,3 +61,23 @@ def test_what_a_rebuild_can_not_read_on_can_be_thrown_away(tmp_path: Path, monke
         with pytest.raises(TerminalError) as caught:
             source_of(flow).refuse_lost(asked.layout, 1, 3)
         assert caught.value.code == "offsets-lost" and wanted in caught.value.next[-1]
+
+
+def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = drained(tmp_path)
+    examined(asked, Brokers({"t": ("x", [[2, 6], [0, 9]])}), monkeypatch)
+    span = Span("t", 0, "x", 0, 2)
+    again = Again(since=AT - timedelta(days=1), until=AT + timedelta(days=1))
+    replaying = asked.model_copy(update={"replay": again})
+    found, source = replay.find(replaying), source_of(asked)
+    with pytest.raises(TerminalError) as caught:
+        replay.refuse_gone(source, asked.layout, found.left)
+    assert caught.value.code == "replay-input-gone" and "--from TIME --to TIME" in caught.value.next[-1]
+    assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
+    accepted.accept(asked.layout, [span], by="me", note="aged out", at=AT)
+    replay.refuse_gone(source_of(asked), asked.layout, found.left)
+    read = [(one.name, one.start, one.until) for part in found.left for one in replay.read_of(source, part).units]
+    assert read == [("t/0", 2, 4), ("t/1", 7, 9), ("t/0", 4, 6)]
+    assert reset.plan(asked).missing == rebuild.plan(asked).missing == ()
