@@ -344,3 +344,22 @@ def _reset_onto_another_topic(root: Path) -> World:
 def test_after_a_reset_onto_a_topic_that_was_created_again_all_is_clean(tmp_path: Path) -> None:
     found = _reset_onto_another_topic(tmp_path).audit()
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 8
+
+
+@pytest.mark.parametrize(
+    ("span", "excused"),
+    [
+        (Span("t", 0, "x", 0, 4), True),
+        (Span("t", 0, "x", 2, 4), False),
+        (Span("t", 0, "y", 0, 4), False),
+        (Span("t", 1, "x", 0, 4), False),
+    ],
+    ids=["read again", "another range", "another topic", "another partition"],
+)
+def test_only_a_row_that_was_read_again_excuses_one_that_is_gone(tmp_path: Path, span: Span, excused: bool) -> None:
+    world = World(tmp_path, keyed=True)
+    world.slices = [SLICES[0], [span]]
+    world.read[1] = [Input(span.unit, span.start, span.until, 100, span.size)]
+    world.generations, world.cuts = [1, 2], [1, 1]
+    world.counts[1] = {"duplicate": span.size - 1, "quarantined": 1, "reasons": {"malformed": 1}}
+    assert ("quarantine-count" in kinds(world.audit())) != excused
