@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.model import Audit
-from draindown.audit.ranges import common, holds, joined, minus
 from draindown.audit.recount import audit
+from draindown.base.ranges import common, holds, joined, minus
 from draindown.flow.generations import Card, make_live
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -51,6 +51,7 @@ class World:
     `records`: key and value by place. `target`: keys and the offset that won, or, of an append table, places.
     `kept`: ranges of raw. `later`: raw records of the topic that came after, whose id is y; all of its ranges are kept.
     `refused_by`: the batch of each refused record. `generations`: that of each slice and its batch.
+    `started`: when the batches began.
     """
 
     root: Path
@@ -69,6 +70,7 @@ class World:
     later: dict[Place, tuple[str, bytes | None]] = field(default_factory=dict)
     refused_by: list[int] = field(default_factory=lambda: [0])
     generations: list[int] = field(default_factory=lambda: [1, 1])
+    started: list[datetime] = field(default_factory=lambda: [AT, AT])
 
     def __post_init__(self) -> None:
         last = None if self.keyed else b'{"n": 9}'
@@ -159,7 +161,7 @@ class World:
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
         sums = {"bytes": sum(one.bytes for one in read), "records": sum(one.records for one in read)}
         row = BatchRow("p", "f", *self._place(batch), "r", cut=cut, units=len(read), **sums, **counts)
-        row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
+        row = replace(row, changed_at=AT, started_at=self.started[batch], finished_at=AT)
         inputs.record(self.layout, row, read)
         last = batch == len(self.cuts) - 1
         if self.keyed:

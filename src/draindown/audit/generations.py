@@ -130,7 +130,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
         )
 
     others = (row for row in context.refused if (row["generation"], kind_of(row), row["batch"]) != batch.place)
-    return min(missing, sum(row["generation"] <= batch.generation and is_within(row) for row in others))
+    return min(missing, sum(1 for row in others if row["generation"] <= batch.generation and is_within(row)))
 
 
 def left_out(context: AuditContext, path: str) -> bool:

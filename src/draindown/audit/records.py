@@ -20,9 +20,9 @@ from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.origins import id_of
 from draindown.audit.pinned import Piece
-from draindown.audit.ranges import Range, common, holds, joined, minus
 from draindown.audit.raw import RawRecord
 from draindown.base.formatting import count
+from draindown.base.ranges import Range, common, holds, joined, minus
 from draindown.lake.table_log import TableLog, identifier, log_of, stream
 
 _Log = tuple[str, str]
