@@ -124,15 +124,15 @@ def _read_before(desk: Desk, at: datetime) -> dict[tuple[str, str], list[Range]]
 
 def _read_by(desk: Desk, where: str, numbers: Container[int] | None = None) -> list[Unit]:
     """Return the units that batches read, of the ledger rows that `where` (SQL) selects and of slices in `numbers`."""
-    cuts: dict[int, set[int]] = defaultdict(set)
+    chosen: dict[int, set[int]] = defaultdict(set)
     sql = f"select generation, cut from t where kind = 'source' and {where}"
     for row in log_of(desk.layout, desk.layout.ledger).rows(sql):
         if numbers is None or row["cut"] in numbers:
-            cuts[row["generation"]].add(row["cut"])
+            chosen[row["generation"]].add(row["cut"])
     slices = (
         one
-        for generation in sorted(cuts)
+        for generation in sorted(chosen)
         for one in intake.slices(desk.layout, generation)
-        if one.number in cuts[generation]
+        if one.number in chosen[generation]
     )
     return desk.source.left_of([unit for one in slices for unit in one.units])
