@@ -105,6 +105,9 @@ def test_pinned_offsets_that_are_gone_are_named(tmp_path: Path, monkeypatch: pyt
 def test_retention_is_held_against_the_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str | None, keeps: timedelta, wanted: set[str]
 ) -> None:
+    at = now().replace(minute=1)  # runs are never a moment away
+    monkeypatch.setattr("draindown.doctor.source.now", lambda: at)
+    monkeypatch.setitem(globals(), "now", lambda: at)
     brokers = Full({"t": ("x", [[0, 20], [0, 9]])}, retention_ms=round(keeps.total_seconds() * 1000))
     found = examined(drained(tmp_path, schedule=schedule), brokers, monkeypatch)
     assert codes(found, "wrong") == wanted

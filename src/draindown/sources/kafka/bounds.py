@@ -50,5 +50,5 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
 
 
 def _mark(layout: FlowLayout) -> Path:
-    """The file beside a copy's lake that outlives it. Without it a copy that lost its bounds would read everything."""
+    """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would read everything."""
     return Path(f"{layout.lake.rstrip('/')}.confined")
