@@ -271,6 +271,24 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
     healthy(loose)
 
 
+def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: Path) -> None:
+    """A topic that was created again has refused records at the offsets of the one before."""
+    strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
+    strict.deliver(json.dumps({"id": "bad", "seq": 1, "a": -1}))
+    strict.drain(spark)
+    loose = Landing(tmp_path, target=APPEND)
+    rows = spark.read.format("delta").load(loose.layout.quarantine)
+    other = rows.withColumns({"quarantine_id": F.lit("other"), "raw": F.lit("no json"), "raw_length": F.lit(7)})
+    other.withColumn("raw_length", F.col("raw_length").cast("long")).write.format("delta").mode("append").save(
+        loose.layout.quarantine
+    )
+    for _ in range(2):
+        ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
+        replay_rows(loose.request("rows", quarantine_ids=ids), spark)
+        assert [row["id"] for row in loose.rows("id")] == ["bad"]
+        assert quarantine.identified(loose.layout, quarantine.Filter()) == ["other"]
+
+
 def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(
         tmp_path, columns={"id": "string", "at": "timestamp"}, target={}, rules={"past": "at <= arrived_at"}

@@ -108,7 +108,7 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
         Files, "accept_losses", lambda _, ranges, *at, **said: taken.append((list(ranges), at, said["note"]))
     )
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
-    assert taken == [(["t/0:1-2", "t/1:0-3"], (1, 3), "retention")]
+    assert taken == [(["t/0:1-2", "t/1:0-3"], ({1: 3},), "retention")]
     assert "t/1:0-3: gone" in capsys.readouterr().err
 
 

@@ -18,8 +18,8 @@ from draindown.runs.request import Request
 from draindown.sources.kafka.client import Sample, Seen
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.kafka.source import Kafka
-from tests.flowfiles import checkpoint
-from tests.tables.test_audit_records import World
+from tests.flowfiles import AT, checkpoint
+from tests.tables.test_audit_records import SLICES, World
 from tests.tables.test_kafka_source import Brokers
 
 HELD = {"t": ("x", [[0, 6], [0, 9]])}
@@ -105,6 +105,9 @@ def test_pinned_offsets_that_are_gone_are_named(tmp_path: Path, monkeypatch: pyt
 def test_retention_is_held_against_the_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str | None, keeps: timedelta, wanted: set[str]
 ) -> None:
+    at = now().replace(minute=1)  # runs are never a moment away
+    monkeypatch.setattr("draindown.doctor.source.now", lambda: at)
+    monkeypatch.setitem(globals(), "now", lambda: at)
     brokers = Full({"t": ("x", [[0, 20], [0, 9]])}, retention_ms=round(keeps.total_seconds() * 1000))
     found = examined(drained(tmp_path, schedule=schedule), brokers, monkeypatch)
     assert codes(found, "wrong") == wanted
@@ -154,6 +157,23 @@ def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
     found = examined(asked, Brokers(HELD), monkeypatch)
     (told,) = [one for one in found.symptoms if one.code == "raw-incomplete"]
     assert "t/1:7-9" in told.found
+
+
+@pytest.mark.parametrize(("gone", "told"), [("unit = 't/1'", []), ('"from" = 4', ["t/0:4-6"])])
+def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read_it_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, told: list[str]
+) -> None:
+    """Raw records keep the day on which they were read first: generation 1, ten days before the oldest that is kept."""
+    world = World(tmp_path, keyed=True, source={"keep_raw": "36500 days"})
+    world.slices = [SLICES[0], [Span("t", 0, "x", 0, 6), Span("t", 1, "x", 7, 9)]]
+    world.generations, world.cuts = [1, 2], [1, 1]
+    world.started = [AT - timedelta(days=10), AT + timedelta(days=2)]
+    asked = world.write()
+    checkpoint(asked, 2, offsets=1, commits=1)
+    delta.delete(asked.layout.raw, gone)
+    found = examined(asked, Brokers(HELD), monkeypatch)
+    noted = [one.found for one in found.symptoms if one.code == "raw-incomplete"]
+    assert len(noted) == len(told) and all(name in text for name, text in zip(told, noted, strict=True))
 
 
 def test_without_a_client_nothing_is_said_of_the_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,13 +16,16 @@ import pytest
 from draindown.base.errors import TerminalError, TransientError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions, retention
 from draindown.sources.kafka.client import Policy, Sample, Seen
-from draindown.sources.kafka.offsets import Available, Span
+from draindown.sources.kafka.losses import by_unit
+from draindown.sources.kafka.offsets import Available, Loss, Span
 from draindown.sources.kafka.source import Kafka
 from draindown.sources.registry import MAKERS
+from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -183,9 +188,9 @@ def test_a_loss_is_red_until_it_is_accepted(
         assert found.value.code == code
     assert list(source(layout, brokers).losses(1, 2)) == ranges
     with pytest.raises(TerminalError) as wrong:
-        source(layout, brokers).accept_losses(["t/0:1-2"], 1, 2, by="me", note="n", at=NOW)
+        source(layout, brokers).accept_losses(["t/0:1-2"], {1: 2}, by="me", note="n", at=NOW)
     assert wrong.value.code == "not-lost"
-    source(layout, brokers).accept_losses(ranges, 1, 2, by="me", note="n", at=NOW)
+    source(layout, brokers).accept_losses(ranges, {1: 2}, by="me", note="n", at=NOW)
     if after:
         source(layout, brokers).refuse_lost(layout, 1, 2)
         assert source(layout, brokers).losses(1, 2) == {}
@@ -195,7 +200,7 @@ def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout)
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics = {}
-    source(layout, brokers).accept_losses(["t/0:10-10"], 1, 2, by="me", note="n", at=NOW)
+    source(layout, brokers).accept_losses(["t/0:10-10"], {1: 2}, by="me", note="n", at=NOW)
     with pytest.raises(TerminalError) as found:
         source(layout, brokers).look(layout, 1, 2, NOW)
     assert found.value.code == "topic-unknown"
@@ -207,7 +212,7 @@ def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(layo
     brokers.topics["t"][1][0][0] = 4
     made = source(layout, brokers)
     assert list(made.losses(1, 1)) == ["t/0:0-4"]
-    made.accept_losses(["t/0:0-4"], 1, 1, by="me", note="n", at=NOW)
+    made.accept_losses(["t/0:0-4"], {1: 1}, by="me", note="n", at=NOW)
     (one,) = intake.slices(layout, 1)
     assert [(unit.start, unit.until) for unit in made.left_of(one.units)] == [(4, 10)]
     assert made.look(layout, 1, 1, NOW).units == 6
@@ -264,6 +269,62 @@ def test_what_can_not_be_read_again_is_named(layout: FlowLayout) -> None:
     assert source(layout, brokers).missing(units) == {}
     brokers.topics["t"][1][1][0] = 2
     assert list(source(layout, brokers).missing(units)) == ["t/1:0-5"]
+
+
+def _unit(number: int, start: int, until: int) -> Unit:
+    row = {"topic": "t", "partition": number, "topic_id": "a"}
+    return Unit(f"t/{number}", start, until, 10, 10, None, NOW, row)
+
+
+def test_a_long_history_is_looked_through_once(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, asked = Counter[str](), Counter[str]()
+    same, query = Span.same_log, TableLog.rows
+    monkeypatch.setattr(Span, "same_log", lambda *spans: compared.update(["log"]) or same(*spans))
+    monkeypatch.setattr(TableLog, "rows", lambda *more: asked.update(["table"]) or query(*more))
+    units = [_unit(number, 10 * at, 10 * at + 10) for at in range(1000) for number in range(2)]
+    raw.create(layout)
+    rows = [
+        {"part": raw.RANGES, "unit": "t/1", "log": "a", "from": 20 * at, "until": 20 * at + 10, "day": NOW.date()}
+        for at in range(500)
+    ]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    brokers = Brokers({"t": ("a", [[10_000, 10_000], [10_000, 10_000]])})
+    missing = source(layout, brokers).missing(units)
+    assert set(missing) == {one.range for one in units if one.name == "t/0" or one.start % 20}
+    assert compared["log"] <= 2 * len(units) and asked["table"] <= 5
+
+
+def test_a_loss_is_of_each_unit_that_holds_it() -> None:
+    draw = random.Random(5)
+    for _ in range(100):
+        starts = [(draw.randrange(2), draw.randrange(30)) for _ in range(12)]
+        units = [_unit(number, at, at + draw.randrange(9)) for number, at in starts]
+        spans = [Span("t", number, draw.choice("ab"), at, at + draw.randrange(1, 5)) for number, at in starts]
+        found = by_unit(units, [Loss("offsets-lost", span, "") for span in spans])
+        wanted = [(unit.range, span) for span in spans for unit in units if positions.span_of(unit).holds(span)]
+        assert sorted((unit.range, loss.span) for unit, loss in found) == sorted(wanted)
+
+
+def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) -> None:
+    """Neither the topic that was before, nor what a batch of this generation has read."""
+    brokers = Brokers({"t": ("new", [[0, 30]])})
+    source(layout, brokers).pin(2, NOW).take(SMALL, most=1)
+    raw.create(layout)
+    spans = [("old", 0, 30), ("new", 0, 20)]
+    rows = [
+        {"part": raw.RANGES, "unit": "t/0", "log": log, "from": start, "until": until, "day": NOW.date()}
+        for log, start, until in spans
+    ]
+    ages = [("old", 15, 9), ("new", 5, 5), ("new", 15, 2)]
+    rows += [
+        {"part": raw.RECORDS, "unit": "t/0", "log": log, "position": position, "day": NOW.date()}
+        | {"arrived_at": NOW - timedelta(days=days), "value": b"x"}
+        for log, position, days in ages
+    ]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    found = source(layout, brokers).look(layout, 2, 2, NOW)
+    assert found.units == 20 and found.oldest == (NOW - timedelta(days=2)).timestamp()
+    assert source(layout, brokers).look(layout, 2, 1, NOW).oldest == (NOW - timedelta(days=5)).timestamp()
 
 
 def test_records_that_are_near_their_end_are_warned_of() -> None:

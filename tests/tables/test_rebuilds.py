@@ -15,7 +15,7 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
-from draindown.flow import generations, quarantine, resume
+from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
 from draindown.lake.documents import read_json
 from draindown.lake.table_log import TableLog
@@ -26,9 +26,13 @@ from draindown.planning import plan
 from draindown.recovery import rebuild, reset
 from draindown.recovery import swap as recovery_swap
 from draindown.runs.request import Request
+from draindown.sources import intake
 from draindown.sources.files import catalog
-from tests.flowfiles import AT, REFUSED, commit, count_as_spark, drained, foreign, request, restore
+from draindown.sources.kafka import positions
+from draindown.sources.kafka.offsets import Span
+from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore
 from tests.flowfiles import checkpoint as write_checkpoint
+from tests.tables.test_audit_records import SOURCE
 
 
 def begin(asked: Request, *, accept_missing: bool = False) -> rebuild.Rebuild:
@@ -259,6 +263,28 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
     assert code_of(lambda: reset.undo(layout, by="me")) == "generation-has-batches"
+
+
+def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_read(tmp_path: Path) -> None:
+    asked = about(tmp_path, {"source": SOURCE, "columns": {"n": "int"}, "target": {}})
+    layout, began = asked.layout, rebuild.Rebuild(2, 1, AT.isoformat(), "me", "")
+    for generation, topic in ((1, "old"), (2, "new")):
+        pinned = positions.rows([Span("t", 0, topic, 0, 10)], record_bytes=1.0, oldest={}, now=AT, compacted=())
+        intake.append(layout, generation, positions.OWN, pinned, AT, 1)
+    old, released, new = (
+        {"quarantine_id": intake.record_id("t/0", at, log), "origin": {"unit": "t/0", "position": at}}
+        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        for log, at in (("old", 3), ("old", 4), ("new", 3))
+    )
+    write_deltalake(layout.quarantine, pa.Table.from_pylist([old, released, new], schema=REFUSED))
+    quarantine.release(layout, [released["quarantine_id"]], by="someone", run_id="replay")
+    recovery_swap._decide_again(layout, began, "me")
+    assert quarantine.released(layout).keys() == {new["quarantine_id"]}
+    # neither does a row of the old topic wait for the slice that reads its place in the new one
+    records = {one["quarantine_id"]: ("t/0", one["origin"]["position"]) for one in (old, released, new)}
+    assert discards.not_read(layout, 2, records) == {("t/0", 3)}
+    del records[new["quarantine_id"]]
+    assert discards.not_read(layout, 2, records) == set()
 
 
 def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:

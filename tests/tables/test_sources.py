@@ -257,13 +257,15 @@ class TestSource:
         layout, first = world.asked.layout, world.asked.flow_spec.source.counts_from
         one, two = (some.units[0] for some in world.slices())
         origins = [(unit.name, unit.start + first + at) for unit in (one, two) for at in range(2)]
-        assert intake.find(layout, 1, origins) == dict(zip(origins, (1, 1, 2, 2), strict=True))
+        ids = [f"id {number}" for number in range(4)]
+        records = dict(zip(ids, origins, strict=True))
+        assert intake.find(layout, 1, records) == dict(zip(ids, (1, 1, 2, 2), strict=True))
         left = one.name if one.name != two.name else one.range
-        assert set(intake.find(layout, 1, origins, {left}).values()) == {2}
-        assert discards.not_read(layout, 1, origins) == set(origins)
+        assert set(intake.find(layout, 1, records, {left}).values()) == {2}
+        assert discards.not_read(layout, 1, records) == set(origins)
         checkpoint(world.asked, 1, offsets=1, commits=1)
-        assert discards.not_read(layout, 1, origins) == set(origins[2:])
-        assert intake.find(layout, 1, [("elsewhere", 0)]) == {}
+        assert discards.not_read(layout, 1, records) == set(origins[2:])
+        assert intake.find(layout, 1, {"x": ("elsewhere", 0)}) == {}
 
 
 def _replaying(world: World, again: Again) -> Request:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -22,7 +23,7 @@ from draindown.drill import faults, injections, process
 from draindown.drill.faults import ALL, FAULTS, Conditions
 from draindown.drill.material import BATCHES
 from draindown.drill.result import Drill, Result
-from draindown.drill.sandbox import Scratch, prepare
+from draindown.drill.sandbox import Project, Scratch, prepare
 from draindown.sources.files.listing import list_source
 from draindown.sources.kafka.bounds import within
 from draindown.sources.kafka.client import Sample, Seen
@@ -336,6 +337,29 @@ def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
     assert {f"{one.topic}/{one.partition}": (one.beginning, one.end) for one in seen.partitions} == wanted
     assert within(more, scratch.copy(copy, "second").layout) == seen, "copies of copies read the same"
     assert within(more, _spec(tmp_path).layout("f")) == more, "the flow itself reads on"
+
+
+def test_a_copy_whose_lake_is_drained_anew_is_as_confined_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = _of_topic(tmp_path, monkeypatch)
+    more, looks = Seen(tuple(Available("t", at, "x", 0, 2000) for at in range(3)), {}), []
+
+    def killed(_: Any, project: Project, __: Any) -> tuple[int, str]:
+        looks.append(within(more, project.layout))
+        return (0, "") if len(looks) == 1 else (-9, "killed")
+
+    monkeypatch.setattr(injections, "_killed", killed)
+    monkeypatch.setattr(injections, "batches_done", lambda _: 0)
+    control = SimpleNamespace(differences=lambda _: [])
+    baseline: Any = SimpleNamespace(scratch=scratch, times=1, seed=1, batches=3, seconds=1.0, control=control)
+    found = injections._at_random(baseline, next(one for one in FAULTS if one.name == "kill-at-random"))
+    assert found.fired and not found.wrong
+    assert looks == [looks[0]] * 2 and looks[0] != more
+    Path(found.project.layout.bounds).unlink()
+    with pytest.raises(TerminalError) as raised:
+        within(more, found.project.layout)
+    assert raised.value.code == "state-damaged"
 
 
 def test_a_topic_without_records_is_nothing_to_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

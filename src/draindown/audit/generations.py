@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from draindown.audit.context import AuditContext, is_commit_of, kind_of, of_source
+from draindown.audit.origins import id_of
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
 from draindown.lake.commits import Commit
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
+from draindown.sources import intake
 
 
 def generations_of(context: AuditContext) -> None:
@@ -109,16 +112,25 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
 
     `missing`: rows that the ledger counts as quarantined by the batch, less those that the quarantine has of it. Only a
     batch that reads input again does not write a row that is already there. The result is at most the number of rows
-    that other batches refused in the files of the same cut.
+    that other batches, of no later generation, refused in the ranges that this one read.
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
-    files = {row["unit"] for row in _intake(context, batch.generation) if row["slice"] == batch.cut}
-    others = sum(
-        row["origin"]["unit"] in files and (row["generation"], kind_of(row), row["batch"]) != batch.place
-        for row in context.refused
-    )
-    return min(missing, others)
+    first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
+    sql = f"select * from t where slice = {int(batch.cut)}"
+    for row in TableLog(context.layout.intake_of(batch.generation)).rows(sql):
+        read[row["unit"]].append(row)
+
+    def is_within(row: Mapping[str, Any]) -> bool:
+        unit, position = row["origin"]["unit"], row["origin"]["position"]
+        return any(
+            one["start"] + first <= position < one["until"] + first
+            and (not one.get(intake.LOG) or row["quarantine_id"] == id_of(unit, one[intake.LOG], position))
+            for one in read.get(unit, ())
+        )
+
+    others = (row for row in context.refused if (row["generation"], kind_of(row), row["batch"]) != batch.place)
+    return min(missing, sum(1 for row in others if row["generation"] <= batch.generation and is_within(row)))
 
 
 def left_out(context: AuditContext, path: str) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from draindown.audit.envelope import Fields, fields_of
 from draindown.audit.files import raw_residues
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
+from draindown.audit.origins import id_of
 from draindown.audit.pinned import Piece
-from draindown.audit.ranges import Range, common, holds, joined, minus
 from draindown.audit.raw import RawRecord
 from draindown.base.formatting import count
+from draindown.base.ranges import Range, common, holds, joined, minus
 from draindown.lake.table_log import TableLog, identifier, log_of, stream
 
 _Log = tuple[str, str]
@@ -57,7 +57,15 @@ class Records:
     ) -> None:
         self._context, self._pieces, self._keys = context, pieces, keys
         self._accounted = _by_log((piece.log_key, piece.range) for piece in pieces)
-        self._read_by = _by_log(((piece.unit, str(piece.batch.generation)), piece.range) for piece in pieces)
+        self._read_by = {
+            generation: _by_log(
+                (piece.log_key, piece.range) for piece in pieces if piece.batch.generation == generation
+            )
+            for generation in {piece.batch.generation for piece in pieces}
+        }
+        self._logs: dict[str, list[_Log]] = defaultdict(list)
+        for log in self._accounted:
+            self._logs[log[0]].append(log)
         kept = _kept(context)
         self._sure = {log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
         self._unsure = {log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
@@ -81,7 +89,7 @@ class Records:
                 log, position = (record["unit"], record["log"]), record["position"]
                 if not holds(self._sure.get(log, []), position):
                     continue
-                id = _id_of(*log, position) if (log[0], position) in places_refused else ""
+                id = id_of(*log, position) if (log[0], position) in places_refused else ""
                 held = id not in first or id in held_again
                 places.append((*log, position, held))
                 if id in left:
@@ -98,11 +106,14 @@ class Records:
 
     def _must_have(self, id: str, unit: str, position: int) -> bool:
         """Whether a refused row must have a raw record: not if it may be of a range or log that is not looked at."""
-        logs = [log for log in self._accounted if log[0] == unit]
-        mine = [log for log in logs if _id_of(*log, position) == id]
+        logs, mine = self._logs[unit], self._logs_of(id, unit, position)
         if not mine and len(logs) < self._context.logs.get(unit, 1):
             return False
         return any(holds(self._sure[log], position) for log in mine or logs)
+
+    def _logs_of(self, id: str, unit: str, position: int) -> list[_Log]:
+        """Return the log of a refused row, if a batch read from it."""
+        return [log for log in self._logs[unit] if id_of(*log, position) == id]
 
     def _blocks(self) -> Iterator[list[dict[str, Any]]]:
         log = TableLog(self._context.layout.raw)
@@ -139,8 +150,9 @@ class Records:
         if kind_of(row) == "replay":
             return True
         unit, position, since = row["origin"]["unit"], row["origin"]["position"], self._context.refused_since
-        earlier = range(max(1, since), row["generation"])
-        return any(holds(self._read_by.get((unit, str(number)), []), position) for number in earlier)
+        logs = self._logs_of(row["quarantine_id"], unit, position)
+        earlier = [self._read_by.get(number, {}) for number in range(max(1, since), row["generation"])]
+        return any(holds(read.get(log, []), position) for read in earlier for log in logs)
 
     def _recount(self) -> None:
         """Compare the number of records of each batch and unit with its inputs; no record is there twice."""
@@ -201,11 +213,6 @@ class Records:
         for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
             what = "rows of an origin that no batch read"
             self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)
-
-
-def _id_of(unit: str, log: str, position: int) -> str:
-    """The id that a refused record has in the quarantine."""
-    return sha256("\u0001".join([unit, str(position), *filter(None, [log])]).encode()).hexdigest()
 
 
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:

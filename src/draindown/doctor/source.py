@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 
 from draindown.base.clock import now
 from draindown.base.formatting import age, count, size
+from draindown.base.ranges import Range, joined, minus
 from draindown.doctor.model import Desk
 from draindown.lake.table_log import log_of, moment
+from draindown.recovery import losses
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.port import Look
@@ -39,10 +43,12 @@ def look_at_input(desk: Desk, request: Request) -> None:
     if desk.at_work:
         return
     desk.source.refuse_lost(desk.layout, desk.generation, first)
-    if lost := desk.source.losses(desk.generation, first):
-        shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
-        text = f"{count(len(lost), 'range')} pinned for a batch and gone: {shown}"
-        desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
+    for generation, unread in {**losses.reading(request), desk.generation: first}.items():
+        if lost := desk.source.losses(generation, unread):
+            shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
+            whose = "a batch" if generation == desk.generation else f"the rebuild of generation {generation}"
+            text = f"{count(len(lost), 'range')} pinned for {whose} and gone: {shown}"
+            desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
 
 
 def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetime) -> None:
@@ -89,20 +95,44 @@ def look_at_raw(desk: Desk, request: Request) -> None:
 
 
 def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
-    """Look for ranges that a batch read on one of the days that are kept, and that are not there."""
+    """Look for ranges that were read on one of the days that are kept, for the first time, and that are not there."""
     oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
     if oldest is None:
         return
     since = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep))
-    sql = (
-        f"select cut from t where kind = 'source' and generation = {desk.generation} "
-        f"and started_at >= {moment(since + _FIRST_DAYS)}"
-    )
-    recent = read & {row["cut"] for row in log_of(desk.layout, desk.layout.ledger).rows(sql)}
-    units: list[Unit] = [
-        unit for one in intake.slices(desk.layout, desk.generation) if one.number in recent for unit in one.units
+    first = since + _FIRST_DAYS
+    units = _read_by(desk, f"generation = {desk.generation} and started_at >= {moment(first)}", read)
+    absent = [one for one in desk.source.located(units) if not one.kept and one.until > one.start]
+    before = _read_before(desk, first) if absent else {}
+    lacking = [
+        f"{one.name}:{start}-{until}"
+        for one in absent
+        for start, until in minus([(one.start, one.until)], before.get((one.name, one.log), []))
     ]
-    lacking = [one for one in desk.source.located(desk.source.left_of(units)) if not one.kept and one.until > one.start]
     if lacking:
-        text = f"{count(len(lacking), 'range')} read since {since:%Y-%m-%d} are not there, such as {lacking[0].range}"
+        text = f"{count(len(lacking), 'range')} read since {since:%Y-%m-%d} are not there, such as {lacking[0]}"
         desk.note("raw-incomplete", "raw records", text, desk.command("audit"))
+
+
+def _read_before(desk: Desk, at: datetime) -> dict[tuple[str, str], list[Range]]:
+    """Return what earlier generations read before a moment, by unit and log: raw records have the day of the first."""
+    found: dict[tuple[str, str], list[Range]] = defaultdict(list)
+    for unit in _read_by(desk, f"generation < {desk.generation} and started_at < {moment(at)}"):
+        found[unit.name, unit.row.get(intake.LOG) or ""].append((unit.start, unit.until))
+    return {log: joined(some) for log, some in found.items()}
+
+
+def _read_by(desk: Desk, where: str, numbers: Container[int] | None = None) -> list[Unit]:
+    """Return the units that batches read, of the ledger rows that `where` (SQL) selects and of slices in `numbers`."""
+    chosen: dict[int, set[int]] = defaultdict(set)
+    sql = f"select generation, cut from t where kind = 'source' and {where}"
+    for row in log_of(desk.layout, desk.layout.ledger).rows(sql):
+        if numbers is None or row["cut"] in numbers:
+            chosen[row["generation"]].add(row["cut"])
+    slices = (
+        one
+        for generation in sorted(chosen)
+        for one in intake.slices(desk.layout, generation)
+        if one.number in chosen[generation]
+    )
+    return desk.source.left_of([unit for one in slices for unit in one.units])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shlex
-import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +100,7 @@ def _at_random(baseline: Baseline, fault: Fault) -> Injection:
             return injection
         else:
             injection.wrong += baseline.control.differences(project.layout)
-            shutil.rmtree(project.spec.lake)
+            baseline.scratch.empty(project)
         if len(proofs) == baseline.times:
             injection.fired = f"killed by signal 9 after {', '.join(proofs)} of draining"
             return injection

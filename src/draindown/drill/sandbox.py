@@ -71,6 +71,11 @@ class Scratch:
         self.material.plant(made.layout)
         return made
 
+    def empty(self, of: Project) -> None:
+        """Make the lake of a copy as empty as it was, with what confines it to its input."""
+        shutil.rmtree(of.spec.lake)
+        self.material.plant(of.layout)
+
     def copy(self, of: Project, name: str) -> Project:
         """Make a copy with a copy of another one's lake."""
         made = self.project(name)

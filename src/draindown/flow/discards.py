@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from draindown.flow import generations, integrity
@@ -38,10 +38,10 @@ def given_up(source: Source, layout: FlowLayout) -> frozenset[str]:
     return source.given_up({unit for one in cards(layout).values() for unit in one.get("without", ())})
 
 
-def not_read(layout: FlowLayout, generation: int, origins: Iterable[Origin]) -> set[Origin]:
-    """Return those of the records that are in slices that the generation has not read yet."""
+def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:
+    """Return the origins of records in slices that the generation has not read yet. `records`: as of `intake.find`."""
     first = generations.first_unread(layout, generation)
-    return {origin for origin, number in intake.find(layout, generation, origins).items() if number >= first}
+    return {records[id] for id, number in intake.find(layout, generation, records).items() if number >= first}
 
 
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:

@@ -180,7 +180,7 @@ def plan(request: Request) -> RebuildPlan:
         unit=source.unit,
         units=new.units if new else sum(len(one.units) for one in left),
         bytes=new.bytes if new else sum(one.bytes for one in left),
-        missing=tuple(source.missing(unit for one in left for unit in one.units)),
+        missing=tuple(source.missing(source.left_of([unit for one in left for unit in one.units]))),
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,

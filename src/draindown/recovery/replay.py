@@ -9,7 +9,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,12 @@ def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> i
 
 def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:
     """Refuse to begin if input is gone or changed. Raises as `refuse_missing`."""
-    refuse_missing(source, layout, [unit for part in parts for unit in part.slice.units])
+    refuse_missing(source, layout, [unit for part in parts for unit in read_of(source, part).units])
+
+
+def read_of(source: Source, part: Part) -> Slice:
+    """Return what a batch of a replay reads: all but what was given up as lost, before the replay began or since."""
+    return replace(part.slice, units=tuple(source.left_of(part.slice.units)))
 
 
 def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
@@ -183,7 +188,12 @@ def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
             "replay-input-gone",
             tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
             found=gone([*wrong], 0, source.unit),
-            without=f"draindown replay {layout.pipeline} --flow {layout.flow} --{source.unit} PATH   # name the others",
+            without=f"draindown replay {layout.pipeline} --flow {layout.flow} "
+            + (
+                f"--{source.unit} PATH   # name the others"
+                if source.by_name
+                else "--from TIME --to TIME   # without it"
+            ),
         )
 
 

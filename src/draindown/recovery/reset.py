@@ -93,7 +93,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         unit=source.unit,
         units=sum(len(one.units) for one in again),
         bytes=sum(one.bytes for one in again),
-        missing=tuple(source.missing(unit for one in again for unit in one.units)),
+        missing=tuple(source.missing(source.left_of([unit for one in again for unit in one.units]))),
         forgotten=0
         if rows or request.declared.source.begins_with_fill or not log_of(layout, layout.ledger).is_whole
         else max(0, ledger_table.units_read(layout) - intake.count_units(layout, reads)),

@@ -138,8 +138,8 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
         return
     before = {row["quarantine_id"]: (row["unit"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
     left_out = generations.without(staged, begun.generation)
-    read = intake.find(layout, begun.generation, before.values(), left_out)
-    passed = [one for one, at in before.items() if at in read and one not in again]
+    read = intake.find(layout, begun.generation, before, left_out)
+    passed = [one for one in before if one in read and one not in again]
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
     released = quarantine.released(layout).keys()

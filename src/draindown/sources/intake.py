@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from itertools import accumulate
 from typing import Any
 
@@ -38,6 +40,8 @@ COLUMNS = pa.schema(
     ]
 )
 """The columns of every intake: those of `Slice` and `Unit`."""
+LOG = "topic_id"
+"""The column, of sources that have it, of what tells a unit from a later one of its name."""
 _STATISTICS = ("unit", "slice", "first_seen")
 _APP = "intake"
 _RANGE = re.compile(r":\d+-\d+$")
@@ -122,32 +126,42 @@ def seen_within(layout: FlowLayout, generation: int, since: datetime, until: dat
 
 
 def find(
-    layout: FlowLayout, generation: int, origins: Iterable[Origin], left_out: Collection[str] = ()
-) -> dict[Origin, int]:
-    """Return the number of the slice that each record is in; records that no slice holds are absent.
+    layout: FlowLayout, generation: int, records: Mapping[str, Origin], left_out: Collection[str] = ()
+) -> dict[str, int]:
+    """Return the number of the slice that each record is in, by its id; records that no slice holds are absent.
 
+    `records`: origins by `quarantine_id`. Where units have a `LOG`, a slice holds a record only if the id is of its
+    log: a later topic of the name has other records at the same positions.
     `left_out`: names of units, or of ranges, that count as held by no slice.
 
     A position counts from 1 within a file, and from 0 elsewhere. So the end of a range belongs to it, unless the next
     range of the unit begins there.
     """
-    wanted: dict[str, list[int]] = {}
-    for unit, position in origins:
-        wanted.setdefault(unit, []).append(position)
-    log = _log(layout, generation)
-    if not wanted or not log.is_whole:
+    wanted: dict[str, list[tuple[int, str]]] = {}
+    for id, (unit, position) in sorted(records.items(), key=lambda one: one[1][1]):
+        wanted.setdefault(unit, []).append((position, id))
+    intake = _log(layout, generation)
+    if not wanted or not intake.is_whole:
         return {}
-    held = log.query("select unit, start, until, slice from t")
+    names = ["unit", "start", "until", "slice", *[name for name in intake.column_types if name == LOG]]
+    held = intake.query(f"select {', '.join(names)} from t")
     held = held.filter(pc.is_in(held["unit"], value_set=strings(wanted)))
-    found: dict[Origin, int] = {}
+    found: dict[str, int] = {}
     for row in held.to_pylist():
-        if row["unit"] in left_out or f"{row['unit']}:{row['start']}-{row['until']}" in left_out:
+        unit, log = row["unit"], row.get(LOG)
+        if unit in left_out or f"{unit}:{row['start']}-{row['until']}" in left_out:
             continue
-        for position in wanted[row["unit"]]:
-            if row["start"] <= position <= row["until"]:
-                origin = (row["unit"], position)
-                found[origin] = max(row["slice"], found.get(origin, 0))
+        some = wanted[unit]
+        first, end = (bisect_left(some, at, key=lambda one: one[0]) for at in (row["start"], row["until"] + 1))
+        for position, id in some[first:end]:
+            if not log or record_id(unit, position, log) == id:
+                found[id] = max(row["slice"], found.get(id, 0))
     return found
+
+
+def record_id(unit: str, position: int, log: str = "") -> str:
+    """Return the `quarantine_id` of a record: what a batch computes when it refuses it. `log`: empty without one."""
+    return sha256("\u0001".join([unit, str(position), *([log] if log else [])]).encode()).hexdigest()
 
 
 def count_units(layout: FlowLayout, generation: int) -> int:

@@ -128,6 +128,10 @@ class Source(Protocol):
     def unit(self) -> str:
         """The noun of a unit, in the singular: `file`."""
 
+    @property
+    def by_name(self) -> bool:
+        """Whether a person can name units one by one: `--file PATH`."""
+
     def out_of_reach(self) -> tuple[str, str] | None:
         """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
 
@@ -154,11 +158,12 @@ class Source(Protocol):
         """
 
     def accept_losses(
-        self, ranges: Sequence[str], generation: int, first: int, *, by: str, note: str, at: datetime
+        self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
         """Record a person's decision to go on without input that is lost. Idempotent. Called under the lease.
 
-        Raises TerminalError `not-lost` if a range is not one of `losses`.
+        `reading`: the first slice that no batch has read, by generation. Raises TerminalError `not-lost` if a range is
+        not one of their `losses`.
         """
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
@@ -220,7 +225,9 @@ class Source(Protocol):
 
 
 class KeepsAll:
-    """The answer of a source that keeps its input whoever has read it."""
+    """The answers of a source that keeps its input whoever has read it."""
+
+    by_name = True
 
     def read_up_to(self, generation: int, first: int) -> None:
         """Do nothing."""
@@ -236,8 +243,7 @@ class NothingLost(KeepsAll):
     def accept_losses(
         self,
         ranges: Sequence[str],
-        generation: int,  # noqa: ARG002
-        first: int,  # noqa: ARG002
+        reading: Mapping[int, int],  # noqa: ARG002
         *,
         by: str,  # noqa: ARG002
         note: str,  # noqa: ARG002
@@ -266,6 +272,8 @@ class NothingLost(KeepsAll):
 
 class ReadInOrder(KeepsAll):
     """The answers of a source that is read in order: no unit is kept out or left out, or names the cells of others."""
+
+    by_name = False
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
         """Return nothing: no unit is kept out."""

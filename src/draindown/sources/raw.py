@@ -6,6 +6,7 @@ one without a record. Records of one range are never kept twice.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,10 +67,22 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     log = TableLog(layout.raw)
     if not log.exists:
         return []
-    some = ["true"] if within is None else [" or ".join(map(_overlaps, few)) for few in _chunks(within)]
+    asked = None if within is None else list(_joined(one for one in within if one.start < one.until))
+    some = ["true"] if asked is None else [" or ".join(map(_overlaps, few)) for few in _chunks(asked)]
     sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
     rows = [row for where in some for row in log.rows(f"{sql} and ({where})")]
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
+
+
+def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
+    """Return what is kept of these ranges: as `ranges`, and nothing outside of them."""
+    found = _by_log(ranges(layout, within))
+    return [
+        replace(kept, start=max(kept.start, one.start), until=min(kept.until, one.until))
+        for one in within
+        for kept in found[one.unit, one.log]
+        if max(kept.start, one.start) < min(kept.until, one.until)
+    ]
 
 
 def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
@@ -80,7 +93,11 @@ def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
 
 
 def _places(within: Iterable[Kept]) -> str:
-    places = (f"(unit = {literal(o.unit)} and position >= {o.start} and position < {o.until})" for o in within)
+    places = (
+        f"(unit = {literal(one.unit)} and log = {literal(one.log)} and position >= {one.start} "
+        f"and position < {one.until})"
+        for one in within
+    )
     return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
 
 
@@ -118,22 +135,26 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
 def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
-    found: dict[tuple[str, str], list[Kept]] = defaultdict(list)
-    for one in ranges(layout, asked):
-        found[one.unit, one.log].append(one)
+    found = _by_log(ranges(layout, asked))
     return [piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)]
+
+
+def _by_log(ranges: Iterable[Kept]) -> dict[tuple[str, str], list[Kept]]:
+    found: dict[tuple[str, str], list[Kept]] = defaultdict(list)
+    for one in ranges:
+        found[one.unit, one.log].append(one)
+    return found
 
 
 def _pieces(unit: Unit, kept: Sequence[Kept], table: str) -> Iterator[Unit]:
     at = unit.start
-    for one in kept:
-        start, until = max(one.start, at), min(one.until, unit.until)
-        if start >= until:
-            continue
+    number = bisect_right(kept, at, key=lambda one: one.until)
+    while number < len(kept) and kept[number].start < unit.until:
+        start, until = max(kept[number].start, at), min(kept[number].until, unit.until)
         if at < start:
             yield _piece(unit, at, start)
         yield replace(_piece(unit, start, until), kept=table)
-        at = until
+        at, number = until, number + 1
     if at < unit.until or unit.start == unit.until:
         yield _piece(unit, at, unit.until)
 

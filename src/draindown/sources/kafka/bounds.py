@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, replace
+from pathlib import Path
 
+from draindown.base.errors import TerminalError
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.sources.kafka.client import Seen
@@ -16,12 +18,27 @@ _WITHOUT = "the copy reads whatever the topics hold"
 def confine(layout: FlowLayout, spans: Iterable[Span]) -> None:
     """Confine a copy that has not begun to spans, one per partition; it sees no other partition."""
     write_json(layout.bounds, {"spans": [list(astuple(span)) for span in spans]})
+    _mark(layout).touch()
 
 
 def within(seen: Seen, layout: FlowLayout) -> Seen:
-    """Return what a flow sees of its topics: all, or the part that it is confined to."""
+    """Return what a flow sees of its topics: all, or the part that it is confined to.
+
+    Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined it.
+    """
     spans = kept(layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT)
     if spans is None:
+        if _mark(layout).exists():
+            raise TerminalError(
+                "state-damaged",
+                tried=f"read the part of its topics that this copy of flow {layout.flow} is confined to",
+                found=f"{layout.bounds} is gone, and {_mark(layout)} says that this is a copy",
+                changed="nothing was pinned or read",
+                next=[
+                    f"restore {layout.bounds} from another copy",
+                    f"draindown drill {layout.pipeline}   # copies anew",
+                ],
+            )
         return seen
     inside = {span.place: span for span in spans}
     parts = [
@@ -30,3 +47,8 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
         if (span := inside.get(one.place))
     ]
     return replace(seen, partitions=tuple(parts))
+
+
+def _mark(layout: FlowLayout) -> Path:
+    """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would read everything."""
+    return Path(f"{layout.lake.rstrip('/')}.confined")

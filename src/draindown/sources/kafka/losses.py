@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.sources.kafka.offsets import Available, Loss, LossKind, Span
+from draindown.sources.kafka.positions import span_of
+from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 _SHOWN = 5
@@ -42,6 +47,26 @@ def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) 
             yield Loss("log-truncated", gone, f"the log ends at {held.end}")
 
 
+def by_unit(units: Iterable[Unit], losses: Iterable[Loss]) -> Iterator[tuple[Unit, Loss]]:
+    """Yield each loss with the units that it is a part of."""
+    held: dict[tuple[tuple[str, int], str], list[tuple[Span, Unit]]] = defaultdict(list)
+    for unit in units:
+        span = span_of(unit)
+        held[span.place, span.topic_id].append((span, unit))
+    for some in held.values():
+        some.sort(key=lambda one: one[0])
+    ends = {log: list(accumulate((span.until for span, _ in some), max)) for log, some in held.items()}
+    for loss in losses:
+        log = loss.span.place, loss.span.topic_id
+        some, reach = held[log], ends.get(log, [])
+        at = bisect_right(some, loss.span.start, key=lambda one: one[0].start)
+        while at and reach[at - 1] >= loss.span.until:  # once, as slices don't overlap
+            at -= 1
+            span, unit = some[at]
+            if span.until >= loss.span.until:
+                yield unit, loss
+
+
 def recreated(span: Span) -> Loss:
     """Return the loss of pinned offsets of a topic that is another one now."""
     return Loss("topic-recreated", span, _WORDS["topic-recreated"])
@@ -63,6 +88,8 @@ def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was
 def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
     flow = f"{layout.pipeline} --flow {layout.flow}"
     rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what the topics hold now"
+    if layout.staged:  # a rebuild that was begun reads what it pinned
+        rebuild = f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
     if any(loss.kind == "log-truncated" for loss in losses):
         return [rebuild]
     ranges = " ".join(f"--range {shlex.quote(loss.span.range)}" for loss in losses[:_SHOWN])

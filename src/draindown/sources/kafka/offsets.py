@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -187,14 +188,19 @@ def without(span: Span, removed: Iterable[Span]) -> list[Span]:
     return parts
 
 
-def reaching_down(held: Available, there: Iterable[Span]) -> Available:
-    """Return a partition that begins as early as the spans that are `there` beside it leave no gap."""
-    found = held
+def reaching_down(have: Iterable[Available], there: Iterable[Span]) -> tuple[Available, ...]:
+    """Return partitions that begin as early as the spans that are `there` beside them leave no gap."""
+    beside: dict[tuple[tuple[str, int], str], list[Span]] = defaultdict(list)
     for span in sorted(there, reverse=True):
-        same = (span.place, span.topic_id) == (held.place, held.topic_id)
-        if same and span.start < found.beginning <= span.until:
-            found = replace(found, beginning=span.start)
-    return found
+        beside[span.place, span.topic_id].append(span)
+    found = []
+    for held in have:
+        beginning = held.beginning
+        for span in beside[held.place, held.topic_id]:
+            if span.start < beginning <= span.until:
+                beginning = span.start
+        found.append(replace(held, beginning=beginning))
+    return tuple(found)
 
 
 def take(spans: Sequence[Span], most: int) -> tuple[list[Span], list[Span]]:

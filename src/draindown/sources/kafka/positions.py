@@ -23,7 +23,7 @@ OWN = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int64()),
-        ("topic_id", pa.string()),
+        (intake.LOG, pa.string()),
         ("compacted", pa.bool_()),
         ("positions", pa.string()),
     ]

@@ -19,7 +19,7 @@ from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, bounds, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
-from draindown.sources.kafka.losses import lost, not_lost, of_pinned, recreated, unknown
+from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, unknown
 from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, reaching_down, unread, without
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
@@ -121,10 +121,10 @@ class Kafka(ReadInOrder):
         return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
 
     def accept_losses(
-        self, ranges: Sequence[str], generation: int, first: int, *, by: str, note: str, at: datetime
+        self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
         """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`."""
-        known = {loss.span.range: loss for loss in self._losses(generation, first)}
+        known = {loss.span.range: loss for one in reading.items() for loss in self._losses(*one)}
         if not set(ranges) <= set(known):
             raise not_lost(ranges, list(known.values()), self._layout)
         accept(self._layout, (known[name].span for name in ranges), by=by, note=note, at=at)
@@ -163,7 +163,7 @@ class Kafka(ReadInOrder):
         have, given_up = seen.partitions, accepted(self._layout)
         found = unread(have, pinned, starts=starts, accepted=given_up)
         if (found.losses or not every) and (kept := raw.ranges(self._layout)):
-            have = tuple(reaching_down(one, [*map(_span, kept), *given_up]) for one in have)
+            have = reaching_down(have, [*map(_span, kept), *given_up])
             found = unread(have, pinned, starts=starts, accepted=given_up)
         here = {one.topic for one in seen.partitions} | {loss.span.topic for loss in found.losses}
         for topic in self._source.kafka.topics:
@@ -195,7 +195,7 @@ class Kafka(ReadInOrder):
     def _kept_of(self, spans: Sequence[Span], generation: int) -> list[raw.Kept]:
         """Return what the lake keeps of unread spans: nothing, unless an earlier generation read them."""
         asked = [raw.Kept(one.unit, one.topic_id, one.start, one.until) for one in spans if one.size]
-        return raw.ranges(self._layout, asked) if generation > 1 else []
+        return raw.kept_of(self._layout, asked) if generation > 1 else []
 
     def _sampled(self, spans: Sequence[Span], kept: Sequence[raw.Kept]) -> Sample:
         """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
@@ -232,9 +232,8 @@ class Kafka(ReadInOrder):
         found: dict[str, Finding] = {}
         whole = list(units)
         spans = self._at_brokers(whole)
-        for loss in of_pinned(spans, self._have) if spans else ():
-            for unit in (unit for unit in whole if span_of(unit).holds(loss.span)):
-                found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
+        for unit, loss in by_unit(whole, of_pinned(spans, self._have) if spans else ()):
+            found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:

@@ -65,7 +65,7 @@ def replay(
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            row = batches.run(spark, part.batch, part.slice, flow.guard(reached))
+            row = batches.run(spark, part.batch, replay_plan.read_of(source, part), flow.guard(reached))
             progress(f"read again, {batch_lines.told(row, source.unit)}")
             rows.append(row)
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))

@@ -9,6 +9,7 @@ crash after the MERGE can't leave applied rows open.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -65,9 +66,9 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
         taken_out = [row for row in rows if row["kind"] == GATE]
         restored = _restored(request, spark, taken_out) if taken_out else None
         done, reached = [], flow.guard()
-        if refused:
-            batch = replace(_batch(request, generation, refused, started), reached=reached)
-            done = [process(spark, replace(batch, input=GivenRecords(_reads(spark, request, refused))))]
+        for some in _of_one_log(refused):
+            batch = replace(_batch(request, generation, some, started), reached=reached)
+            done.append(process(spark, replace(batch, input=GivenRecords(_reads(spark, request, some)))))
             release_applied(layout, by=request.owner, reached=reached)
         if restored is not None:
             batch = replace(_batch(request, generation, taken_out, started), reached=reached)
@@ -109,7 +110,7 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
     """
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {_origin(row) for row in rows})
+    unread = discards.not_read(request.layout, generation, {row["quarantine_id"]: _origin(row) for row in rows})
     if unread:
         raise TerminalError(
             "rows-not-read",
@@ -118,6 +119,22 @@ def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str
             "it would append them a second time",
             next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",
         )
+
+
+def _of_one_log(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return rows in batches in which each place occurs once: a batch knows its records by their places.
+
+    Several rows have one place if a topic was created again: one row of each topic of the name.
+    """
+    batches: list[list[dict[str, Any]]] = []
+    seen: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        at = seen[_origin(row)]
+        if at == len(batches):
+            batches.append([])
+        batches[at].append(row)
+        seen[_origin(row)] += 1
+    return batches
 
 
 def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
