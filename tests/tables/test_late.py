@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.cli import main
@@ -20,9 +20,10 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.proof.compare import prove
+from draindown.proof.pinned import pinned as proof
 from draindown.runs.request import Request
 from draindown.sources import intake
-from draindown.sources.tables import late
+from draindown.sources.tables import late, registered
 from draindown.sources.tables.late import Place
 from draindown.sources.tables.source import OWN
 from draindown.spec.derived import DerivedFlow
@@ -48,6 +49,19 @@ def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> 
         "slice": piece,
         "generation": generation,
     }
+
+
+def told(*numbers: int, at: datetime = NOW, unit: str = "file") -> pa.Table:
+    """Rows to decide about, as `late.chosen` returns them."""
+    rows = [
+        {"late_id": f"{one:04x}" if unit == "file" else f"x{one}", "unit": unit, "position": one, "arrived_at": at}
+        for one in numbers
+    ]
+    return pa.Table.from_pylist(rows, schema=late._CHOSEN)
+
+
+def applied(layout: FlowLayout, until: int) -> list[int]:
+    return sorted(late.applied(layout, until)["position"].to_pylist())
 
 
 def pinned(layout: FlowLayout, number: int, *, fill: bool) -> None:
@@ -82,16 +96,27 @@ def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: Fl
 def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(layout: FlowLayout) -> None:
     write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
     place = Place(layout, 1, 5)
-    assert late.newest(layout) == 0 and late.applied(layout, 0, 9) == []
-    rows = {row["origin"]["position"]: row for row in late.listed(place)}
-    assert late.decide(place, [rows[0], rows[1]], "discarded", by="me", note="", at=NOW) == 1
+    assert late.newest(layout) == 0 and applied(layout, 9) == []
+    assert late.decide(place, told(0, 1), "discarded", by="me", note="", at=NOW) == 1
     assert late.newest(layout) == 0, "nothing counts since"
-    assert late.decide(place, [rows[1], rows[2]], "applied", by="me", note="", at=NOW) == 2
-    assert late.decide(place, [rows[2], rows[3]], "applied", by="me", note="", at=NOW) == 3
+    assert late.decide(place, told(1, 2), "applied", by="me", note="", at=NOW) == 2
+    assert late.decide(place, told(2, 3), "applied", by="me", note="", at=NOW) == 3
     assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1} and ids(place, "discarded") == [0]
     assert late.newest(layout) == 3
-    assert sorted(late.applied(layout, 0, 2)) == [("file", 1), ("file", 2)]
-    assert late.applied(layout, 2, 3) == [("file", 3)], "2 counts since decision 2"
+    assert applied(layout, 2) == [1, 2] and applied(layout, 3) == [1, 2, 3]
+
+
+def test_applied_rows_are_listed_although_a_fill_counts_them(layout: FlowLayout) -> None:
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 2) for number in range(4)]))
+    before = Place(layout, 1, 3)
+    late.decide(before, told(0, 1), "applied", by="me", note="", at=NOW)
+    late.decide(before, told(2), "discarded", by="me", note="", at=NOW)
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(2, 3), seen(1, 4, "went")]), mode="append")
+    after = Place(layout, 1, 5)
+    assert ids(after, "applied") == [0], "the fill of slice 3 found it in time; 1 went, as the newest batch saw it"
+    assert ids(after, None) == [2, 0] and late.counts(after) == {"open": 0, "applied": 1, "discarded": 1}
+    pinned(layout.beside(2).live, 5, fill=True)
+    assert ids(Place(layout, 2, 2), None) == [0], "of an earlier generation"
 
 
 def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) -> None:
@@ -101,10 +126,11 @@ def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) ->
         with pytest.raises(TerminalError) as error:
             late.chosen(place, [start], "applied")
         assert error.value.code == "unknown-late-row"
-    (row,) = late.chosen(place, ["0011"], "applied")
-    late.decide(place, [row], "discarded", by="me", note="", at=NOW)
-    assert [one["late_id"] for one in late.chosen(place, [], "applied")] == ["0010"], "open ones"
-    assert late.chosen(place, ["0011"], "applied") and len(late.listed(place, None)) == 2
+    row = late.chosen(place, ["0011"], "applied")
+    assert row["position"].to_pylist() == [0x11]
+    late.decide(place, row, "discarded", by="me", note="", at=NOW)
+    assert late.chosen(place, [], "applied")["late_id"].to_pylist() == ["0010"], "open ones"
+    assert late.chosen(place, ["0011"], "applied").num_rows == 1 and len(late.listed(place, None)) == 2
     with pytest.raises(TerminalError):
         late.chosen(place, ["0011"], "discarded")
 
@@ -116,10 +142,9 @@ def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
     it.pin()
     assert it.look().units == 0
     place = Place(it.layout, 1, 2)
-    told = [{"late_id": "1", "origin": {"unit": "f", "position": 1}}]
-    late.decide(place, told, "discarded", by="me", note="", at=NOW)
+    late.decide(place, told(1), "discarded", by="me", note="", at=NOW)
     assert it.look().units == 0, "nothing counts that did not"
-    late.decide(place, told, "applied", by="me", note="", at=NOW)
+    late.decide(place, told(1), "applied", by="me", note="", at=NOW)
     look = it.look()
     assert look.units == 1 and "late rows" in look.reasons[0]
     (piece,) = it.pin()
@@ -127,13 +152,44 @@ def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
     assert (piece["decided_from"], piece["decided"]) == (0, 2) and it.look().units == 0
     it.write([3])
     newest = it.publish()
-    late.decide(place, [told[0] | {"late_id": "2"}], "applied", by="me", note="", at=NOW)
+    late.decide(place, told(2), "applied", by="me", note="", at=NOW)
     (piece,) = it.pin()
     assert (piece["start"], piece["until"], piece["decided_from"], piece["decided"]) == (version, newest, 2, 3)
     (tmp_path / "lake/_draindown/p/d/late").rename(tmp_path / "gone")
     with pytest.raises(TerminalError) as error:
         it.look()
     assert error.value.code == "source-replaced" and "decisions" in error.value.found
+
+
+def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
+    it = Project(tmp_path)
+    it.write([1])
+    it.write([2])
+    version = it.publish()
+    it.pin()
+    it.source.read_up_to(1, 2)
+    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
+    table = DeltaTable(it.upstream.table)
+    table.optimize.compact()
+    newest = it.publish()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    late.decide(Place(it.layout, 1, 2), told(1), "applied", by="me", note="", at=NOW)
+    (piece,) = it.pin()
+    assert newest == version + 1 and (piece["start"], piece["until"], piece["rows"]) == (version, newest, 0)
+    (reader,) = registered.readers(it.upstream)
+    assert reader.snapshot, "its rows are read"
+    declared = it.spec.declared("d")
+    assert isinstance(declared, DerivedFlow)
+    assert proof(it.layout, declared.source).sources[0].version == newest
+    it.write([3])
+    it.publish()
+    (source,) = proof(it.layout, declared.source).sources
+    assert source.row_count == 2, "the last version with the rows that were read"
+    Path(source.table.file_uris()[0]).unlink()
+    with pytest.raises(TerminalError) as error:
+        proof(it.layout, declared.source)
+    assert error.value.code == "history-gone" and error.value.next[0].startswith("draindown run p --flow d ")
 
 
 class Accepting:
@@ -170,15 +226,16 @@ class Accepting:
             ),
         )
         place = Place(self.layout, 1, 2)
-        self.decided = late.decide(
-            place, [{"late_id": "3", "origin": {"unit": "f", "position": 3}}], "applied", by="me", note="", at=NOW
-        )
+        came = self.at(3) + self.rows[3][1]
+        late.decide(place, told(3, at=came, unit="f"), "applied", by="me", note="", at=NOW)
+        # of another topic at this place: it arrived at another time
+        late.decide(place, told(4, at=NOW, unit="f"), "applied", by="me", note="", at=NOW)
 
     @staticmethod
     def at(hour: int) -> datetime:
         return NOW + timedelta(hours=hour)
 
-    def holds(self, *hours: int, decided: int = 1) -> bool:
+    def holds(self, *hours: int, decided: int = 2) -> bool:
         """Whether a table with the windows of these hours proves."""
         told = Counter(hours)
         rows = [{"window_start": self.at(h), "window_end": self.at(h + 1), "c": n} for h, n in told.items()]
@@ -217,7 +274,7 @@ def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: py
     assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2}
     code, told = typed("apply", "p", "--id", "0004", "--yes")
     assert code == 78 and "unknown-late-row" in told, "applied is final"
-    assert late.newest(it.layout) == 2 and late.applied(it.layout, 1, 9) == [("file", 4)]
+    assert late.newest(it.layout) == 3 and applied(it.layout, 9) == [3, 4, 4]
     assert typed("list", "p", "--flow", "t")[0] == 2
 
 

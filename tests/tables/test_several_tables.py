@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.planning import compaction
 from draindown.planning.plan import plan
-from draindown.runs.request import Request
+from draindown.recovery import rebuild, replay
+from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
@@ -196,6 +199,39 @@ def test_buckets_count_the_rows_of_all_tables_and_a_range_that_died_is_completed
     assert part_way(shop.layout, 1, 3) is None
 
 
+def test_a_replay_waits_for_the_other_buckets_and_names_no_files(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS", 2)
+    shop.write("orders", [1, 2, 3])
+    shop.write("customers", [1])
+    shop.publish()
+    assert len(shop.pin()) == 2
+    always = Again(since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2030, 1, 1, tzinfo=UTC))
+    for done, code in ((0, "range-unfinished"), (1, None)):
+        properties = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), done)])
+        write_deltalake(shop.layout.table, pa.table({"n": [1]}), mode="append", commit_properties=properties)
+        asked = shop.request("shop", "d").model_copy(update={"replay": always})
+        if code is None:
+            replay.find(asked)
+            continue
+        with pytest.raises(TransientError) as early:
+            replay.find(asked)
+        assert early.value.code == code and early.value.next[0].startswith("draindown run shop --flow d ")
+    named = shop.request("shop", "d").model_copy(update={"replay": Again(units=(shop.home("orders").table,))})
+    with pytest.raises(TerminalError) as error:
+        replay.find(named)
+    assert error.value.code == "bad-range" and "--from" in error.value.next[0]
+
+
+def test_a_rebuild_over_nothing_published_is_refused_before_it_begins(shop: Shop) -> None:
+    shop.filled()
+    shutil.rmtree(shop.home("customers").table)
+    shop.write("customers", [1])
+    with pytest.raises(TerminalError) as error:
+        rebuild.plan(shop.request("shop", "d"))
+    assert (error.value.code, error.value.next) == ("nothing-to-rebuild", ("draindown run crm --flow customers",))
+    assert "has published nothing yet" in error.value.found
+
+
 @pytest.mark.parametrize("table", ["orders", "customers"])
 def test_all_is_compared_again_where_one_table_was_rebuilt(shop: Shop, table: str) -> None:
     shop.filled()
@@ -255,6 +291,49 @@ def test_each_home_keeps_what_the_reader_needs_of_its_table(shop: Shop) -> None:
     assert (shop.reader("customers").version, shop.reader("customers").snapshot) == (0, True), "its rows are read"
     shop.source.read_up_to(1, 3)
     assert (shop.reader("orders").version, shop.reader("customers").snapshot) == (1, False)
+
+
+def test_the_rows_of_a_table_that_was_only_compacted_are_asked_for(shop: Shop) -> None:
+    shop.filled()
+    shop.source.read_up_to(1, 2)
+    shop.write("customers", [])
+    DeltaTable(shop.home("customers").table).optimize.compact()
+    shop.write("orders", [4])
+    shop.publish()
+    (piece,) = shop.pin()
+    version = TableLog(shop.home("customers").table).version
+    assert piece["customers"][1:4] == (0, version, 0) and version > 0
+    assert shop.reader("customers").snapshot and not shop.reader("orders").snapshot
+    shop.source.read_up_to(1, 3)
+    assert (shop.reader("customers").version, shop.reader("customers").snapshot) == (version, False)
+
+
+def test_a_rebuild_has_documents_of_its_own(shop: Shop) -> None:
+    shop.filled()
+    shop.source.read_up_to(1, 2)
+    shop.write("orders", [4])
+    shop.publish()
+    live, staged = shop.source, replace(shop.layout, staged=2)
+    Path(shop.layout.rebuild).write_text("{}")
+    beside = Tables(live._source, staged, Path("/"), "r")
+    beside.pin(2, NOW).take(BOUND)
+    home = shop.home("orders")
+    assert {(one.staged, one.version, one.snapshot) for one in registered.readers(home)} == {
+        (0, 0, False),
+        (2, 1, True),
+    }
+    shop.pin()
+    live.read_up_to(1, 3)
+    assert {(one.staged, one.version, one.snapshot) for one in registered.readers(home)} == {
+        (0, 1, False),
+        (2, 1, True),
+    }
+    beside.read_up_to(2, 2)
+    assert (2, 1, False) in {(one.staged, one.version, one.snapshot) for one in registered.readers(home)}
+    Path(shop.layout.rebuild).unlink()
+    assert shop.reader("orders").staged == 0, "it was aborted, or swapped in"
+    registered.forget(home, "shop", "d")
+    assert not list(Path(home.readers).glob("*"))
 
 
 def test_old_files_of_a_table_without_changes_stay_while_a_slice_reads_it(shop: Shop) -> None:

@@ -109,6 +109,8 @@ def _decide(
     as_json: bool,
     action: Action,
 ) -> None:
+    import pyarrow.compute as pc
+
     from draindown.base.clock import now
     from draindown.base.formatting import count
     from draindown.recovery.opening import Needs, open_flow
@@ -119,21 +121,25 @@ def _decide(
     if len(found) != 1:
         raise typer.BadParameter(f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`")
     (name,) = found
-    rows = rows_of.chosen(_place(spec, name), ids or (), action)
-    out.note(f"{count(len(rows), 'late row')} of {spec.pipeline}/{name} to be {action}")
-    for line in _lines(rows[:_SHOWN]):
+    place = _place(spec, name)
+    rows = rows_of.chosen(place, ids or (), action)
+    number = rows.num_rows
+    out.note(f"{count(number, 'late row')} of {spec.pipeline}/{name} to be {action}")
+    shown = rows["late_id"][:_SHOWN].to_pylist()
+    for line in _lines(rows_of.listed(place, None, shown) if shown else []):
         out.note(line)
-    if rows:
+    if number:
         refuse_without(yes)
         with open_flow(spec, name, Needs.SETTLED, owner=person(), run_id=new_run_id()):
             # once more, under the lease: a run may have found more, or another person decided
             place = _place(spec, name)
-            still = {row["late_id"] for row in rows_of.listed(place, None if ids else "open")}
-            rows = [row for row in rows if row["late_id"] in still]
+            still = rows_of.chosen(place, ids or (), action)
+            rows = still.filter(pc.is_in(still["late_id"], rows["late_id"]))
             rows_of.decide(place, rows, action, by=person(), note=note, at=now())
+    number = rows.num_rows
     then = f"; they count from the next run on: draindown run {spec.pipeline} --flow {name}"
     out.result(
-        {action: len(rows)}, f"{action} {count(len(rows), 'late row')}{then if rows and action == 'applied' else ''}"
+        {action: number}, f"{action} {count(number, 'late row')}{then if number and action == 'applied' else ''}"
     )
 
 

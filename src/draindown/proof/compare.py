@@ -79,11 +79,10 @@ def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: Der
     """Delete the rows that came later than the flow accepts, but for those that a person applied."""
     if flow.accept is None or flow.window is None:
         return
-    origins = late.applied(layout, 0, decided)
-    db.register("applied", pa.table({"unit": [one[0] for one in origins], "position": [one[1] for one in origins]}))
+    db.register("applied", late.applied(layout, decided))
     came = f"epoch_us({identifier(flow.window.time)}) < epoch_us(_arrived_at) - {flow.accept * 1_000_000}"
-    known = "(_origin.unit, _origin.position) in (select (unit, position) from applied)" if origins else "false"
-    db.execute(f"delete from source where {came} and not coalesce({known}, false)")
+    same = "a.unit = _origin.unit and a.position = _origin.position and epoch_us(a.arrived_at) = epoch_us(_arrived_at)"
+    db.execute(f"delete from source where {came} and not exists (select 1 from applied a where {same})")
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
 
 Code = Literal["reset-input-gone", "rebuild-input-gone", "replay-input-gone"]
 NO_ROWS = "their rows will be missing"
@@ -14,3 +15,9 @@ def input_gone(code: Code, *, tried: str, found: str, without: str) -> TerminalE
     """Return the error `code`. `found`: which input is gone. `without`: the command that does without it."""
     back = "put them back as they were (size and content), then try again"
     return TerminalError(code, tried=tried, found=found, next=[back, without])
+
+
+def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:
+    """Return the error for a rebuild that would have nothing to read."""
+    tried = f"rebuild flow {layout.flow} of pipeline {layout.pipeline}"
+    return TerminalError("nothing-to-rebuild", tried=tried, found=found, changed="nothing", next=next)

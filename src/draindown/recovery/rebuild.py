@@ -29,7 +29,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
-from draindown.recovery.input_gone import NO_ROWS, input_gone
+from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
@@ -154,12 +154,8 @@ def plan(request: Request) -> RebuildPlan:
     live, begun = generations.generation(layout), unfinished(layout)
     known, before = intake.count_units(layout, live), ledger_table.units_read(layout)
     if not known and not before:
-        raise TerminalError(
-            "nothing-to-rebuild",
-            tried=f"rebuild flow {layout.flow} of pipeline {layout.pipeline}",
-            found="it never drained anything",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
-        )
+        run = f"draindown run {layout.pipeline} --flow {layout.flow}"
+        raise nothing_to_rebuild(layout, "it never drained anything", [run])
     state: State = "new" if begun is None else "swapped" if is_swapped(layout, begun) else "begun"
     if begun is not None and state == "begun":
         _refuse_overtaken(layout, begun, live)
@@ -169,6 +165,9 @@ def plan(request: Request) -> RebuildPlan:
     left = [] if fills or begun else _read_by(layout, live, 0, discards.given_up(source, layout))
     left = _left(layout, begun) if begun and state == "begun" else left
     new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
+    if new is not None and not new.units:
+        told = [f"{one.subject} {one.detail}" for one in new.findings]
+        raise nothing_to_rebuild(layout, "; ".join(told), [one.next for one in new.findings])
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,

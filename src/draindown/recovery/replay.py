@@ -88,14 +88,16 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
 
     `layout`: the layout of the request, or a snapshot of it.
 
-    Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`.
+    Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`; TransientError
+    `range-unfinished`.
     """
     asked, layout, source = request.replay, layout or request.layout, source_of(request)
     if asked is None:
         raise ValueError("the request asks for no replay")
     _refuse_append(request)
-    _refuse_bad_range(request, asked, source.unit)
     generation = generations.generation(layout)
+    source.refuse_again(asked.units, generation, generations.first_unread(layout, generation))
+    _refuse_bad_range(request, asked, source.unit)
     names = sorted(source.names(asked.units))
     identity = _identity(layout, generation, asked, names)
     pinned = _pinned(layout, identity)

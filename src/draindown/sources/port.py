@@ -217,6 +217,12 @@ class Source(Protocol):
     def read_up_to(self, generation: int, first: int) -> None:
         """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
 
+    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
+        """Refuse a replay that can't be right now. `asked`: what a person named. `first`: the first slice to be read.
+
+        Raises TerminalError `bad-range`, TransientError `range-unfinished`.
+        """
+
     def headers(self, units: Collection[str]) -> Mapping[str, str]:
         """Return, by unit, the line that names the cells of its records, where it has one."""
 
@@ -225,9 +231,12 @@ class Source(Protocol):
 
 
 class KeepsAll:
-    """The answers of a source that keeps its input whoever has read it."""
+    """The answers of a source that keeps its input whoever has read it, and whose units can be read again any time."""
 
     by_name = True
+
+    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
+        """Pass."""
 
     def read_up_to(self, generation: int, first: int) -> None:
         """Do nothing."""

@@ -83,6 +83,17 @@ class Followed:
         some, at, number = not changes.only_inserts, changes.oldest or now, len(changes.commits)
         return Piece(newest.until, self._until(newest), changes.rows, changes.bytes, some, number, at)
 
+    def readable(self, unit: Unit) -> int:
+        """Return the newest published version with the rows that the table had at a unit's `until`.
+
+        Compaction rewrites files and changes no row; files of the version before it go with the next VACUUM.
+        """
+        until = self._until(unit)
+        found = self._upstream.between(unit.until, until)
+        if found.lost:
+            return unit.until
+        return min((commit.version - 1 for commit in found.commits), default=until)
+
     def fill(self, now: datetime, newest: Unit | None = None) -> Piece:
         """Return the whole table as a piece."""
         until = self._until(newest)
@@ -94,7 +105,7 @@ class Followed:
         """Return in words what a piece holds."""
         if new.start is None:
             return f"all {count(new.rows, 'row')} of table {self.name} to compare, at version {new.until}"
-        if new.start == new.until:
+        if not new.rows:
             return "late rows were applied, and are yet to be counted"
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {self.name} since version {new.start}, {rows} changed"
@@ -139,11 +150,12 @@ class Followed:
 
         While a unit waits whose table has no changes, the rows of its version are read all the same.
         """
-        fill, only_read = bool(unit.row["fill"]), unit.start == unit.until
-        version = unit.until if is_read or fill else unit.start
-        layout = self._layout
-        snapshot = not is_read and (fill or only_read)
-        return Reader(layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=snapshot)
+        layout, whole = self._layout, bool(unit.row["fill"] or not unit.row["rows"])
+        version = unit.until if is_read or whole else unit.start
+        snapshot = whole and not is_read
+        return Reader(
+            layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=snapshot, staged=layout.staged
+        )
 
     @cached_property
     def id(self) -> str:

@@ -6,34 +6,45 @@ that counts in it, so a batch that is repeated recomputes the same. They outlive
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of
-from draindown.sources.intake import Origin
+from draindown.lake.table_log import TableLog, literal, log_of
+from draindown.lake.table_log import rows as as_dicts
 
 Action = Literal["applied", "discarded"]
 State = Literal["open", "applied", "discarded"]
 CAME, WENT = "came", "went"
 """What a batch saw of a late row: it is in the source, or it is there no more."""
-_DECISIONS = pa.schema(
+_CHOSEN = pa.schema(
     [
-        *(("number", pa.int64()), ("late_id", pa.string()), ("unit", pa.string()), ("position", pa.int64())),
-        *(("action", pa.string()), ("at", pa.timestamp("us", "UTC")), ("by", pa.string()), ("note", pa.string())),
+        *(("late_id", pa.string()), ("unit", pa.string()), ("position", pa.int64())),
+        ("arrived_at", pa.timestamp("us", "UTC")),
     ]
 )
-_SHOWN = "late_id, origin, event_time, arrived_at, lateness, window_start, groups, record"
-_IN_SOURCE = (
-    "select * from (select *, row_number() over (partition by late_id order by slice desc) as _newest from t "
-    "where generation = {generation} and slice >= {filled} and slice < {first}) where _newest = 1 and change = 'came'"
+"""What a decision is about. A topic that is created again has rows of equal unit and position that arrived later."""
+_DECISION = pa.schema(
+    [
+        *(("number", pa.int64()), ("action", pa.string()), ("at", pa.timestamp("us", "UTC"))),
+        *(("by", pa.string()), ("note", pa.string())),
+    ]
 )
+_SHOWN = "late_id, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
+_PLACES = "late_id, origin['unit'] as unit, origin['position'] as position, arrived_at"
+_CAME = (
+    "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
+    "from t where generation < {generation} or (generation = {generation} and slice < {first})) "
+    "where _newest = 1 and change = 'came'"
+)
+_SINCE_FILL = "(generation = {generation} and slice >= {filled})"
 _DECIDED = (
     "select late_id as _id, action from (select late_id, action, row_number() over "
     "(partition by late_id order by number desc) as _newest from decisions) where _newest = 1"
@@ -56,55 +67,58 @@ def newest(layout: FlowLayout) -> int:
     return int(found[0]["n"] or 0) if found else 0
 
 
-def applied(layout: FlowLayout, after: int, until: int) -> list[Origin]:
-    """Return the origins of the rows that the decisions after number `after` up to `until` were the first to apply."""
+def applied(layout: FlowLayout, until: int) -> pa.Table:
+    """Return unit, position and arrival of the rows that the decisions up to number `until` applied."""
     log = log_of(layout, layout.late_decisions)
-    if until <= after or not log.exists:
-        return []
-    sql = (
-        "select unit, position from t where action = 'applied' group by unit, position "
-        f"having min(number) > {int(after)} and min(number) <= {int(until)}"
-    )
-    return [(row["unit"], row["position"]) for row in log.rows(sql)]
+    names = ("unit", "position", "arrived_at")
+    if not until or not log.exists:
+        return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
+    return log.query(f"select distinct {', '.join(names)} from t where action = 'applied' and number <= {int(until)}")
 
 
 def listed(
     place: Place, state: State | None = "open", ids: Sequence[str] = (), limit: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return late rows that are in the source, with `state`, the latest first. `ids`: only these, by how they start."""
-    return _query(place, f"{_SHOWN}, state", state, ids, f"order by lateness desc, late_id{_most(limit)}")
+    """Return late rows with `state`, the latest first. `ids`: only these, by how they start.
+
+    Open and discarded ones are in the source. Applied ones that a fill counts are no longer found late; they are
+    returned as they were found.
+    """
+    where = [f"state = {literal(state)}"] if state else []
+    where += [f"({' or '.join(f'starts_with(late_id, {literal(one)})' for one in ids)})"] if ids else []
+    return as_dicts(_query(place, _SHOWN, where, f"order by lateness desc, late_id{_most(limit)}"))
 
 
 def counts(place: Place) -> dict[str, int]:
-    """Return the number of late rows that are in the source, by state."""
-    found = _query(place, "state, count(*) as n", None, (), "group by state")
+    """Return the number of late rows, by state, of those that `listed` returns."""
+    found = as_dicts(_query(place, "state, count(*) as n", (), "group by state"))
     return dict.fromkeys(("open", "applied", "discarded"), 0) | {row["state"]: row["n"] for row in found}
 
 
-def decide(place: Place, rows: Collection[dict[str, Any]], action: Action, *, by: str, note: str, at: datetime) -> int:
-    """Write down a decision about late rows, as `listed` returned them. Call it under the lease. Return its number."""
+def decide(place: Place, rows: pa.Table, action: Action, *, by: str, note: str, at: datetime) -> int:
+    """Write down a decision about rows, as `chosen` returned them. Call it under the lease. Return its number."""
     layout = place.layout
     log = log_of(layout, layout.late_decisions)
     number = 1 + (int(log.rows("select coalesce(max(number), 0) as n from t")[0]["n"]) if log.exists else 0)
-    told = {"number": number, "action": action, "at": at, "by": by, "note": note}
-    found = [
-        {**told, "late_id": row["late_id"], "unit": row["origin"]["unit"], "position": row["origin"]["position"]}
-        for row in rows
-    ]
-    if found:
-        delta.append(layout.late_decisions, pa.Table.from_pylist(found, schema=_DECISIONS))
+    for field, value in zip(_DECISION, (number, action, at, by, note), strict=True):
+        rows = rows.append_column(field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
+    if rows.num_rows:
+        delta.append(layout.late_decisions, rows)
     return number
 
 
-def chosen(place: Place, ids: Sequence[str], action: Action) -> list[dict[str, Any]]:
+def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
     """Return the rows that a person may decide about so: open ones, and to apply, discarded ones that `ids` name.
 
-    Raises TerminalError `unknown-late-row` if one of `ids` names none of them, or several.
+    Columns: late_id, unit, position and arrived_at. Raises TerminalError `unknown-late-row` if one of `ids` names none
+    of them, or several.
     """
-    rows = listed(place, None, ids)
-    fitting = [row for row in rows if row["state"] == "open" or (ids and action == "applied" != row["state"])]
+    named = f"({' or '.join(f'starts_with(late_id, {literal(one)})' for one in ids)})" if ids else "true"
+    states = "state in ('open', 'discarded')" if ids and action == "applied" else "state = 'open'"
+    found = _query(place, _PLACES, [states, named])
+    found = found.cast(_CHOSEN) if found.num_columns else _CHOSEN.empty_table()
     for start in ids:
-        number = sum(row["late_id"].startswith(start) for row in fitting)
+        number = pc.sum(pc.starts_with(found["late_id"], start)).as_py() or 0
         if number != 1:
             layout = place.layout
             raise TerminalError(
@@ -114,21 +128,26 @@ def chosen(place: Place, ids: Sequence[str], action: Action) -> list[dict[str, A
                 changed="nothing",
                 next=f"draindown late list {layout.pipeline} --flow {layout.flow} --state all",
             )
-    return fitting
+    return found
 
 
-def _query(place: Place, what: str, state: State | None, ids: Sequence[str], rest: str) -> list[dict[str, Any]]:
+def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.Table:
+    """Return the result of a query over late rows with their state; a table without columns if none was ever found."""
     layout = place.layout
     late, decisions = log_of(layout, layout.late), log_of(layout, layout.late_decisions)
     if not late.exists:
-        return []
-    inner = _IN_SOURCE.format(generation=place.generation, filled=_filled(place), first=place.first)
-    decided = f"coalesce(d.action, 'open') as state from ({inner}) l left join ({_DECIDED}) d on l.late_id = d._id"
-    sql = f"select l.*, {decided}" if decisions.exists else f"select l.*, 'open' as state from ({inner}) l"
-    where = [f"state = {literal(state)}"] if state else []
-    where += [f"({' or '.join(f'starts_with(late_id, {literal(one)})' for one in ids)})"] if ids else []
+        return pa.table({})
+    came = _CAME.format(generation=place.generation, first=place.first)
+    since = _SINCE_FILL.format(generation=place.generation, filled=_filled(place))
+    beside: dict[str, TableLog] = {}
+    sql = f"select l.*, 'open' as state from ({came}) l where {since}"
+    if decisions.exists:
+        beside = {"decisions": decisions}
+        state = "coalesce(d.action, 'open') as state"
+        joined = f"({came}) l left join ({_DECIDED}) d on l.late_id = d._id"
+        sql = f"select l.*, {state} from {joined} where {since} or d.action = 'applied'"
     only = f" where {' and '.join(where)}" if where else ""
-    return late.rows(f"select {what} from ({sql}){only} {rest}", {"decisions": decisions} if decisions.exists else {})
+    return late.query(f"select {what} from ({sql}){only} {rest}", beside)
 
 
 def _filled(place: Place) -> int:

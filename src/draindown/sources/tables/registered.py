@@ -1,7 +1,7 @@
 """The readers of a table: one document each in the home of the flow that writes it, with what it must still read.
 
-A reader writes its document before it pins versions, and again once it has read them. Maintenance of the table keeps
-the files that these documents name. A reader that stood still for GONE is let go.
+A reader writes its document before it pins versions, and again once it has read them; a rebuild of it has a second one.
+Maintenance of the table keeps the files that these documents name. A reader that stood still for GONE is let go.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from draindown.lake import documents
 from draindown.lake.commits import Commit
@@ -32,6 +33,7 @@ class Reader:
         table_id: Delta's id of the table that it reads.
         version: it needs the changes of all later versions.
         snapshot: whether it needs the rows of that version, too, for a fill that it has begun.
+        staged: the generation that a rebuild of the reader fills; 0 for its live one.
     """
 
     pipeline: str
@@ -39,9 +41,10 @@ class Reader:
     table_id: str
     version: int
     snapshot: bool = False
+    staged: int = 0
 
     def __str__(self) -> str:
-        return f"{self.pipeline}/{self.flow}"
+        return f"{self.pipeline}/{self.flow}{' (its rebuild)' if self.staged else ''}"
 
     def needs(self, commit: Commit) -> bool:
         """Return whether the reader needs what a later commit added or removed."""
@@ -62,7 +65,13 @@ class Waiting:
 
 def readers(source: FlowLayout) -> list[Reader]:
     """Return the registered readers of the table that a flow writes. Raises TerminalError `state-damaged`."""
-    return [reader for entry in _entries(source) if (reader := _read(entry)) is not None]
+    found = [reader for entry in _entries(source) if (reader := _read(entry)) is not None]
+    return [reader for reader in found if not reader.staged or _is_rebuilding(source, reader)]
+
+
+def _is_rebuilding(source: FlowLayout, reader: Reader) -> bool:
+    """Return whether a rebuild of the reader is in progress. The document of one that ended or was aborted is void."""
+    return Path(replace(source.live, pipeline=reader.pipeline, flow=reader.flow).rebuild).exists()
 
 
 def waiting(source: FlowLayout) -> list[Waiting]:
@@ -82,8 +91,8 @@ def _since(reader: Reader, commits: list[Commit]) -> datetime | None:
 
 def register(source: FlowLayout, reader: Reader) -> None:
     """Write down what a reader is about to pin. What it needed of the same table before stays needed."""
-    before = _read(_path(source, reader.pipeline, reader.flow))
-    if before is not None and before.table_id == reader.table_id:
+    before = _read(_path(source, reader))
+    if before is not None and (before.table_id, before.staged) == (reader.table_id, reader.staged):
         least, snapshot = min(before.version, reader.version), before.snapshot or reader.snapshot
         reader = replace(reader, version=least, snapshot=snapshot)
     if before != reader:
@@ -92,14 +101,15 @@ def register(source: FlowLayout, reader: Reader) -> None:
 
 def advance(source: FlowLayout, reader: Reader) -> None:
     """Write down what a reader needs once it has read. No-op if it says the same already, or never registered."""
-    before = _read(_path(source, reader.pipeline, reader.flow))
+    before = _read(_path(source, reader))
     if before is not None and before != reader:
         _write(source, reader)
 
 
 def forget(source: FlowLayout, pipeline: str, flow: str) -> None:
-    """Delete the document of a reader. No-op if there is none."""
-    documents.delete(_path(source, pipeline, flow))
+    """Delete the documents of a reader. No-op if there are none."""
+    for staged in (0, 1):
+        documents.delete(_path(source, Reader(pipeline, flow, "", 0, staged=staged)))
 
 
 def _entries(source: FlowLayout) -> Iterator[str]:
@@ -107,12 +117,12 @@ def _entries(source: FlowLayout) -> Iterator[str]:
     return (entry.key for entry in store_of(prefix).list(prefix) if entry.key.endswith(".json"))
 
 
-def _path(source: FlowLayout, pipeline: str, flow: str) -> str:
-    return f"{source.readers}/{pipeline}.{flow}.json"
+def _path(source: FlowLayout, reader: Reader) -> str:
+    return f"{source.readers}/{reader.pipeline}.{reader.flow}{'.rebuild' if reader.staged else ''}.json"
 
 
 def _write(source: FlowLayout, reader: Reader) -> None:
-    documents.write_json(_path(source, reader.pipeline, reader.flow), asdict(reader))
+    documents.write_json(_path(source, reader), asdict(reader))
 
 
 def _read(path: str) -> Reader | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.layout import FlowLayout
@@ -99,11 +99,11 @@ class Tables(ReadInOrder, NothingLost):
         changes = [table.changes(unit) for table, unit in units]
         if any(one.rebuilt for one in changes):
             return self._fill(now, [unit for _, unit in units])
-        if any(one.rows for one in changes):
-            new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
-        else:
-            new = [_of_decisions(unit, now) for _, unit in units if decided[0] != decided[1]]
-        return [replace(piece, decided=decided) for piece in new]
+        none = not any(one.rows for one in changes)
+        if none and decided[0] == decided[1]:
+            return []
+        new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
+        return [replace(piece, decided=decided, commits=1 if none else piece.commits) for piece in new]
 
     def _fill(self, now: datetime, units: Sequence[Unit | None] = ()) -> list[Piece]:
         decided = 0, late.newest(self._layout)
@@ -158,10 +158,8 @@ class Tables(ReadInOrder, NothingLost):
     def read_up_to(self, generation: int, first: int) -> None:
         """Tell the flows of the tables what this one needs from now on, so that they keep no more.
 
-        Beside a rebuild the live table still needs what it needed before.
+        A rebuild has documents of its own: the live table still needs what it needed before.
         """
-        if self._layout.staged:
-            return
         done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
         for table, unit in zip(
             self._tables, by_table(self._layout, self._source, done.units if done else ()), strict=True
@@ -201,6 +199,33 @@ class Tables(ReadInOrder, NothingLost):
         """Return nothing: a new generation compares the whole table, and reads no slice again."""
         return {}
 
+    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
+        """Refuse a replay by name, and one between two buckets of a range, whose keys are at two versions.
+
+        Raises TerminalError `bad-range`, TransientError `range-unfinished`.
+        """
+        layout = self._layout
+        tried = f"compute again what slices of flow {layout.flow} of pipeline {layout.pipeline} touched"
+        if asked:
+            again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from 2026-01-01 --to 2026-01-02"
+            raise TerminalError(
+                "bad-range",
+                tried=tried,
+                found=f"{', '.join(asked)}: a derived flow reads versions of tables, and replays what was pinned in a "
+                "range of time",
+                changed="nothing",
+                next=again,
+            )
+        if part := part_way(layout, generation, first - 1):
+            raise TransientError(
+                "range-unfinished",
+                tried=tried,
+                found=f"{part[0]} of {part[1]} buckets of a range of versions are in the table: its keys are at two "
+                "versions of the sources, and a replay reads one",
+                changed="nothing",
+                next=f"draindown run {layout.pipeline} --flow {layout.flow}   # does the other buckets, then try again",
+            )
+
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that tables and derivation are those that were pinned.
 
@@ -228,11 +253,6 @@ class Tables(ReadInOrder, NothingLost):
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
-
-
-def _of_decisions(newest: Unit, now: datetime) -> Piece:
-    """Return a piece without versions: rows that came late are applied, at the version that was read last."""
-    return Piece(newest.until, newest.until, 1, 0, False, 1, now)
 
 
 class TablesPinning:

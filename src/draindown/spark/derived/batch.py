@@ -21,7 +21,7 @@ class Versions:
         path: the table.
         start: the version that is consumed; None for a fill, which compares all rows.
         until: the last version whose changes touch keys.
-        rows: rows that the commits between changed, as their log says; 0 if it is not known.
+        rows: rows that the commits between changed, as their log says; None if it is not known.
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows were updated or deleted.
         read_at: the version at which rows are read, `until` unless the batch is a replay; None for `until`.
@@ -30,7 +30,7 @@ class Versions:
     path: str
     start: int | None
     until: int
-    rows: int = 0
+    rows: int | None = None
     bytes: int = 0
     changes: bool = True
     read_at: int | None = None
@@ -42,8 +42,8 @@ class Versions:
 
     @property
     def is_only_read(self) -> bool:
-        """Whether nothing changed."""
-        return self.start == self.until
+        """Whether nothing changed, as where a table was only compacted."""
+        return self.start is not None and (self.rows == 0 or self.start == self.until)
 
     @property
     def pinned(self) -> tuple[int, int]:
@@ -76,7 +76,7 @@ class TableSlice:
     @property
     def rows(self) -> int:
         """Rows of all sources that changed."""
-        return sum(one.rows for one in self.tables)
+        return sum(one.rows or 0 for one in self.tables)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.slices import Slice, Unit
+from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.source import by_table
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.derive import derive
@@ -62,19 +63,24 @@ class Deriving:
         )
         row = derive(spark, batch)
         if row.late:
-            self.findings.append(_late(row))
+            self.findings.append(_late(row, is_fill=batch.slice.is_fill))
         return row
 
     def _piece(self, read: Slice) -> TableSlice:
         """Return what a slice pins, its tables in the order in which the flow names them.
 
         A replay reads rows as the newest batch of the stream has them: what the slice touched may have changed since.
+        None begins between two buckets of a range, whose keys are at two versions.
         """
         layout, source = self.request.layout, self.flow.source
         newest = read if self.kind == "source" else self._newest() or read
-        pairs = zip(by_table(layout, source, read.units), by_table(layout, source, newest.units), strict=True)
         own = read.units[0].row
-        tables = [_versions(one, last.until) for one, last in pairs if one and last]
+        pairs = (by_table(layout, source, one.units) for one in (read, newest))
+        tables = [
+            _versions(one, last.until if newest is read else Followed(table, layout).readable(last))
+            for table, one, last in zip(source.read, *pairs, strict=True)
+            if one and last
+        ]
         decided = own["decided_from"], newest.units[0].row["decided"]
         return TableSlice(read.number, tables, Bucket(own["bucket"], own["buckets"]), decided)
 
@@ -83,8 +89,12 @@ class Deriving:
         return next(intake.slices(layout, generation, generations.first_unread(layout, generation) - 1), None)
 
 
-def _late(row: BatchRow) -> Finding:
+def _late(row: BatchRow, *, is_fill: bool) -> Finding:
     detail = "came later than the flow accepts, or went; they count in no window until someone applies them"
+    if is_fill and 2 * row.late > row.records:
+        detail += (
+            f". They are most of the {count(row.records, 'row')} there: is `accept` shorter than its files are old?"
+        )
     where = f"draindown late list {row.pipeline} --flow {row.flow}"
     return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake.layout import FlowLayout
-from draindown.sources.tables import late
 from draindown.sources.tables.late import CAME, WENT
 from draindown.spark.derived.images import SIGN
 from draindown.spark.derived.kind import Relation
-from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
 from draindown.spark.targets.delta_target import TableWriter, write_batch
 from draindown.spec.derived import DerivedFlow, Window
 
 _LATE = "_late"
+_PLACE = ("_unit", "_position", "_arrived")
+"""Columns of a decision: which row it is about."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Sieve:
         found = self._in_time(changed, self.decided[0])
         if self.decided[0] == self.decided[1]:
             return found
-        fresh = _origins(self.spark, self.layout, *self.decided)
-        known = rows.where(self._is_late()).join(F.broadcast(fresh), _same(fresh), "left_semi").drop(*self.own)
+        fresh = _applied(self.spark, self.layout, *self.decided)
+        known = rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self.own)
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
     def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
@@ -68,8 +69,8 @@ class Sieve:
     def _marked(self, rows: DataFrame, decided: int) -> DataFrame:
         if not decided:
             return rows.withColumn(_LATE, self._is_late())
-        applied = _origins(self.spark, self.layout, 0, decided)
-        joined = rows.join(F.broadcast(applied), _same(applied), "left")
+        applied = _applied(self.spark, self.layout, 0, decided)
+        joined = rows.join(applied, _same(applied), "left")
         return joined.withColumn(_LATE, self._is_late() & F.col("_unit").isNull()).drop(*applied.columns)
 
     def _is_late(self) -> Column:
@@ -79,12 +80,18 @@ class Sieve:
         return F.coalesce(event < F.unix_micros(ARRIVED_AT) - F.lit(self.flow.accept * 1_000_000), F.lit(False))
 
 
-def _origins(spark: SparkSession, layout: FlowLayout, after: int, until: int) -> DataFrame:
-    return relation(spark, {"_unit": TEXT, "_position": NUMBER}, late.applied(layout, after, until))
+def _applied(spark: SparkSession, layout: FlowLayout, after: int, until: int) -> DataFrame:
+    """Return the rows that the decisions after number `after` up to `until` were the first to apply, by their place."""
+    decisions = spark.read.format("delta").load(layout.late_decisions).where(F.col("action") == "applied")
+    names = zip(("unit", "position", "arrived_at"), _PLACE, strict=True)
+    found = decisions.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(F.min("number").alias("_number"))
+    return found.where((F.col("_number") > after) & (F.col("_number") <= until)).drop("_number")
 
 
-def _same(origins: DataFrame) -> Column:
-    return (F.col(f"{ORIGIN}.unit") == origins["_unit"]) & (F.col(f"{ORIGIN}.position") == origins["_position"])
+def _same(applied: DataFrame) -> Column:
+    of_row = (F.col(f"{ORIGIN}.unit"), F.col(f"{ORIGIN}.position"), F.col(ARRIVED_AT))
+    same = [one == applied[name] for one, name in zip(of_row, _PLACE, strict=True)]
+    return reduce(Column.__and__, same)
 
 
 def keep(writer: TableWriter, images: DataFrame, source: Relation, window: Window, number: int, run_id: str) -> None:
@@ -92,7 +99,9 @@ def keep(writer: TableWriter, images: DataFrame, source: Relation, window: Windo
 
     `images`: late rows of the batch's share of the keys, with SIGN and the columns of `own`. `number`: of the slice.
     """
-    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
+    # a topic that was created again has rows of the same unit and position, which arrived later
+    own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))
+    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", *(one.cast("string") for one in own))
     event, content = F.col(quoted(window.time)).cast("timestamp"), [c for c in images.columns if not c.startswith("_")]
     start = source.home()[0]
     told = images.select(

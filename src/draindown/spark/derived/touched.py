@@ -19,6 +19,7 @@ from draindown.spark.derived.late import Sieve
 from draindown.spark.derived.resolve import Resolved
 from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
 from draindown.spark.frames import persisted
+from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -84,7 +85,9 @@ def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
         return rows.withColumn(SIGN, F.lit(1))
     if table.is_only_read:
         return rows.where(F.lit(False)).withColumn(SIGN, F.lit(1))
-    return images.between(sieve.spark, table.path, table.start, table.until, sieve.own)
+    # the feed has the columns of the newest version, of which the version that is read may lack some
+    found = images.between(sieve.spark, table.path, table.start, table.until, sieve.own)
+    return found.select(*map(quoted, rows.columns), SIGN)
 
 
 def _late(sieve: Sieve, batch: DeriveBatch, kind: Kind, changed: Sequence[DataFrame]) -> DataFrame | None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import resume
+from draindown.flow import generations, resume
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
@@ -50,6 +50,7 @@ def rebuild(
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
         refuse_unresolved(request, spark)
         if flow.finished:
+            _read_up_to(request)
             return _finished(request, flow.finished)
         live, reached = flow.layout, flow.guard(reached)
         begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
@@ -60,6 +61,7 @@ def rebuild(
             progress(f"generation {begun.generation} has read everything; it takes the live table's place")
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
+            _read_up_to(request)
     source_of(request).refuse_findings(drained.findings)
     # a rebuild that resumes right before the swap has nothing to read, but is not idle
     outcome = "bounded" if drained.outcome == "bounded" else "done"
@@ -88,6 +90,12 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
     delta_target.swap(spark, writer, said.as_metadata())
     reached("swapped")
+
+
+def _read_up_to(request: Request) -> None:
+    """Tell the source what the live generation needs from now on: no run may follow while it is quiet."""
+    generation = generations.generation(request.layout)
+    source_of(request).read_up_to(generation, generations.first_unread(request.layout, generation))
 
 
 def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
