@@ -178,6 +178,13 @@ def test_a_process_that_is_killed_at_its_mark_has_fired(tmp_path: Path) -> None:
         assert process.gone(driver.pid)
 
 
+def test_a_mark_that_is_not_yet_written_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "fired").touch()
+    script = "import pathlib, time; pathlib.Path('fired').write_text('41'); time.sleep(600)"
+    with process.running(["-c", script], cwd=tmp_path, log=tmp_path / "log") as driver:
+        assert process.wait_for_fault(tmp_path, driver, 30) == 41
+
+
 def test_a_process_that_ends_by_itself_has_not(tmp_path: Path) -> None:
     with process.running(["-c", ""], cwd=tmp_path, log=tmp_path / "log") as driver:
         assert process.wait_for_fault(tmp_path, driver, 30) is None

@@ -84,11 +84,12 @@ def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
 
     Returns the JVM's process id, or None if the driver ended, or `patience` seconds passed, before the fault happened.
     """
-    until = time.monotonic() + patience
+    until, marker = time.monotonic() + patience, home / "fired"
     while True:
         ended = driver.poll() is not None  # polled first: it may write the marker and die between the two tests
-        if (home / "fired").exists():
-            return int((home / "fired").read_text())
+        written = marker.read_text() if marker.exists() else ""
+        if written:  # a file that was created and not yet written is empty
+            return int(written)
         if ended or time.monotonic() > until:
             return None
         time.sleep(_POLL)
