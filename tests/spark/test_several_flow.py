@@ -216,7 +216,9 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     with pytest.raises(Injected):
         rebuild(it.request("hourly"), spark, progress=lambda line: None, reached=dying)
     assert TableLog(layout.table).version == before, "nothing live changed"
-    assert registered.readers(it.layout("flights")) == [dataclasses.replace(reader, snapshot=True)], "kept for both"
+    newest = TableLog(it.layout("flights").table).version
+    beside = dataclasses.replace(reader, version=newest, staged=2)
+    assert newest > reader.version and registered.readers(it.layout("flights")) == [reader, beside], "kept for both"
     assert rebuild_plan.plan(it.request("hourly")).state == "begun"
     report = rebuild(it.request("hourly"), spark, progress=lambda line: None)
     assert report.outcome == "done" and generations.generation(layout) == 2
