@@ -6,9 +6,9 @@ with the ledger row as `userMetadata` → ledger table
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
-from draindown.spark.derived.batch import DeriveBatch, Versions
+from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.late import Sieve, keep
 from draindown.spark.derived.resolve import resolve
@@ -68,8 +68,9 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
         work = replace(work, target=_found_by(work.scope.pruning, TableLog(writer.layout.table), resolved.schema))
         held = delta_target.held_rows(spark, writer.layout.table, work.target)
-        with configured(spark, _settings(spark, work, held)):
-            return _apply(work, held, kept)
+        again = [_again(work, at) for at in range(len(tables))]
+        with configured(spark, _settings(spark, work, held, again)):
+            return _apply(work, held, again, kept)
 
 
 def _tried(batch: DeriveBatch) -> str:
@@ -89,9 +90,30 @@ def _keep_late(work: Work) -> None:
         batch.reached("late")
 
 
-def _settings(spark: SparkSession, work: Work, held: Held | None) -> Mapping[str, str]:
+@dataclass(frozen=True)
+class _Again:
+    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log."""
+
+    rows: DataFrame
+    pruning: Pruning
+    size: Size
+
+
+def _again(work: Work, at: int) -> _Again:
+    """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
+    table, rows = work.batch.slice.tables[at], work.sources[at]
+    possible = work.resolved.kind.relations[at].source_pruning(work.scope.pruning)
+    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges])
+    pruning = possible.narrowed(rows.schema, files)
+    found = pruning.files(rows.schema, files)
+    size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))
+    return _Again(rows, pruning, size)
+
+
+def _settings(spark: SparkSession, work: Work, held: Held | None, read: Sequence[_Again]) -> Mapping[str, str]:
     """Return the session settings by the size of what is read again and of what it is compared with."""
-    tuning, again = work.batch.tuning, _read_again(work)
+    tuning = work.batch.tuning
+    again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
     size = None if held is None else Size(held.number, held.bytes)
     tasks, partitions = spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS)))
     weight = again.bytes + (size.bytes if size else 0)
@@ -102,37 +124,14 @@ def _settings(spark: SparkSession, work: Work, held: Held | None) -> Mapping[str
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
-def _read_again(work: Work) -> Size:
-    """Return rows and bytes of the sources' files that hold rows of the keys, as far as the log tells."""
-    sizes = [
-        _concerned(table, pruning, source.schema)
-        for table, pruning, source in zip(work.batch.slice.tables, _source_prunings(work), work.sources, strict=True)
-    ]
-    return Size(sum(one.rows for one in sizes), sum(one.bytes for one in sizes))
-
-
-def _concerned(table: Versions, pruning: Pruning, schema: StructType) -> Size:
-    files = TableLog(table.path, table.at).files([*pruning.values, *pruning.ranges])
-    concerned = pruning.files(schema, files)
-    return Size(sum(file.get("num_records") or 0 for file in concerned), sum(file["size_bytes"] for file in concerned))
-
-
-def _source_prunings(work: Work) -> list[Pruning]:
-    pairs = zip(work.batch.slice.tables, work.resolved.kind.relations, work.sources, strict=True)
-    return [
-        _found_by(relation.source_pruning(work.scope.pruning), TableLog(table.path, table.at), source.schema)
-        for table, relation, source in pairs
-    ]
-
-
 def _found_by(pruning: Pruning, log: TableLog, schema: StructType) -> Pruning:
     """Return the predicates without those that exclude no file of the table."""
     return pruning.narrowed(schema, log.files([*pruning.values, *pruning.ranges]))
 
 
-def _apply(work: Work, held: Held | None, kept: ExitStack) -> BatchRow:
+def _apply(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitStack) -> BatchRow:
     """Recompute the keys, compare them with the table, and commit the difference."""
-    sources = [_possible(*one) for one in zip(work.sources, _source_prunings(work), strict=True)]
+    sources = [_possible(one.rows, one.pruning) for one in again]
     fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
     kept.enter_context(persisted(fated))
     row = _output(work, difference.count(fated, work.keys, work.resolved.kind.counted))
