@@ -684,6 +684,14 @@ def test_a_choice_that_is_empty_chooses_nothing(
     assert quarantine.counts(spec.layout("orders")).open == 2
 
 
+@pytest.mark.parametrize("verb", ["apply", "discard"])
+def test_a_choice_of_late_rows_that_is_empty_chooses_nothing(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    code, out, err = typed(capsys, "late", verb, "orders", "--id", "", "--yes")
+    assert (code, out) == (2, "") and "it is empty" in err and "--id" in err
+
+
 @pytest.mark.parametrize(("verb", "left"), [("retry", "retried"), ("discard", "discarded")])
 def test_parked_files(spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, left: str) -> None:
     layout = spec.layout("orders")

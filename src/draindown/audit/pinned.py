@@ -15,6 +15,7 @@ from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
+from draindown.sources import intake
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Unit
@@ -82,7 +83,7 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
 
 
 def _log_of(row: Any) -> str:
-    return str(row.get("topic_id") or "")
+    return str(row.get(intake.LOG) or "")
 
 
 def _counted(

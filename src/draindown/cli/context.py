@@ -28,6 +28,19 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only the pl
 Note = Annotated[str, typer.Option(help="Why, for those who read it later.")]
 
 
+def not_empty(value: str | list[str] | None) -> str | list[str] | None:
+    """Refuse an empty value, such as an unset shell variable: it must not select every row."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter("it is empty; leave it out to choose all")
+    return value
+
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.", callback=not_empty),
+]
+
+
 @dataclass(frozen=True)
 class Setting:
     """The project that a command runs in."""

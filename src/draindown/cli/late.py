@@ -9,6 +9,7 @@ import typer
 
 from draindown.cli.context import (
     Flow,
+    Ids,
     Json,
     Note,
     PipelineName,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 late = typer.Typer(no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them.")
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.")]
 _SHOWN = 5  # rows of a selection
 
 

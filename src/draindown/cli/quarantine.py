@@ -9,6 +9,7 @@ import typer
 
 from draindown.cli.context import (
     Flow,
+    Ids,
     Json,
     Note,
     OneFlow,
@@ -16,6 +17,7 @@ from draindown.cli.context import (
     Yes,
     landing_flows,
     new_run_id,
+    not_empty,
     one_flow,
     person,
     refuse_without,
@@ -34,19 +36,8 @@ if TYPE_CHECKING:
 quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
 
 
-def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
-    """Refuse an empty value, such as an unset shell variable: it must not select every row."""
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise typer.BadParameter("it is empty; leave it out to choose all")
-    return value
-
-
-Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.", callback=_not_empty)]
-Ids = Annotated[
-    list[str] | None,
-    typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.", callback=_not_empty),
-]
-RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.", callback=_not_empty)]
+Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.", callback=not_empty)]
+RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.", callback=not_empty)]
 Files = Annotated[bool, typer.Option("--files", help="Parked files instead of rows.")]
 Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")]
 

@@ -18,7 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, log_of, rows
+from draindown.lake.table_log import TableLog, begins, literal, log_of, rows
 from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
@@ -324,7 +324,7 @@ def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
     if which.run_id:
         yield f"run_id = {literal(which.run_id)}"
     if which.ids:
-        yield "(" + " or ".join(f"starts_with(quarantine_id, {literal(i)})" for i in which.ids) + ")"
+        yield begins("quarantine_id", which.ids)
     if which.state:
         yield f"state = {literal(which.state)}"
     # rows of an interrupted withdrawal never left the target

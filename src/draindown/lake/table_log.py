@@ -270,6 +270,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def begins(column: str, starts: Iterable[str]) -> str:
+    """Return the condition, in the SQL of `query`, that a text begins with one of `starts`, of which there is one."""
+    return "(" + " or ".join(f"starts_with({column}, {literal(start)})" for start in starts) + ")"
+
+
 def moment(at: datetime) -> str:
     """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
     microseconds = (at - EPOCH) // timedelta(microseconds=1)

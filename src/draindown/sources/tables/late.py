@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, log_of
+from draindown.lake.table_log import TableLog, begins, literal, log_of
 from draindown.lake.table_log import rows as as_dicts
 
 Action = Literal["applied", "discarded"]
@@ -85,7 +85,7 @@ def listed(
     returned as they were found.
     """
     where = [f"state = {literal(state)}"] if state else []
-    where += [f"({' or '.join(f'starts_with(late_id, {literal(one)})' for one in ids)})"] if ids else []
+    where += [begins("late_id", ids)] if ids else []
     return as_dicts(_query(place, _SHOWN, where, f"order by lateness desc, late_id{_most(limit)}"))
 
 
@@ -113,9 +113,8 @@ def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
     Columns: late_id, unit, position and arrived_at. Raises TerminalError `unknown-late-row` if one of `ids` names none
     of them, or several.
     """
-    named = f"({' or '.join(f'starts_with(late_id, {literal(one)})' for one in ids)})" if ids else "true"
     states = "state in ('open', 'discarded')" if ids and action == "applied" else "state = 'open'"
-    found = _query(place, _PLACES, [states, named])
+    found = _query(place, _PLACES, [states, *([begins("late_id", ids)] if ids else [])])
     found = found.cast(_CHOSEN) if found.num_columns else _CHOSEN.empty_table()
     for start in ids:
         number = pc.sum(pc.starts_with(found["late_id"], start)).as_py() or 0
