@@ -61,3 +61,14 @@ CASES = {
         Case("F38", "table under a derived flow changes as a whole", "SQL, commands; between runs, in one", _DERIVED),
     )
 }  # fmt: skip
+
+DECIDED = frozenset(("F8", "F17", "F18", "F20", "F22", "F23", "F29", "F38"))
+"""Cases in which the next run can't know what is right: input or state is gone, or was changed by other hands.
+
+They end red, and a person types the command that the error names: 0.5. All other cases must score 1.
+"""
+
+
+def least(case: str) -> float:
+    """Return the score that each trial of a case must reach."""
+    return 0.5 if case in DECIDED else 1.0
