@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    works = "\n".join(f"  {work.name:<11}{work.about}" for work in ALL.values())
+    works = "\n".join(f"  {work.name:<15}{work.about}" for work in ALL.values())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bench",
         description=__doc__,
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sizes",
         type=_sizes,
-        help="with commas between; growth, longevity, upkeep: rows of the table; history: days; others: files",
+        help="with commas between; growth, longevity, upkeep: rows of the table; history: days; others: files, records",
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders by the start of their names")
     parser.add_argument("--scratch", type=Path, default=ROOT / ".work" / "bench", help="where tables and files go")

@@ -17,6 +17,7 @@ ALL: dict[str, Work] = {
         backlog.TINY,
         seen.WORK,
         kafka.WORK,
+        kafka.BACKLOG,
         longevity.WORK,
         upkeep.WORK,
         derived.WORK,

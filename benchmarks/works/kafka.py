@@ -1,10 +1,13 @@
-"""A topic of change events drained from its beginning: append and upsert, with raw records in the lake and without."""
+"""A topic of change events drained from its beginning: append and upsert, with raw records in the lake and without.
+
+And topics of different sizes in batches of one size: the memory of a drain follows the batch, not the backlog.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +22,8 @@ from benchmarks.contenders import BASELINE, Contender, draindown, submit
 from benchmarks.measure import measured
 from benchmarks.oracle import Verdict
 from benchmarks.place import CHANGES, ROOT, Failed, Place, Shape
-from benchmarks.samples import Sample
-from benchmarks.work import Asked, Bench, Work, say
+from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
+from benchmarks.work import Asked, Bench, Finding, Work, say
 from draindown.lake.table_log import TableLog
 from draindown.launch import settings as spark_settings
 from scripts.kafka_broker import Broker
@@ -29,6 +32,8 @@ FILES, PARTITIONS = 100, 4
 _admin: Any = confluent_kafka.admin  # exports more than it says
 _SECONDS = 60.0
 _KINDS = ("append", "upsert")
+_BATCHES = 10
+"""Batches of the smallest topic of a backlog. Larger topics have more, of as many records each."""
 
 
 def _unmeasured(_: Place) -> Any:
@@ -67,14 +72,55 @@ def _kafka(bench: Bench) -> list[Sample]:
                 for contender in sorted(bench.contenders, key=lambda one: one is HAND):  # ours says how many batches
                     shape = Shape("changes", ROOT / "benchmarks", "", _append if kind == "append" else CHANGES.judge)
                     place = bench.place(f"kafka-{kind}-{turn}-{contender.name}", shape, landing)
-                    command = _command(contender, place, kind, address, topic, -(-records // batches))
-                    run = replace(contender, run=lambda at, c=command: measured(c, at.environment(), at.home))
-                    sample = bench.judged(run, place, bench.must(run, place, kind, turn + 1))
-                    if contender is not HAND:
-                        batches = TableLog(str(place.lake / "ledger" / "changes")).row_count
-                        sample = replace(sample, facts={"batches": batches})
+                    if contender is HAND:
+                        command = _by_hand(place, kind, address, topic, -(-records // batches))
+                    else:
+                        command = _drain(contender, place, kind, address, topic)
+                    sample = _drained(bench, contender, place, command, kind, turn + 1)
+                    batches = batches if contender is HAND else round(sample.facts["batches"])
                     samples.append(sample)
     return samples
+
+
+def _backlog(bench: Bench) -> list[Sample]:
+    samples, bound = [], -(-bench.rows(min(bench.asked.sizes)) // _BATCHES)
+    with _standing(bench.scratch / "broker") as address:
+        for size in bench.asked.sizes:
+            files = bench.feed([bench.rows(size) // FILES] * FILES)
+            topic, _ = _delivered(address, files)
+            shape = Shape("changes", ROOT / "benchmarks", "", CHANGES.judge)
+            for turn in range(bench.asked.repeat):
+                for contender in bench.contenders:
+                    place = bench.place(f"backlog-{size}-{turn}-{contender.name}", shape, files[0].parent.parent)
+                    command = _drain(contender, place, "upsert", address, topic, bound)
+                    samples.append(_drained(bench, contender, place, command, f"{size:,} records", turn + 1))
+    return samples
+
+
+def _drained(bench: Bench, contender: Contender, place: Place, command: list[str], kind: str, number: int) -> Sample:
+    """Run the command and judge its table. A drain's sample says how many batches it made."""
+    run = replace(contender, run=lambda at: measured(command, at.environment(), at.home))
+    sample = bench.judged(run, place, bench.must(run, place, kind, number))
+    if contender is HAND:
+        return sample
+    return replace(sample, facts={"batches": TableLog(str(place.lake / "ledger" / "changes")).row_count})
+
+
+def _findings(samples: Sequence[Sample]) -> list[Finding]:
+    """Per contender and size: batches, and memory over that of the smallest topic."""
+    rows: list[Row] = [
+        {
+            "topic": kind,
+            "contender": name,
+            "batches": median(of(samples, kind, name), "batches"),
+            "memory over the smallest": ratio(
+                median(of(samples, kind, name), "rss_mb"), median(of(samples, kinds(samples)[0], name), "rss_mb")
+            ),
+        }
+        for kind in kinds(samples)
+        for name in contenders(samples)
+    ]
+    return [Finding("Memory by size of the backlog", rows)]
 
 
 @contextmanager
@@ -107,15 +153,21 @@ def _delivered(address: str, files: list[Path]) -> tuple[str, int]:
     return topic, sum(int(found.result(_SECONDS).offset) for found in ends.values())
 
 
-def _command(contender: Contender, place: Place, kind: str, address: str, topic: str, offsets: int) -> list[str]:
-    if contender is HAND:
-        where = ["--shape", "changes", "--landing", "-", "--lake", str(place.lake), "--mode", kind]
-        flags = [*where, "--servers", address, "--topic", topic, "--offsets", str(offsets)]
-        return submit("kafka_job.py", spark_settings.settings("local[*]"), *flags)
+def _by_hand(place: Place, kind: str, address: str, topic: str, offsets: int) -> list[str]:
+    where = ["--shape", "changes", "--landing", "-", "--lake", str(place.lake), "--mode", kind]
+    flags = [*where, "--servers", address, "--topic", topic, "--offsets", str(offsets)]
+    return submit("kafka_job.py", spark_settings.settings("local[*]"), *flags)
+
+
+def _drain(
+    contender: Contender, place: Place, kind: str, address: str, topic: str, bound: int | None = None
+) -> list[str]:
+    """Write the pipeline, with `bound` as its `max_offsets_per_trigger`, and return the command that drains it."""
     content = yaml.safe_load((ROOT / "benchmarks" / "pipelines" / "changes.yaml").read_text())
     flow = content["flows"]["changes"]
     flow["source"] = {"kafka": {"topics": [topic], "bootstrap_servers": address}, "format": "json"}
     flow["source"] |= {} if contender is RAW else {"keep_raw": False}
+    flow["source"] |= {"max_offsets_per_trigger": bound} if bound else {}
     flow["target"] = flow["target"] if kind == "upsert" else {}
     del flow["expectations"]
     pipeline = place.home / "changes.yaml"
@@ -135,4 +187,12 @@ WORK = Work(
     _kafka,
     (HAND, OURS, RAW),
     Asked(repeat=1),
+)
+BACKLOG = Work(
+    "kafka-backlog",
+    "topics of 3,000,000 and 10,000,000 change events in batches of 300,000 records",
+    _backlog,
+    (OURS, RAW),
+    Asked(sizes=(3_000_000, 10_000_000)),
+    findings=_findings,
 )
