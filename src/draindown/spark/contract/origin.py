@@ -16,8 +16,11 @@ from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.place import ARRIVED, PLACE, BlockOrigin
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin
 
-_FEW = 8
-"""At most so many rows become literals. A join costs a broadcast; a literal is compared with each record."""
+_FEW = 32
+"""At most so many rows become literals, found by binary search.
+
+A join costs a broadcast, and a hash of each record's unit. The code of many literals is too long for the JIT compiler.
+"""
 _SQL: Mapping[pa.DataType, str] = {TEXT: "string", NUMBER: "bigint"}
 
 
@@ -54,19 +57,28 @@ def _looked_up(
     if len(rows) > _FEW and len(same) < len(columns):
         kinds = dict(zip(by, (TEXT, NUMBER), strict=False)) | dict(columns)
         return frame.join(F.broadcast(relation(frame.sparkSession, kinds, rows)), list(by))
-    keys = [row[: len(by)] for row in rows]
-    return frame.withColumns(
-        {
-            name: F.lit(next(iter(found), None)) if name in same else _chosen(by, keys, found)
-            for name, found in values.items()
-        }
-    ).withColumns({name: F.col(name).cast(_SQL[kind]) for name, kind in columns.items()})
+    ordered = sorted(rows, key=lambda row: [_order(part) for part in row[: len(by)]])
+    found = {
+        name: F.lit(next(iter(values[name]), None)) if name in same else _searched(by, ordered, len(by) + i)
+        for i, name in enumerate(columns)
+    }
+    return frame.withColumns({name: column.cast(_SQL[columns[name]]) for name, column in found.items()})
 
 
-def _chosen(by: Sequence[str], keys: Sequence[tuple[str | int, ...]], values: Sequence[str | int]) -> Column:
-    """Return the value of the key that a record has, as a CASE expression."""
-    chosen = F.when(F.lit(False), F.lit(None))
-    for key, value in zip(keys, values, strict=True):
-        conditions = [F.col(name) == part for name, part in zip(by, key, strict=True)]
-        chosen = chosen.when(conditions[0] & conditions[1] if len(by) > 1 else conditions[0], F.lit(value))
-    return chosen
+def _searched(by: Sequence[str], rows: Sequence[tuple[str | int, ...]], at: int) -> Column:
+    """Return what the row that a record belongs to has at `at`: a binary search, as a CASE expression.
+
+    `rows`: in order of their first columns, which are `by`. A record has the values of one of them.
+    """
+    if len(rows) == 1:
+        return F.lit(rows[0][at])
+    first = next(i for i in range(len(by)) if rows[0][i] != rows[-1][i])
+    starts = [i for i in range(1, len(rows)) if rows[i][first] != rows[i - 1][first]]
+    middle = min(starts, key=lambda start: abs(2 * start - len(rows)))
+    lower = F.col(by[first]) < F.lit(rows[middle][first])
+    return F.when(lower, _searched(by, rows[:middle], at)).otherwise(_searched(by, rows[middle:], at))
+
+
+def _order(part: str | int) -> bytes | int:
+    """Return what Spark sorts by: a text by its bytes."""
+    return part.encode() if isinstance(part, str) else part
