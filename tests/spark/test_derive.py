@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
-from draindown.spark.derived import images
+from draindown.spark.derived import difference, images
 from draindown.spark.derived.batch import TableSlice, Versions
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.kind import key_names
@@ -82,13 +82,17 @@ def test_a_fill_and_increments_equal_the_query(derivation: Callable[..., Derivat
     assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), "a window without rows goes"
 
 
-def test_a_change_without_effect_leaves_an_empty_commit(derivation: Callable[..., Derivation]) -> None:
+def test_a_change_without_effect_leaves_an_empty_commit(
+    derivation: Callable[..., Derivation], monkeypatch: pytest.MonkeyPatch
+) -> None:
     it = derivation(window=WINDOW | {"measures": {"c": "count(*)", "s": "sum(n)"}})
     it.insert(row(1, 0), row(2, 5))
     it.derive()
     assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [["k", "at", "n"]]
     it.upsert(row(1, 0, noise="other"))
-    (noise,) = it.derive()
+    with monkeypatch.context() as patch:
+        patch.setattr(difference, "count", lambda *_: pytest.fail("no key was touched, and nothing is to compare"))
+        (noise,) = it.derive()
     assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
     it.insert(row(9, 0))
     it.sql("delete from {t} where id = 9")
@@ -259,7 +263,8 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Call
     source, kind = images.at(it.spark, it.path, it.version), kind_of(it.flow)
     with configured(it.spark, SETTINGS):
         keys = kind.keyed(source.where("id between 2000 and 2004")).select(*key_names(kind)).distinct()
-        found = pruning_of(keys.toDF(*kind.keys), kind.keys)
+        number, found = pruning_of(keys.toDF(*kind.keys), kind.keys)
+        assert number == keys.count()
         again = kind.source_pruning(found)
         assert set(found.ranges) == {"window_start"} and set(found.values) == {"k"}
         assert set(again.ranges) == {"at"}
@@ -274,6 +279,23 @@ def _matching(source: DataFrame, pruning: Pruning) -> int:
     for condition in pruning.conditions(source.schema):
         source = source.where(condition)
     return source.count()
+
+
+def test_versions_that_the_log_has_no_more_end_red(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0), row(2, 5))
+    it.derive()
+    before = it.table()
+    it.sql("alter table {t} set tblproperties ('delta.checkpointInterval' = '1')")
+    for number in (3, 4):
+        it.upsert(row(number, 90))
+    for file in sorted((Path(it.path) / "_delta_log").glob("*")):
+        if file.name[:20].isdigit() and int(file.name[:20]) < it.version:
+            file.unlink()
+    it.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with pytest.raises(TerminalError) as refused:
+        it.derive()
+    assert refused.value.code == "history-gone" and it.table() == before
 
 
 @pytest.mark.parametrize("of", ["the table", "its changes"])

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -43,6 +44,7 @@ from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 from tests.spark.test_derived_flow import START, Chain
 from tests.spark.test_derived_vacuum import maintain
+from tests.tables.test_late import pinned as pinned_slice
 
 ACCEPT = timedelta(hours=2)
 APPEND = {
@@ -177,7 +179,8 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     assert applied and [row for row in withdrawn if is_late(row)]
     left = [row for row in rows if row not in withdrawn]
     expected = windows([row for row in left if not is_late(row) or row in applied])
-    kept = {row[0] for row in left if is_late(row) and row not in applied}
+    there = {row[0] for row in left if is_late(row)}
+    kept = there - {row[0] for row in applied}
     it = World(tmp_path, spark)
     known: list[Event] = []
     draw.shuffle(rows)
@@ -186,16 +189,44 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
         known += fresh
         it.insert(*fresh)
         if at:
-            it.withdraw(*(row for row in withdrawn if row in known))
             it.apply(*(row for row in applied if row in known and draw.random() < 0.5))
+            it.withdraw(*(row for row in withdrawn if row in known and (at == 2 or draw.random() < 0.5)))
         ledger = it.derive(1 + (at + seed) % 2, dying=("read", "late", "merged")[(at + seed) % 3])
         assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
     it.apply(*applied)
     it.derive()
     assert it.table() == expected
-    assert set(it.apart()) >= kept and not set(it.apart()) & {row[0] for row in withdrawn}
+    assert it.apart() == Counter(there), "also those that were applied"
     (filled,) = it.derive(fill=True)
     assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
+
+
+def test_a_row_that_was_applied_and_went_is_listed_as_gone(spark: SparkSession, tmp_path: Path) -> None:
+    it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
+    rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * 2) for at in range(4)]
+
+    def derived(*, fill: bool = False) -> dict[int, str]:
+        pinned_slice(it.layout, it.batch + 1, fill=fill)
+        it.derive(fill=fill)
+        found = late.listed(Place(it.layout, 1, it.batch + 1), None)
+        return {json.loads(row["record"])["id"]: row["state"] for row in found}
+
+    it.insert(*rows)
+    assert derived(fill=True) == dict.fromkeys(range(4), "open")
+    place = Place(it.layout, 1, 2)
+    chosen = late.chosen(place, (), "applied")
+    some = chosen.filter(pc.less(chosen["position"], 3))
+    late.decide(place, some, "applied", by="me", note="", at=START)
+    assert derived() == {0: "applied", 1: "applied", 2: "applied", 3: "open"}
+    it.withdraw(rows[0])
+    assert derived() == {0: "gone", 1: "applied", 2: "applied", 3: "open"} and it.table() == windows(rows[1:3])
+    it.withdraw(rows[1], rows[3])
+    assert derived(fill=True) == {0: "gone", 1: "gone", 2: "applied"} and it.table() == windows(rows[2:3])
+    it.insert(rows[1])
+    assert derived() == {0: "gone", 1: "applied", 2: "applied"}, "the same row again, as a release puts it back"
+    it.flow = it.flow.model_copy(update={"accept": 30 * 86_400})
+    assert derived(fill=True) == {0: "gone", 1: "applied", 2: "applied"}, "there, and late no more"
+    assert it.table() == windows(rows[1:3])
 
 
 def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkSession, tmp_path: Path) -> None:
@@ -307,7 +338,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(it)
 
     listed = _typed(it, capsys, "late", "list", "p")["hourly"]
-    assert listed["counts"] == {"open": 2, "applied": 0, "discarded": 0}
+    assert listed["counts"] == {"open": 2, "applied": 0, "discarded": 0, "gone": 0}
     first, second = listed["rows"]
     assert (json.loads(first["record"])["id"], first["lateness"]) == (3, 4 * 3600 + 55 * 60)
     assert json.loads(second["groups"]) == {"carrier": "B"} and second["window_start"][:10] == "2026-03-01"
@@ -321,14 +352,16 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert _number(it) == 8 and _proven(it) and not it.waits("hourly")
 
     assert _typed(it, capsys, "late", "discard", "p", "--yes") == {"discarded": 1}
-    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == {"open": 0, "applied": 1, "discarded": 1}
+    counts = {"open": 0, "applied": 1, "discarded": 1, "gone": 0}
+    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == counts
     found = reset.plan(it.request("hourly"))
     with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
         reset.begin(it.request("hourly"), found, by="me", accept_missing=False)
+    listed = _typed(it, capsys, "late", "list", "p")["hourly"]["counts"]
+    assert (listed["applied"], listed["gone"]) == (1, 0), "the fill has yet to look for it"
     it.run("hourly")
     assert generations.generation(it.layout("hourly")) == 2 and _number(it) == 8 and _proven(it)
     assert ledger_table.recent(it.layout("hourly"), 1)[0].late == 1, "the applied row counts in the fill"
-    counts = {"open": 0, "applied": 1, "discarded": 1}
     assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == counts, "the fill counts the applied one"
 
     _deliver(it, 6, _row(6, 300))

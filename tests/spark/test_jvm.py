@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
+from draindown.ledger.table import recent
 from draindown.spark.setup import class_archive
 
 _SESSION = "from draindown.spark.session import session; session('x', master='local[1]').stop(); print('{}')"
@@ -52,6 +56,17 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "{}\n"
     assert "Unable to use shared archive" in done.stderr
+
+
+def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Or the JVM of a derived flow would load from its jars the classes that a landing flow does not need."""
+    class_archive.exercise(spark, tmp_path)
+    layout = FlowLayout(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
+    rows = recent(layout, 9)
+    assert [(row.form, row.kind) for row in rows] == [("derive", "source")] * 3
+    assert rows[0].inserted and all(row.inserted and row.deleted for row in rows[1:]), "the last two are MERGEs"
+    orders = TableLog(layout.other_table("exercise")).row_count
+    assert TableLog(layout.table).rows("select sum(orders) as n from t") == [{"n": orders}] and orders
 
 
 def test_where_no_java_starts_nothing_is_said_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

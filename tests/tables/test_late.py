@@ -64,10 +64,12 @@ def applied(layout: FlowLayout, until: int) -> list[int]:
     return sorted(late.applied(layout, until)["position"].to_pylist())
 
 
-def pinned(layout: FlowLayout, number: int, *, fill: bool) -> None:
-    own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1, "bucket": 0, "buckets": 1}
+def pinned(layout: FlowLayout, number: int, *, fill: bool, bucket: tuple[int, int] = (0, 1), of: int = 1) -> None:
+    """Pin slice `number` of generation `of`. `bucket`: its number, and of how many."""
+    own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1}
+    own |= {"bucket": bucket[0], "buckets": bucket[1]}
     unit = {"unit": "t", "start": -1, "until": 1, "bytes": 1, "unpacked": 1, "records": None, "arrived_at": NOW}
-    intake.append(layout, 1, OWN, [unit | own | {"decided_from": 0, "decided": 0}], NOW, number)
+    intake.append(layout, of, OWN, [unit | own | {"decided_from": 0, "decided": 0}], NOW, number)
 
 
 @pytest.fixture
@@ -101,22 +103,40 @@ def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(layo
     assert late.newest(layout) == 0, "nothing counts since"
     assert late.decide(place, told(1, 2), "applied", by="me", note="", at=NOW) == 2
     assert late.decide(place, told(2, 3), "applied", by="me", note="", at=NOW) == 3
-    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1} and ids(place, "discarded") == [0]
+    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1, "gone": 0} and ids(place, "discarded") == [0]
     assert late.newest(layout) == 3
     assert applied(layout, 2) == [1, 2] and applied(layout, 3) == [1, 2, 3]
 
 
-def test_applied_rows_are_listed_although_a_fill_counts_them(layout: FlowLayout) -> None:
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 2) for number in range(4)]))
+def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone(layout: FlowLayout) -> None:
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 2) for number in range(5)]))
     before = Place(layout, 1, 3)
-    late.decide(before, told(0, 1), "applied", by="me", note="", at=NOW)
+    late.decide(before, told(0, 1, 4), "applied", by="me", note="", at=NOW)
     late.decide(before, told(2), "discarded", by="me", note="", at=NOW)
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(2, 3), seen(1, 4, "went")]), mode="append")
+    assert ids(before, "applied") == [4, 1, 0] and ids(before, "gone") == []
+    more = [seen(0, 3), seen(1, 3), seen(2, 3), seen(1, 4, "went"), seen(2, 4, "went")]
+    write_deltalake(layout.late, pa.Table.from_pylist(more), mode="append")
+    assert ids(Place(layout, 1, 4), "gone") == [4], "the fill of slice 3 found the others"
     after = Place(layout, 1, 5)
-    assert ids(after, "applied") == [0], "the fill of slice 3 found it in time; 1 went, as the newest batch saw it"
-    assert ids(after, None) == [2, 0] and late.counts(after) == {"open": 0, "applied": 1, "discarded": 1}
-    pinned(layout.beside(2).live, 5, fill=True)
-    assert ids(Place(layout, 2, 2), None) == [0], "of an earlier generation"
+    assert ids(after, "applied") == [0] and ids(after, "gone") == [4, 1], "1 went with slice 4"
+    assert ids(after, None) == [4, 1, 0] and late.counts(after) == {"open": 0, "applied": 1, "discarded": 0, "gone": 2}
+    with pytest.raises(TerminalError):
+        late.chosen(after, ["0001"], "applied")
+    assert ids(Place(layout, 2, 1), "applied") == [4, 0], "after a reset: the fill has yet to look"
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(0, 1, generation=2)]), mode="append")
+    pinned(layout, 1, fill=True, of=2)
+    assert ids(Place(layout, 2, 2), "applied") == [0] and ids(Place(layout, 2, 2), "gone") == [4, 1]
+
+
+def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> None:
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
+    late.decide(Place(layout, 1, 5), told(0, 1), "applied", by="me", note="", at=NOW)
+    for bucket in range(2):
+        pinned(layout, 5 + bucket, fill=True, bucket=(bucket, 2))
+    write_deltalake(layout.late, pa.Table.from_pylist([seen(0, 5), seen(2, 5)]), mode="append")
+    half, whole = Place(layout, 1, 6), Place(layout, 1, 7)
+    assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], "1 and 3 may be of the other bucket"
+    assert ids(whole, "applied") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
 
 
 def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) -> None:
@@ -271,7 +291,16 @@ def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: py
     assert typed("apply", "p", "--id", "0004")[0] == 2 and typed("list", "p")["d"]["counts"]["open"] == 3
     assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
-    assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2}
+    assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
+    pinned(it.layout, 2, fill=False)
+    write_deltalake(it.layout.late, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append")
+    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 1)])
+    write_deltalake(it.layout.table, pa.table({"c": [1]}), mode="append", commit_properties=done)
+    listed = typed("list", "p", "--state", "gone")["d"]
+    assert listed["counts"] == {"open": 0, "applied": 0, "discarded": 2, "gone": 1}
+    assert [(row["late_id"], row["state"]) for row in listed["rows"]] == [("0004", "gone")]
+    request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
+    assert "1 gone" in examine(request).looked["late"]
     code, told = typed("apply", "p", "--id", "0004", "--yes")
     assert code == 78 and "unknown-late-row" in told, "applied is final"
     assert late.newest(it.layout) == 3 and applied(it.layout, 9) == [3, 4, 4]

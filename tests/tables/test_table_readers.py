@@ -10,18 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
+from draindown.flow import generations
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.planning import compaction
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.registered import Reader
+from draindown.spark.runs import rebuild
 from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 from tests.tables.test_table_source import Project
@@ -80,6 +83,50 @@ def test_what_a_reader_needs_moves_once_it_has_read(project: Project, monkeypatc
     assert reader(project).version == first, "one of two buckets"
     project.source.read_up_to(1, 4)
     assert reader(project).version == second
+
+
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
+    project: Project, monkeypatch: pytest.MonkeyPatch, buckets: int
+) -> None:
+    """No run need follow while the source is quiet: what the rebuild read is written down with the swap."""
+    project.write([1])
+    project.publish()
+    project.pin()
+    commit(project, 1, 0)
+    rebuild._read_up_to(request(project, "d"))
+    assert (reader(project).version, reader(project).snapshot) == (0, False)
+    project.write([2])
+    newest = project.publish()
+    monkeypatch.setattr(tables, "ROWS", 2 // buckets)
+    staged = project.layout.beside(2)
+    generations.name_live(project.layout, 1)
+    generations.begin_staged(staged, generations.Card(2, 1, "2026", "me", rebuilt=True))
+    Path(staged.rebuild).write_text("{}")
+    tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(
+        tables.Bound(1, None, "")
+    )
+    assert len(list(intake.slices(staged, 2))) == buckets
+    age(project.upstream.table, days=8)
+    assert {one.staged: (one.version, one.snapshot) for one in registered.readers(project.upstream)} == {
+        0: (0, False),
+        2: (newest, True),
+    }
+    rebuild._read_up_to(request(project, "d"))
+    assert "p/d has yet to read" in kept(project), "the live table is as it was, and reads from there if this one fails"
+
+    commit(project, 2, buckets - 1)
+    generations.take_place(staged)
+    Path(staged.rebuild).unlink()
+    assert (reader(project).staged, reader(project).version) == (0, 0) and "p/d has yet to read" in kept(project)
+    rebuild._read_up_to(request(project, "d"))
+    assert (reader(project).version, reader(project).snapshot) == (newest, False) and kept(project) == ""
+
+
+def commit(project: Project, generation: int, batch: int) -> None:
+    """Write the table of flow `d` as a batch or a swap does: with its transaction."""
+    done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, generation, "rows"), batch)])
+    write_deltalake(project.layout.table, pa.table({"id": [1]}), mode="overwrite", commit_properties=done)
 
 
 def test_a_reset_at_the_same_version_needs_its_rows_again(project: Project) -> None:

@@ -140,7 +140,7 @@ def test_what_the_log_does_not_say_leaves_no_file_out() -> None:
 @pytest.mark.parametrize(("told", "number"), [([3, 4], 7), ([], 0), ([3, None], 1_000_003)])
 def test_a_file_of_unknown_rows_is_a_large_one(told: list[int | None], number: int) -> None:
     files = [{"size_bytes": 10, "num_records": rows} for rows in told]
-    held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}])
+    held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}], Pruning())
 
     assert (held.number, held.bytes) == (number, 10 * len(files))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 late = typer.Typer(no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them.")
 _SHOWN = 5  # rows of a selection
+_MEANT = "All open ones, or those of --id."
 
 
 class State(StrEnum):
@@ -36,15 +37,18 @@ class State(StrEnum):
     open = "open"
     applied = "applied"
     discarded = "discarded"
+    gone = "gone"
     all = "all"
 
 
-_STATES: dict[State, Literal["open", "applied", "discarded"] | None] = {
+_STATES: dict[State, Literal["open", "applied", "discarded", "gone"] | None] = {
     State.open: "open",
     State.applied: "applied",
     State.discarded: "discarded",
+    State.gone: "gone",
     State.all: None,
 }
+_ACTIONS: dict[str, Action] = {"apply": "applied", "discard": "discarded"}
 
 
 @late.command("list")
@@ -52,7 +56,9 @@ def list_(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
-    state: Annotated[State, typer.Option(help="Which rows.")] = State.open,
+    state: Annotated[
+        State, typer.Option(help="Which rows. `gone`: applied, and the source has them no more.")
+    ] = State.open,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -71,8 +77,9 @@ def list_(
     Output(as_json).result(data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `accept`")
 
 
-@late.command()
-def apply(
+@late.command("discard", help="Leave late rows out for good, listed as discarded while the source has them. " + _MEANT)
+@late.command("apply", help="Have late rows count from the next run on, which recomputes their windows. " + _MEANT)
+def decide(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
@@ -81,34 +88,7 @@ def apply(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Have late rows count from the next run on, which recomputes their windows. All open ones, or those of --id."""
-    _decide(ctx, pipeline, flow, ids, note, yes, as_json, "applied")
-
-
-@late.command()
-def discard(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
-    ids: Ids = None,
-    note: Note = "",
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Leave late rows out for good; they stay listed as discarded. All open ones, or those of --id."""
-    _decide(ctx, pipeline, flow, ids, note, yes, as_json, "discarded")
-
-
-def _decide(
-    ctx: typer.Context,
-    pipeline: str,
-    flow: str | None,
-    ids: list[str] | None,
-    note: str,
-    yes: bool,
-    as_json: bool,
-    action: Action,
-) -> None:
+    """Decide about late rows, as the name of the command says."""
     import pyarrow.compute as pc
 
     from draindown.base.clock import now
@@ -116,7 +96,7 @@ def _decide(
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.tables import late as rows_of
 
-    spec, out = setting(ctx).spec(pipeline), Output(as_json)
+    action, spec, out = _ACTIONS[str(ctx.info_name)], setting(ctx).spec(pipeline), Output(as_json)
     found = _accepting(spec, flow)
     if len(found) != 1:
         raise typer.BadParameter(f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`")

@@ -62,23 +62,23 @@ def _share(text: str) -> float:
 
 def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Output) -> Certificate:
     from draindown.proof import compare
-    from draindown.proof.pinned import pinned
+    from draindown.proof.pinned import proving
     from draindown.spec.derived import DerivedFlow
 
     layout, declared = spec.layout(flow), spec.declared(flow)
     assert isinstance(declared, DerivedFlow)
-    found = pinned(layout, declared.source)
-    if compare.statement(declared, found.sources[0]) is not None:
-        return compare.prove(layout, declared, found.sources[0], found.table, share, found.decided)
-    from draindown.runs.driver_log import DriverLog
-    from draindown.spark.derived.whole import prove as by_spark
-    from draindown.spark.session import session, stop
+    with proving(layout, declared.source) as found:
+        if compare.statement(declared, found.sources[0]) is not None:
+            return compare.prove(layout, declared, found.sources[0], found.table, share, found.decided)
+        from draindown.runs.driver_log import DriverLog
+        from draindown.spark.derived.whole import prove as by_spark
+        from draindown.spark.session import session, stop
 
-    request = here.request(spec, flow, "drain", new_run_id())
-    out.note(f"{spec.pipeline}/{flow}: starting Spark, since only its whole query is certain to be this one")
-    with DriverLog.of(request.layout, request.run_id, request.step) as log:
-        spark = session(f"draindown {spec.pipeline} prove", log=log)
-        try:
-            return by_spark(spark, layout, declared, found.sources, found.table, share, found.decided)
-        finally:
-            stop(spark)
+        request = here.request(spec, flow, "drain", new_run_id())
+        out.note(f"{spec.pipeline}/{flow}: starting Spark, since only its whole query is certain to be this one")
+        with DriverLog.of(request.layout, request.run_id, request.step) as log:
+            spark = session(f"draindown {spec.pipeline} prove", log=log)
+            try:
+                return by_spark(spark, layout, declared, found.sources, found.table, share, found.decided)
+            finally:
+                stop(spark)

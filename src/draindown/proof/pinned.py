@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from draindown.base.errors import TerminalError
+from deltalake.exceptions import DeltaError
+
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.sources import intake
-from draindown.sources.slices import Unit
+from draindown.sources.slices import Unit, unread_after
 from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.source import by_table, part_way
 from draindown.spec.table_source import SourceTable, TableSource
@@ -29,15 +33,33 @@ class Pinned:
     decided: int = 0
 
 
+@contextmanager
+def proving(layout: FlowLayout, source: TableSource) -> Iterator[Pinned]:
+    """Yield what `pinned` returns, to a proof of the flow.
+
+    No lock keeps VACUUM from a table that is read. So the error of a proof is `history-gone` too, if a version that it
+    read lacks files by then, whichever engine missed them.
+    """
+    found = pinned(layout, source)
+    try:
+        yield found
+    except DraindownError:
+        raise
+    except Exception:
+        _refuse_gone(layout, source, found)
+        raise
+
+
 def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     """Return what a proof of the flow compares.
 
     Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half done;
     `source-replaced`: a source is another table than the one that was read, or was not read at all; `history-gone`:
-    files of a source at the version that was read are not there.
+    files of a source at the version that was read, or of the table, are not there.
     """
-    generation = generations.generation(layout)
-    done = generations.first_unread(layout, generation) - 1
+    generation, table = generations.generation(layout), TableLog(layout.table)
+    # by the table as it is opened here: a drain may commit the next batch any moment
+    done = unread_after(table.last(app_id(layout, generation, "rows"))) - 1
     found = next(intake.slices(layout, generation, done), None) if done else None
     part = part_way(layout, generation, done) if found else None
     if found is None or part is not None:
@@ -45,9 +67,9 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
         raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
     units = zip(source.read, by_table(layout, source, found.units), strict=True)
     sources = [_opened(layout, one, unit) for one, unit in units]
-    table = TableLog(layout.table)
-    _ = table.version  # opened once, so that all are compared at one version
-    return Pinned(sources, table, found.units[0].row["decided"])
+    result = Pinned(sources, table, found.units[0].row["decided"])
+    _refuse_gone(layout, source, result)
+    return result
 
 
 def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableLog:
@@ -55,12 +77,31 @@ def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableL
     if unit is None or log is None or not log.exists or log.id != unit.row["table_id"]:
         next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
         raise _impossible(layout, "source-replaced", f"table {table} is not the one that was read", next_)
-    found = log.at(Followed(table, layout).readable(unit))
-    if gone := found.missing_files():
-        what = f"{count(len(gone), 'file')} of table {table} at version {found.version}, which was read, are not there"
-        next_ = f"draindown run {layout.pipeline} --flow {layout.flow}   # reads a newer version, then prove again"
-        raise _impossible(layout, "history-gone", f"{what}: VACUUM removed them, or a person did", next_)
+    version = Followed(table, layout).readable(unit)
+    found = log.at(version)
+    try:
+        _ = found.version
+    except DeltaError:
+        raise _gone(layout, f"the log of table {table} at version {version}", _newer(layout)) from None
     return found
+
+
+def _refuse_gone(layout: FlowLayout, source: TableSource, found: Pinned) -> None:
+    """Raise TerminalError `history-gone` if files of one of the versions are not there."""
+    doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}   # if its newest version is whole, prove again"
+    read = [(str(table), log, _newer(layout)) for table, log in zip(source.read, found.sources, strict=True)]
+    for name, log, next_ in (*read, (layout.table_name, found.table, doctor)):
+        if gone := log.missing_files():
+            raise _gone(layout, f"{count(len(gone), 'file')} of table {name} at version {log.version}", next_)
+
+
+def _newer(layout: FlowLayout) -> str:
+    return f"draindown run {layout.pipeline} --flow {layout.flow}   # reads a newer version, then prove again"
+
+
+def _gone(layout: FlowLayout, what: str, next_: str) -> TerminalError:
+    found = f"a proof reads {what}: gone by VACUUM, by the cleanup of the log, or by a person"
+    return _impossible(layout, "history-gone", found, next_)
 
 
 def _impossible(layout: FlowLayout, code: str, found: str, next_: str) -> TerminalError:

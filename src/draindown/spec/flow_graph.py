@@ -49,13 +49,6 @@ class FlowGraph:
         """Return the flows whose tables a flow reads."""
         return tuple(self.writers[table] for table in self.reads[flow] if table in self.writers)
 
-    def downstream(self, flow: str) -> set[str]:
-        """Return the flows that depend on a flow, directly or through others."""
-        found = {flow}
-        while more := {name for name in self.reads if name not in found and not found.isdisjoint(self.upstream(name))}:
-            found |= more
-        return found - {flow}
-
     def _cycle(self) -> list[str]:
         """Return the flows of a cycle, the first one again at the end, each before one that reads it; [] if none."""
         try:

@@ -1,7 +1,8 @@
 """Rows that came later than a derived flow accepts, and people's decisions about them. No Spark.
 
 A late row counts in no window until a person applies it. Decisions are numbered, and each slice pins the newest number
-that counts in it, so a batch that is repeated recomputes the same. They outlive resets and rebuilds.
+that counts in it, so a batch that is repeated recomputes the same. They outlive resets and rebuilds. Batches go on to
+write down whether the source has a row that was applied.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,8 @@ from draindown.lake.table_log import TableLog, begins, literal, log_of
 from draindown.lake.table_log import rows as as_dicts
 
 Action = Literal["applied", "discarded"]
-State = Literal["open", "applied", "discarded"]
+State = Literal["open", "applied", "discarded", "gone"]
+"""Gone: a person applied the row, and the source has it no more."""
 CAME, WENT = "came", "went"
 """What a batch saw of a late row: it is in the source, or it is there no more."""
 _CHOSEN = pa.schema(
@@ -39,12 +41,11 @@ _DECISION = pa.schema(
 )
 _SHOWN = "late_id, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
 _PLACES = "late_id, origin['unit'] as unit, origin['position'] as position, arrived_at"
-_CAME = (
+_SEEN = (
     "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
-    "from t where generation < {generation} or (generation = {generation} and slice < {first})) "
-    "where _newest = 1 and change = 'came'"
+    "from t where generation < {generation} or (generation = {generation} and slice < {first})) where _newest = 1"
 )
-_SINCE_FILL = "(generation = {generation} and slice >= {filled})"
+_THERE = "(change = 'came' and generation = {generation} and slice >= {filled})"
 _DECIDED = (
     "select late_id as _id, action from (select late_id, action, row_number() over "
     "(partition by late_id order by number desc) as _newest from decisions) where _newest = 1"
@@ -81,8 +82,8 @@ def listed(
 ) -> list[dict[str, Any]]:
     """Return late rows with `state`, the latest first. `ids`: only these, by how they start.
 
-    Open and discarded ones are in the source. Applied ones that a fill counts are no longer found late; they are
-    returned as they were found.
+    Open, applied and discarded ones are in the source, as the newest batch knows it. After a reset, applied ones stay
+    applied until the fill has looked for them.
     """
     where = [f"state = {literal(state)}"] if state else []
     where += [begins("late_id", ids)] if ids else []
@@ -92,7 +93,7 @@ def listed(
 def counts(place: Place) -> dict[str, int]:
     """Return the number of late rows, by state, of those that `listed` returns."""
     found = as_dicts(_query(place, "state, count(*) as n", (), "group by state"))
-    return dict.fromkeys(("open", "applied", "discarded"), 0) | {row["state"]: row["n"] for row in found}
+    return dict.fromkeys(get_args(State), 0) | {row["state"]: row["n"] for row in found}
 
 
 def decide(place: Place, rows: pa.Table, action: Action, *, by: str, note: str, at: datetime) -> int:
@@ -136,26 +137,26 @@ def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.
     late, decisions = log_of(layout, layout.late), log_of(layout, layout.late_decisions)
     if not late.exists:
         return pa.table({})
-    came = _CAME.format(generation=place.generation, first=place.first)
-    since = _SINCE_FILL.format(generation=place.generation, filled=_filled(place))
+    seen, filled = _SEEN.format(generation=place.generation, first=place.first), _filled(place)
+    there = _THERE.format(generation=place.generation, filled=filled or 0)
     beside: dict[str, TableLog] = {}
-    sql = f"select l.*, 'open' as state from ({came}) l where {since}"
+    sql = f"select l.*, 'open' as state from ({seen}) l where {there}"
     if decisions.exists:
         beside = {"decisions": decisions}
-        state = "coalesce(d.action, 'open') as state"
-        joined = f"({came}) l left join ({_DECIDED}) d on l.late_id = d._id"
-        sql = f"select l.*, {state} from {joined} where {since} or d.action = 'applied'"
+        gone = "change = 'went'" if filled is None else f"not {there}"
+        state = f"case when d.action = 'applied' and {gone} then 'gone' else coalesce(d.action, 'open') end as state"
+        joined = f"({seen}) l left join ({_DECIDED}) d on l.late_id = d._id"
+        sql = f"select l.*, {state} from {joined} where {there} or d.action = 'applied'"
     only = f" where {' and '.join(where)}" if where else ""
     return late.query(f"select {what} from ({sql}){only} {rest}", beside)
 
 
-def _filled(place: Place) -> int:
-    """Return the first slice of the newest fill that was read: what came before it was looked at anew."""
+def _filled(place: Place) -> int | None:
+    """Return the first slice of the newest fill that was read as a whole: it looked at all rows anew. None without."""
     log = log_of(place.layout, place.layout.intake_of(place.generation))
-    if not log.exists:
-        return 0
-    sql = f"select max(slice) as n from t where fill and bucket = 0 and slice < {int(place.first)}"
-    return int(log.rows(sql)[0]["n"] or 0)
+    sql = f"select max(slice - bucket) as n from t where fill and bucket + 1 = buckets and slice < {int(place.first)}"
+    found = log.rows(sql)
+    return found[0]["n"] if found else None
 
 
 def _most(limit: int | None) -> str:

@@ -66,8 +66,7 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
         ledger_inputs.record(writer.layout, work.row, work.read)
         _keep_late(work)
         delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
-        work = replace(work, target=_found_by(work.scope.pruning, TableLog(writer.layout.table), resolved.schema))
-        held = delta_target.held_rows(spark, writer.layout.table, work.target)
+        held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
         again = [_again(work, at) for at in range(len(tables))]
         with configured(spark, _settings(spark, work, held, again)):
             return _apply(work, held, again, kept)
@@ -85,7 +84,7 @@ def _next(batch: DeriveBatch) -> str:
 
 def _keep_late(work: Work) -> None:
     batch, window = work.batch, work.batch.flow.window
-    if work.late is not None and work.row.late and window is not None:
+    if work.late is not None and window is not None:
         keep(batch.writer, work.late, work.resolved.kind.relations[0], window, batch.slice.number, batch.run_id)
         batch.reached("late")
 
@@ -124,19 +123,17 @@ def _settings(spark: SparkSession, work: Work, held: Held | None, read: Sequence
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
-def _found_by(pruning: Pruning, log: TableLog, schema: StructType) -> Pruning:
-    """Return the predicates without those that exclude no file of the table."""
-    return pruning.narrowed(schema, log.files([*pruning.values, *pruning.ranges]))
-
-
 def _apply(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitStack) -> BatchRow:
     """Recompute the keys, compare them with the table, and commit the difference."""
     sources = [_possible(one.rows, one.pruning) for one in again]
     fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
-    kept.enter_context(persisted(fated))
-    row = _output(work, difference.count(fated, work.keys, work.resolved.kind.counted))
+    counts = Counts({}, 0, 0, 0)
+    if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
+        kept.enter_context(persisted(fated))
+        counts = difference.count(fated, work.keys, work.resolved.kind.counted)
+    row = _output(work, counts)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
-    _write(work, acts.drop(BEFORE), row, is_empty=held is None)
+    _write(work, acts.drop(BEFORE), row, held)
     return close(work.batch.writer.layout, row, work.batch.reached)
 
 
@@ -203,12 +200,12 @@ def _refuse_miscounted(work: Work, counts: Counts) -> None:
     )
 
 
-def _write(work: Work, acts: DataFrame, row: BatchRow, *, is_empty: bool) -> None:
+def _write(work: Work, acts: DataFrame, row: BatchRow, held: Held | None) -> None:
     """Commit the difference, or an empty commit with the ledger row if there is none."""
     writer, metadata = work.batch.writer, row.as_metadata()
-    if row.updated or row.deleted or (row.inserted and not is_empty):
+    if held is not None and row.applied:
         on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in work.keys)
-        delta_target.merge(writer, acts, on, _clauses(row), work.target, metadata)
+        delta_target.merge(writer, acts, on, _clauses(row), held.pruning, metadata)
         return
     rows = acts if row.inserted else acts.where(F.lit(False))
     delta_target.append(writer, rows.drop(FATE), metadata)

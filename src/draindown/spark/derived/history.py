@@ -13,6 +13,7 @@ _GONE = (
     "FileNotFoundException",
     "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSION_NOT_FOUND",
 )
 """What Spark and Delta say of a data file, a change file or a commit that the log names and that is not there."""
 

@@ -17,7 +17,9 @@ from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
 from draindown.spark.targets.delta_target import TableWriter, write_batch
 from draindown.spec.derived import DerivedFlow, Window
 
-_LATE = "_late"
+LATE = "_late"
+"""Column: whether a row counts in no window: it came late, and nobody applied it."""
+_APPLIED = "_applied"
 _PLACE = ("_unit", "_position", "_arrived")
 """Columns of a decision: which row it is about."""
 
@@ -56,22 +58,30 @@ class Sieve:
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
     def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
-        """Return the images of late rows, with the columns `own`; None if the flow accepts all. `fill`: of all rows."""
+        """Return the images of late rows, with LATE and the columns `own`; None if the flow accepts all.
+
+        Those that a person applied are among them: whether the source still has them is known by this alone.
+        `fill`: whether the images are of all rows.
+        """
         if self.flow.accept is None:
             return None
-        return self._marked(changed, self.decided[1 if fill else 0]).where(_LATE).drop(_LATE)
+        marked = self._marked(changed, self.decided[1 if fill else 0])
+        return marked.where(F.col(LATE) | F.col(_APPLIED)).drop(_APPLIED)
 
     def _in_time(self, rows: DataFrame, decided: int) -> DataFrame:
         if self.flow.accept is None:
             return rows
-        return self._marked(rows, decided).where(~F.col(_LATE)).drop(_LATE, *self.own)
+        return self._marked(rows, decided).where(~F.col(LATE)).drop(LATE, _APPLIED, *self.own)
 
     def _marked(self, rows: DataFrame, decided: int) -> DataFrame:
+        """Return the rows with LATE and _APPLIED, by the decisions up to number `decided`."""
         if not decided:
-            return rows.withColumn(_LATE, self._is_late())
+            return rows.withColumns({LATE: self._is_late(), _APPLIED: F.lit(False)})
         applied = _applied(self.spark, self.layout, 0, decided)
+        unit = F.col("_unit")
         joined = rows.join(applied, _same(applied), "left")
-        return joined.withColumn(_LATE, self._is_late() & F.col("_unit").isNull()).drop(*applied.columns)
+        marks = {LATE: self._is_late() & unit.isNull(), _APPLIED: unit.isNotNull()}
+        return joined.withColumns(marks).drop(*applied.columns)
 
     def _is_late(self) -> Column:
         """Return whether a row came later than accepted. One without a time or an arrival did not."""
@@ -97,7 +107,7 @@ def _same(applied: DataFrame) -> Column:
 def keep(writer: TableWriter, images: DataFrame, source: Relation, window: Window, number: int, run_id: str) -> None:
     """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an earlier attempt.
 
-    `images`: late rows of the batch's share of the keys, with SIGN and the columns of `own`. `number`: of the slice.
+    `images`: what `Sieve.late` returned for the batch's share of the keys, with SIGN. `number`: of the slice.
     """
     # a topic that was created again has rows of the same unit and position, which arrived later
     own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))

@@ -77,8 +77,8 @@ class Touched:
         return rows.join(keys, reduce(Column.__and__, same), "left_semi")
 
 
-def pruning_of(keys: DataFrame, names: Sequence[str]) -> Pruning:
-    """Return predicates on `names` that a frame of keys satisfies, found in one pass. Its columns are these names.
+def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
+    """Return the number of keys in a frame, whose columns are `names`, and predicates that all satisfy, in one pass.
 
     Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's zone.
     """
@@ -90,7 +90,7 @@ def pruning_of(keys: DataFrame, names: Sequence[str]) -> Pruning:
     for at, name in named:
         one = _pruning(name, keys.schema[name].dataType.typeName(), {what: row[f"{what}{at}"] for what in _WHAT})
         found = Pruning({**found.values, **one.values}, {**found.ranges, **one.ranges})
-    return found
+    return int(row["all"]), found
 
 
 _WHAT = ("some", "days", "low", "high", "odd")

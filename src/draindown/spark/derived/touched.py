@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,12 +15,11 @@ from draindown.spark.derived import images, recompute
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind, Relation
-from draindown.spark.derived.late import Sieve
+from draindown.spark.derived.late import LATE, Sieve
 from draindown.spark.derived.resolve import Resolved
 from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
 from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted
-from draindown.spark.targets.pruning import Pruning
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Work:
     """A batch whose keys are known.
 
     `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows that came to the
-    bucket's keys, less those that went, a row counted for each of its keys. `late`: images of rows that came too late,
-    of the bucket; None if the flow accepts all. `target`: the predicates by which files of the table are found.
+    bucket's keys, less those that went, a row counted for each of its keys. `late`: what `Sieve.late` returned, of
+    the bucket; None without any.
     """
 
     batch: DeriveBatch
@@ -40,7 +39,6 @@ class Work:
     read: Sequence[Input]
     came: int
     late: DataFrame | None
-    target: Pruning = field(default_factory=Pruning)
 
     @property
     def keys(self) -> Sequence[str]:
@@ -59,24 +57,21 @@ def touched(
     """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
     piece, kind = batch.slice, resolved.kind
     changed = [_changed(sieve, table, one) for table, one in zip(piece.tables, rows, strict=True)]
-    late = _late(sieve, batch, kind, changed)
-    if late is not None:
-        kept.enter_context(persisted(late))
+    late, number = _late(sieve, batch, kind, changed, kept)
     if piece.is_fill:
         whole = [source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")}) for source in sources]
-        return Work(batch, sources, resolved, Everything(piece.bucket), *_counted(batch, kind, whole, late), late)
+        return Work(batch, sources, resolved, Everything(piece.bucket), *_counted(batch, kind, whole, number), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
         for table, images_of, now, used in zip(piece.tables, changed, rows, resolved.used, strict=True)
     ]
     for one in netted:
         kept.enter_context(persisted(one))
-    row, read, came = _counted(batch, kind, netted, late)
+    row, read, came = _counted(batch, kind, netted, number)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
-    number = keys.count()
-    found = Touched(keys, number, pruning_of(keys.toDF(*kind.keys), kind.keys))
-    return Work(batch, sources, resolved, found, replace(row, touched=number), read, came, late)
+    found = Touched(keys, *pruning_of(keys.toDF(*kind.keys), kind.keys))
+    return Work(batch, sources, resolved, found, replace(row, touched=found.number), read, came, late)
 
 
 def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
@@ -90,28 +85,35 @@ def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
     return found.select(*map(quoted, rows.columns), SIGN)
 
 
-def _late(sieve: Sieve, batch: DeriveBatch, kind: Kind, changed: Sequence[DataFrame]) -> DataFrame | None:
-    """Return the late rows among the images of the batch's bucket; None if the flow accepts all.
+def _late(
+    sieve: Sieve, batch: DeriveBatch, kind: Kind, changed: Sequence[DataFrame], kept: ExitStack
+) -> tuple[DataFrame | None, int]:
+    """Return the late rows among the images of the batch's bucket, None without any, and how many count in no window.
 
     A replay has none: the batch that it repeats kept them. A flow that accepts not all rows has one source.
     """
     found = sieve.late(changed[0], fill=batch.slice.is_fill) if batch.writer.ledger_kind == "source" else None
-    return None if found is None else found.where(batch.slice.bucket.has(kind.relations[0].home()))
+    if found is None:
+        return None, 0
+    found = found.where(batch.slice.bucket.has(kind.relations[0].home()))
+    kept.enter_context(persisted(found))
+    row = found.agg(F.count("*").alias("all"), F.count_if(LATE).alias("late")).first()
+    assert row is not None  # an aggregate without groups has one row
+    return found if row["all"] else None, int(row["late"])
 
 
 def _counted(
-    batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame], late: DataFrame | None
+    batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame], late: int
 ) -> tuple[BatchRow, list[Input], int]:
     """Return the ledger row with the account of the input, it by table, and `Work.came`.
 
-    Counted are the images of the batch's bucket. `late`: the images of late rows in it.
+    Counted are the images of the batch's bucket. `late`: the number of those that count in no window.
     """
     piece, inputs, used, came = batch.slice, list[Input](), 0, 0
-    number = 0 if late is None else late.count()
     nothing_decided = piece.decided[0] == piece.decided[1]
     for table, relation, rows in zip(piece.tables, kind.relations, netted, strict=True):
         found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
-        inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + number))
+        inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + late))
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
     layout = batch.writer.layout
@@ -126,13 +128,13 @@ def _counted(
         units=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,
-        late=number,
+        late=late,
         changed_at=batch.changed_at,
         started_at=batch.started_at,
         start=batch.start,
         form="derive",
         used=used,
-        irrelevant=records - number - used,
+        irrelevant=records - late - used,
     )
     return row, inputs, came
 

@@ -86,12 +86,13 @@ class Held:
     """The candidate rows of a table: those that can have one of the batch's keys, after file skipping.
 
     `rows` reads one fixed version of the table. `every` lists all files of that version. `files` lists the candidate
-    files: those that file skipping does not exclude. Both have the entries that `TableLog.files` returns.
+    files: those that file skipping by `pruning` does not exclude. Both have the entries that `TableLog.files` returns.
     """
 
     rows: DataFrame
     files: Sequence[Mapping[str, Any]]
     every: Sequence[Mapping[str, Any]]
+    pruning: Pruning
 
     @property
     def number(self) -> int:
@@ -309,8 +310,10 @@ def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
         raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
 
-def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
+def held_rows(spark: SparkSession, path: str, pruning: Pruning, *, narrow: bool = False) -> Held | None:
     """Return the rows of a table that match `pruning`. None if the table is absent or empty.
+
+    `narrow`: leave out predicates that exclude no file.
 
     The frame reads the current version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
     that read the table without a version, and a batch still reads its frames after its first write.
@@ -320,10 +323,11 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning) -> Held | None:
     if not files:
         return None
     frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
+    pruning = pruning.narrowed(frame.schema, files) if narrow else pruning
     concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
-    return Held(frame, concerned, files)
+    return Held(frame, concerned, files, pruning)
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:
