@@ -13,7 +13,7 @@ PYTEST := $(PY) -m pytest
 PARALLEL := -n auto -q
 PAIRS := -n 2 --dist worksteal -q
 SIDE_BY_SIDE := unit tables
-IN_PAIRS := spark airflow
+IN_PAIRS := spark kafka airflow
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
 .PHONY: help setup demo demo-kafka up down test unit test-spark test-kafka test-airflow e2e faults check shape schema bench bench-all lock clean
@@ -43,7 +43,6 @@ test: setup ## All tests but the long fault campaign
 	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
 	@set -e; for tier in $(IN_PAIRS); do \
 	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
-	@echo "== tests/kafka"; $(PYTEST) -q tests/kafka
 	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" --ignore tests/e2e/test_evening.py tests/faults tests/e2e
 	@echo "== an evening on call"; $(PYTEST) -q -m "not campaign" tests/e2e/test_evening.py
 
@@ -54,7 +53,7 @@ test-spark: setup ## Tests with a Spark session, the long ones too
 	@$(PYTEST) $(PAIRS) tests/spark
 
 test-kafka: setup ## Tests against a real broker on loopback
-	@$(PYTEST) tests/kafka
+	@$(PYTEST) $(PAIRS) tests/kafka
 
 test-airflow: setup ## Tests through real DAG runs
 	@$(PYTEST) $(PAIRS) tests/airflow

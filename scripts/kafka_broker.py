@@ -19,7 +19,7 @@ import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,15 +103,18 @@ def _joined(place: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    """Return ports of the loopback interface that nobody listens on, of those that Linux gives to no client.
+
+    Until a broker listens, seconds pass in which other tests and their JVMs connect.
+    """
+    with ExitStack() as held:
+        found: set[int] = set()
+        while len(found) < count:
+            port, one = 20_000 + secrets.randbelow(12_000), held.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.add(port)
+        return list(found)
 
 
 @dataclass

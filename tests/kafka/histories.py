@@ -224,14 +224,16 @@ def play(
     flow = KafkaFlow(home, spark, cluster, topic, source={"max_offsets_per_trigger": bound}, **content)
     proofs = []
     for gap in gaps:
-        history.write(cluster, 3 * bound)  # two batches or more that none has begun
-        proofs.append(struck(flow, gap, draw.randrange(2)))
+        later = draw.randrange(2)
+        history.write(cluster, (later + 1) * bound)  # so many batches at least that none has begun
+        proofs.append(struck(flow, gap, later))
     history.write(cluster, draw.randrange(1, bound))
     return history, flow, proofs
 
 
 def dealt(seed: int, seeds: int) -> list[str]:
-    """Return the gaps that a seed dies in: of `seeds` in a row each gap has its turn; of many, for either table."""
+    """Return the gaps that a seed dies in: of `seeds` in a row each gap has one turn; of many, for either table."""
     turns = max(2, -(-len(GAPS) // seeds))
-    first = seed // 2 if seeds * turns >= 2 * len(GAPS) else seed
-    return [GAPS[(first * turns + at) % len(GAPS)] for at in range(turns)]
+    if seeds * turns < 2 * len(GAPS):
+        return list(GAPS[seed * turns : (seed + 1) * turns])
+    return [GAPS[(seed // 2 * turns + at) % len(GAPS)] for at in range(turns)]

@@ -189,15 +189,15 @@ def test_a_broker_that_dies_in_a_batch_is_a_reason_to_try_again(
 
 
 def test_a_broker_that_stands_still_makes_a_batch_late_and_nothing_else(
-    own_broker: Cluster, spark: SparkSession, tmp_path: Path
+    cluster: Cluster, topic: str, flow: Flow
 ) -> None:
-    own_broker.create("t")
-    own_broker.send("t", [record(n) for n in range(50)])
-    f = KafkaFlow(tmp_path / "project", spark, own_broker, "t", kafka={"request_timeout": 20})
+    cluster.create(topic)
+    cluster.send(topic, [record(n) for n in range(50)])
+    f = flow(kafka={"request_timeout": 20})
 
     def freeze() -> None:
-        own_broker.broker.freeze()
-        own_broker.later(3.0, own_broker.broker.thaw)
+        cluster.broker.freeze()
+        cluster.later(3.0, cluster.broker.thaw)
 
     f.run(reached=once("begun", freeze))
     assert f.offsets() == [(0, offset) for offset in range(50)]

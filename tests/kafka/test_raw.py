@@ -25,7 +25,6 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KEYED, KafkaFlow, once
 
 Flow = Callable[..., KafkaFlow]
-STEPS = ("begun", "read", "kept", "quarantined", "remembered", "merged", "recorded")
 GARBAGE = b"\xff\x00\xfe{"
 
 
@@ -73,22 +72,6 @@ def test_what_a_record_came_in_and_its_bytes_are_kept(cluster: Cluster, topic: s
         (f"{topic}/1", 0, 1),
     ]
     assert stat.S_IMODE(Path(f.layout.raw).stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_crash_keeps_each_record_once(cluster: Cluster, topic: str, flow: Flow, step: str) -> None:
-    cluster.create(topic, 2)
-    f = flow(source={"max_offsets_per_trigger": 4})
-    cluster.send(topic, [record(n, n % 2) for n in range(4)])
-    f.run()
-    cluster.send(topic, [record(n, n % 2) for n in range(4, 8)] + [{"value": GARBAGE, "partition": 0}])
-    assert f.dies_at(step)
-    f.run()
-    everything = [(0, n) for n in range(5)] + [(1, n) for n in range(4)]
-    assert places(held(f)) == [(f"{topic}/{part}", offset) for part, offset in everything]
-    assert f.offsets() == [place for place in everything if place != (0, 4)]
-    assert len(f.quarantine()) == 1
-    audited(f, 9)
 
 
 def test_a_batch_that_died_after_it_was_kept_reads_no_broker(cluster: Cluster, topic: str, flow: Flow) -> None:

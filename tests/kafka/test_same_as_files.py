@@ -63,12 +63,12 @@ def test_files_and_topics_of_the_same_records_give_the_same_table(
     files = Landing(tmp_path / "files", spark, source={"max_files_per_trigger": draw.randrange(1, 3)}, **content)
     partitions = draw.randrange(1, 4)
     cluster.create(topic, partitions)
-    bound = {"max_offsets_per_trigger": draw.randrange(10, 40)}
+    bound = {"max_offsets_per_trigger": draw.randrange(20, 70)}
     records = KafkaFlow(tmp_path / "kafka", spark, cluster, topic, source=bound, **content)
     for _ in range(2):
-        values = [_value(draw) for _ in range(draw.randrange(20, 60))]
-        for start in range(0, len(values), 15):
-            files.deliver(*values[start : start + 15])
+        values = [_value(draw) for _ in range(draw.randrange(35, 60))]
+        for start in range(0, len(values), 30):
+            files.deliver(*values[start : start + 30])
         draw.shuffle(values)
         cluster.send(topic, [{"value": value, "partition": draw.randrange(partitions)} for value in values])
         files.drain(spark)

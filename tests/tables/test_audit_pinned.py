@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,13 +47,16 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
     origins = [{"unit": unit, "position": at} for unit, at in places]
     sums = {"bytes": sum(one.bytes for one in read), "records": len(places), "inserted": len(places)}
     row = BatchRow("p", "f", 1, batch, "r", cut=batch + 1, units=len(read), **sums)
-    row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
+    at = AT + timedelta(seconds=batch)
+    row = replace(row, changed_at=at, started_at=at, finished_at=at)
     inputs.record(asked.layout, row, read)
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), batch)],
     )
-    rows = pa.table({"n": pa.array([1] * len(places), pa.int32()), "_origin": pa.array(origins, ORIGIN)})
+    stamps = pa.array([at] * len(places), pa.timestamp("us", "UTC"))
+    n = pa.array([1] * len(places), pa.int32())
+    rows = pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
     write_deltalake(asked.layout.table, rows, mode="append", commit_properties=known)
     count_as_spark(asked.layout.table)
     ledger_table.record(asked.layout, [replace(row, table_version=TableLog(asked.layout.table).version)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -17,6 +17,7 @@ from draindown.audit.model import Audit
 from draindown.audit.recount import audit
 from draindown.base.ranges import common, holds, joined, minus
 from draindown.flow.generations import Card, make_live
+from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
@@ -44,12 +45,25 @@ def at(position: int) -> Any:
     return AT + timedelta(minutes=position)
 
 
+def stamp_of(batch: int) -> datetime:
+    return AT + timedelta(microseconds=batch)
+
+
+def appended(places: Sequence[tuple[Place, int]]) -> pa.Table:
+    """Rows of an append table, of these places and batches."""
+    origins = [{"unit": unit, "position": position} for (unit, position), _ in places]
+    stamps = pa.array([stamp_of(batch) for _, batch in places], pa.timestamp("us", "UTC"))
+    n = pa.array([1] * len(origins), pa.int32())
+    return pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
+
+
 @dataclass
 class World:
     """A flow that drained two slices, every part of which a test may falsify before it is written.
 
-    `records`: key and value by place. `target`: keys and the offset that won, or, of an append table, places.
-    `kept`: ranges of raw. `later`: raw records of the topic that came after, whose id is y; all of its ranges are kept.
+    `records`: key and value by place. `target`: keys and the offset that won, or, of an append table, places, each with
+    its batch where that is not the first that read it.
+    `kept`: ranges of raw. `later`: raw records of the topic that came after, whose id is y: all ranges, or none.
     `refused_by`: the batch of each refused record. `generations`: that of each slice and its batch.
     `started`: when the batches began.
     """
@@ -134,7 +148,7 @@ class World:
             for log, records in (("x", self.raw), ("y", self.later))
             for (unit, position), (key, value) in records.items()
         ]
-        spans = [*self.kept, *[span for some in self.slices for span in some if span.topic_id == "y"]]
+        spans = [*self.kept, *[span for some in self.slices for span in some if self.later and span.topic_id == "y"]]
         found += [
             {"part": raw.RANGES, "unit": s.unit, "log": s.topic_id, "from": s.start, "until": s.until} for s in spans
         ]
@@ -161,18 +175,26 @@ class World:
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
         sums = {"bytes": sum(one.bytes for one in read), "records": sum(one.records for one in read)}
         row = BatchRow("p", "f", *self._place(batch), "r", cut=cut, units=len(read), **sums, **counts)
-        row = replace(row, changed_at=AT, started_at=self.started[batch], finished_at=AT)
+        row = replace(row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT)
         inputs.record(self.layout, row, read)
         last = batch == len(self.cuts) - 1
         if self.keyed:
             some = self._keyed(self.target if last else [])
         else:
-            origins = [{"unit": unit, "position": position} for unit, position in (self.target if last else [])]
-            some = pa.table({"n": pa.array([1] * len(origins), pa.int32()), "_origin": pa.array(origins, ORIGIN)})
+            some = appended([(place[:2], self._batch_of(*place)) for place in (self.target if last else [])])
         write_deltalake(self.layout.table, some, mode="append", commit_properties=self._by("rows", batch))
         version = TableLog(self.layout.table).version
         stamp(Path(self.layout.table), version, row, "MERGE" if self.keyed else "WRITE")
         ledger_table.record(self.layout, [replace(row, table_version=version)])
+
+    def _batch_of(self, unit: str, position: int, batch: int | None = None) -> int:
+        read = [
+            nth
+            for nth, some in enumerate(self.slices)
+            for s in some
+            if s.unit == unit and s.start <= position < s.until
+        ]
+        return next(iter(read), 0) if batch is None else batch
 
     @staticmethod
     def _keyed(keys: list[tuple[str, int]]) -> pa.Table:
@@ -310,7 +332,7 @@ def _created_again(root: Path) -> World:
     world.slices[1] = [Span("t", 0, "y", 0, 2)]
     world.read[1] = [Input("t/0", 0, 2, 200, 2)]
     world.counts[1] = {"inserted": 1, "quarantined": 1, "reasons": {"malformed": 1}}
-    world.target = [("t/0", 0), ("t/0", 0), ("t/0", 2), ("t/0", 3), ("t/1", 7), ("t/1", 8)]
+    world.target = [("t/0", 0, 0), ("t/0", 0, 1), ("t/0", 2), ("t/0", 3), ("t/1", 7), ("t/1", 8)]
     for gone in (("t/0", 4), ("t/0", 5)):
         del world.raw[gone]
     world.kept.pop()
@@ -323,6 +345,64 @@ def _created_again(root: Path) -> World:
 def test_a_topic_that_was_created_again_has_its_offsets_twice(tmp_path: Path) -> None:
     found = _created_again(tmp_path).audit()
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 8
+
+
+ONE_FOR_THE_OTHER: dict[str, tuple[Falsehood, list[str]]] = {
+    "the old one twice, the new one lost": (
+        lambda w: w.target.__setitem__(1, ("t/0", 0, 0)),
+        ["double-origin", "lost-record"],
+    ),
+    "the new one twice, the old one lost": (
+        lambda w: w.target.__setitem__(0, ("t/0", 0, 1)),
+        ["double-origin", "lost-record"],
+    ),
+    "a refused one of the old topic in place of the new one": (
+        lambda w: w.target.__setitem__(1, ("t/0", 1, 0)),
+        ["lost-record", "origin-from-nowhere"],
+    ),
+    "an offset that the new topic does not have": (
+        lambda w: w.target.__setitem__(2, ("t/0", 2, 1)),
+        ["lost-record", "origin-from-nowhere"],
+    ),
+    "a row of no batch": (lambda w: w.target.__setitem__(1, ("t/0", 0, 7)), ["lost-record", "origin-from-nowhere"]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_FOR_THE_OTHER)
+def test_a_row_of_one_topic_does_not_stand_for_that_of_the_other(tmp_path: Path, name: str) -> None:
+    falsify, wanted = ONE_FOR_THE_OTHER[name]
+    world = _created_again(tmp_path)
+    falsify(world)
+    assert kinds(world.audit()) == wanted
+
+
+def test_without_raw_records_too_each_record_of_either_topic_is_there_once(tmp_path: Path) -> None:
+    world = _created_again(tmp_path)
+    world.source, world.kept, world.raw, world.later = {"keep_raw": False}, [], {}, {}
+    assert kinds(world.audit()) == []
+    world = _created_again(tmp_path / "wrong")
+    world.source, world.kept, world.raw, world.later = {"keep_raw": False}, [], {}, {}
+    world.target[3] = ("t/0", 2, 0)
+    assert kinds(world.audit()) == ["double-origin"]
+
+
+@pytest.mark.parametrize(("batches", "wanted"), [((2, 3), []), ((2, 2), ["double-origin", "lost-record"])])
+def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
+    tmp_path: Path, batches: tuple[int, int], wanted: list[str]
+) -> None:
+    world = _created_again(tmp_path)
+    asked = world.write()
+    ids = [row["quarantine_id"] for row in TableLog(asked.layout.quarantine).rows("select * from t")]
+    for nth, number in enumerate(batches):
+        row = BatchRow("p", "f", 1, nth, "again", kind="quarantine", records=1, inserted=1)
+        row = replace(row, changed_at=stamp_of(2 + nth), started_at=AT, finished_at=AT)
+        write_deltalake(asked.layout.table, appended([(("t/0", 1), number)]), mode="append")
+        version = TableLog(asked.layout.table).version
+        stamp(Path(asked.layout.table), version, row, "WRITE")
+        ledger_table.record(asked.layout, [replace(row, table_version=version)])
+    decided = [{"quarantine_id": id, "action": "released", "at": AT, "by": "me", "run_id": "again"} for id in ids]
+    write_deltalake(asked.layout.resolutions, pa.Table.from_pylist(decided, RESOLUTIONS))
+    assert kinds(audit(asked.spec, "f", root=world.root)) == wanted
 
 
 def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new_one(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     monkeypatch.setattr(
         Files, "accept_losses", lambda _, ranges, *at, **said: taken.append((list(ranges), at, said["note"]))
     )
+    assert run(asked, "accept-loss", "p") == 0
+    assert f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes' in capsys.readouterr().out
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
     assert taken == [(["t/0:1-2", "t/1:0-3"], ({1: 3},), "retention")]
     assert "t/1:0-3: gone" in capsys.readouterr().err

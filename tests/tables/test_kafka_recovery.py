@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +30,11 @@ def drained(root: Path) -> Request:
     return asked
 
 
+def _words(step: str) -> str:
+    """What is typed of a step: without the comment."""
+    return step.partition("#")[0].strip()
+
+
 def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +48,12 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     (told,) = [one for one in found.symptoms if one.code == "input-lost"]
     assert "pinned for the rebuild of generation 2 and gone: t/0:0-4" in told.found
     assert rebuild.plan(asked).missing == ("t/0:0-6",)
+    with pytest.raises(TerminalError) as caught:
+        rebuild.begin(asked, by="me", accept_missing=False)
+    assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
+        "rebuild-input-gone",
+        ["draindown accept-loss p --flow f", "draindown rebuild p --flow f --abort --yes"],
+    )
     staged = asked.model_copy(update={"staged": 2})
     with pytest.raises(TerminalError) as caught:
         source_of(staged).refuse_lost(staged.layout, 2, 1) or losses.accept(asked, ["t/0:0-5"], by="me", note="n")
@@ -74,10 +86,43 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
     found, source = replay.find(replaying), source_of(asked)
     with pytest.raises(TerminalError) as caught:
         replay.refuse_gone(source, asked.layout, found.left)
-    assert caught.value.code == "replay-input-gone" and "--from TIME --to TIME" in caught.value.next[-1]
+    assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
+        "replay-input-gone",
+        ["draindown replay p --flow f --from TIME --to TIME"],
+    )
+    for code, begin in (
+        ("reset", lambda: reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)),
+        ("rebuild", lambda: rebuild.begin(asked, by="me", accept_missing=False)),
+    ):
+        with pytest.raises(TerminalError) as caught:
+            begin()
+        assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
+            f"{code}-input-gone",
+            [f"draindown {code} p --flow f --accept-missing --yes"],
+        )
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
     accepted.accept(asked.layout, [span], by="me", note="aged out", at=AT)
     replay.refuse_gone(source_of(asked), asked.layout, found.left)
     read = [(one.name, one.start, one.until) for part in found.left for one in replay.read_of(source, part).units]
     assert read == [("t/0", 2, 4), ("t/1", 7, 9), ("t/0", 4, 6)]
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ()
+
+
+def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = World(tmp_path, keyed=True).write()
+    checkpoint(asked, 1, offsets=2, commits=2)
+    examined(asked, Brokers({"t": ("x", [[0, 3], [0, 9]])}), monkeypatch)
+    with pytest.raises(TerminalError) as caught:
+        source_of(asked).refuse_lost(asked.layout, 1, 3)
+    aside, anew = (shlex.split(_words(step)) for step in caught.value.next)
+    assert caught.value.code == "log-truncated" and caught.value.in_order
+    assert anew == ["draindown", "rebuild", "p", "--flow", "f", "--accept-missing"]
+    examined(asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch)  # three came at offsets that were read before
+    units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
+    assert all(one.kept for one in source_of(asked).located(units) if one.until > one.start)
+    assert aside[0] == "mv"
+    Path(aside[1]).rename(aside[2])
+    assert not any(one.kept for one in source_of(asked).located(units))
+    assert rebuild.plan(asked).missing == ()

@@ -336,10 +336,11 @@ def test_records_that_are_near_their_end_are_warned_of() -> None:
         }
 
     old, young = {("t", 0): NOW - timedelta(minutes=50)}, {("t", 0): NOW - timedelta(minutes=30)}
-    assert [one.kind for one in retention.findings(old, policy(), NOW)] == ["retention"]
-    assert retention.findings(young, policy(), NOW) == []
-    assert retention.findings(old, policy(retention_ms=None), NOW) == []
-    assert retention.findings(old, policy(deleted=False), NOW) == []
+    (found,) = retention.findings(old, policy(), NOW, "draindown run p")
+    assert found.kind == "retention" and (found.next or "").startswith("draindown run p ")
+    assert retention.findings(young, policy(), NOW, "") == []
+    assert retention.findings(old, policy(retention_ms=None), NOW, "") == []
+    assert retention.findings(old, policy(deleted=False), NOW, "") == []
 
 
 def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowLayout) -> None:

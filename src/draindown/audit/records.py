@@ -5,8 +5,9 @@ Plain Python reads the records, DuckDB counts and compares. What is not in the l
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +22,43 @@ from draindown.audit.model import Residue
 from draindown.audit.origins import id_of
 from draindown.audit.pinned import Piece
 from draindown.audit.raw import RawRecord
+from draindown.base.clock import EPOCH
 from draindown.base.formatting import count
 from draindown.base.ranges import Range, common, holds, joined, minus
 from draindown.lake.table_log import TableLog, identifier, log_of, stream
+from draindown.ledger.rows import BatchRow
 
 _Log = tuple[str, str]
 """A unit, and what tells it from a later one of its name."""
-_ORIGIN = identifier("_origin")
-_RANGES = pa.schema([("unit", pa.string()), ("start", pa.int64()), ("until", pa.int64())])
-_WITHIN = "asof join {ranges} x on r.unit = x.unit and r.position >= x.start where r.position < x.until"
+_ORIGIN, _CHANGED_AT = identifier("_origin"), identifier("_changed_at")
+_LOGS, _RUNS, _AGAIN = ("stamp", "unit", "log"), ("stamp", "run"), ("run", "unit", "position", "nth", "log")
+_RANGES = ("unit", "log", "start", "until")
+_TEXT = ("unit", "log", "run")
+_WITHIN = """asof join {ranges} x on r.unit = x.unit and r.log = x.log and r.position >= x.start
+    where r.position < x.until"""
 _COUNTED = """select n, count(*) from (select distinct unit, log, position from raw) r
     asof join pieces x on r.unit = x.unit and r.log = x.log and r.position >= x.start where r.position < x.until
     group by n"""
 _DOUBLED = "select unit, position, count(*) from raw group by unit, log, position having count(*) > 1 order by all"
+_ROWS = """
+    create table rows as select unit, position, log from placed anti join runs using (stamp)
+        left join (select distinct * from logs) using (stamp, unit)
+    union all select r.unit, r.position, log from
+        (select *, dense_rank() over (partition by run, unit, position order by stamp) as nth
+         from placed join runs using (stamp)) r left join again using (run, unit, position, nth)"""
 _MISPLACED = f"""
-    with wanted as (select unit, position, count(*) filter (held) as n from (select distinct * from raw) group by all),
-    found as (select unit, position, count(*) as n from rows group by all),
-    r as (select unit, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
-          from wanted full join found using (unit, position) where wanted is distinct from found)
+    with wanted as (select unit, log, position, count(*) filter (held) as n
+          from (select distinct * from raw) group by all),
+    found as (select unit, log, position, count(*) as n from rows group by all),
+    r as (select unit, log, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
+          from wanted full join found using (unit, log, position) where wanted is distinct from found)
     select r.unit, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")} order by all limit {MOST}"""
+_TWICE = f"""select unit, position, count(*) from rows where log is not null
+    group by unit, log, position having count(*) > 1 order by all limit {MOST}"""
 _OUTSIDE = f"""
     select unit, position, count(*) from rows anti join
-        (select distinct r.unit, r.position from rows r {_WITHIN.format(ranges="accounted")}) using (unit, position)
+        (select distinct r.unit, r.log, r.position from rows r {_WITHIN.format(ranges="accounted")})
+        using (unit, log, position)
     group by all order by all limit {MOST}"""
 
 
@@ -188,31 +204,53 @@ class Records:
         return found
 
     def settle_rows(self) -> None:
-        """Compare the origins of an append table's rows with the records that were not refused, one by one."""
-        self._db.execute("create table rows (unit varchar, position bigint)")
+        """Compare the origins of an append table's rows with the records that were not refused, one by one.
+
+        A row's `_changed_at` is that of its batch, and a batch reads one log of each unit.
+        """
+        self._db.execute("create table placed (unit varchar, position bigint, stamp bigint)")
         table = log_of(self._context.layout, self._context.layout.table)
-        chosen = f"{_ORIGIN}['unit'] as unit, {_ORIGIN}['position'] as position"
+        chosen = f"{_ORIGIN}['unit'] as unit, {_ORIGIN}['position'] as position, cast({_CHANGED_AT} as bigint) as stamp"
         for block in stream(table.table, f"select {chosen} from t"):
-            self._insert("rows", pa.Table.from_batches([block]))
-        accounted, unsure = _by_unit(self._accounted), _by_unit(self._unsure)
-        sure = {unit: minus(ranges, unsure.get(unit, [])) for unit, ranges in _by_unit(self._sure).items()}
-        for name, ranges in (("accounted", accounted), ("sure", sure)):
-            flat = [(unit, *one) for unit, some in ranges.items() for one in some]
-            self._db.register(
-                name, pa.Table.from_pylist([dict(zip(_RANGES.names, r, strict=True)) for r in flat], _RANGES)
-            )
+            self._insert("placed", pa.Table.from_batches([block]))
+        replays = [one for one in self._context.batches if one.kind == "quarantine"]
+        again = self._replayed()
+        strange = {(unit, log): [(at, at + 1)] for _, unit, at, _, log in again if (unit, log) not in self._accounted}
+        self._register("logs", _LOGS, [(_stamp(one.batch), *one.log_key) for one in self._pieces])
+        self._register("runs", _RUNS, [(_stamp(one), one.run_id) for one in replays])
+        self._register("again", _AGAIN, again)
+        for name, ranges in (("accounted", self._accounted | strange), ("sure", self._sure)):
+            self._register(name, _RANGES, [(*log, *one) for log, some in ranges.items() for one in some])
+        self._db.execute(_ROWS)
         said, expect = "records that weren't refused against rows of their origin", self._context.expect
         for unit, position, wanted, found in self._db.execute(_MISPLACED).fetchall():
-            where = f"{unit}:{position}"
-            if found < wanted:
-                expect("lost-record", where, wanted, found, said)
-            elif not wanted:
-                expect("origin-from-nowhere", where, wanted, found, said)
-            elif wanted > 1:  # of one log it is named anyway
-                expect("double-origin", where, wanted, found, said)
+            if found < wanted or not wanted:  # others are there twice
+                expect("lost-record" if wanted else "origin-from-nowhere", f"{unit}:{position}", wanted, found, said)
+        for unit, position, found in self._db.execute(_TWICE).fetchall():
+            expect("double-origin", f"{unit}:{position}", 1, found, "rows of one record")
+        said = "rows of an origin that their batch didn't read"
         for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
-            what = "rows of an origin that no batch read"
-            self._context.expect("origin-from-nowhere", f"{unit}:{position}", 0, found, what)
+            expect("origin-from-nowhere", f"{unit}:{position}", 0, found, said)
+
+    def _replayed(self) -> list[tuple[str, str, int, int, str]]:
+        """Return run, unit, position, number and log of the refused rows that replays released.
+
+        Rows of one run and place are numbered: each is of a batch of its own. A row of a log that no batch read has its
+        id for it.
+        """
+        found, seen = [], Counter[tuple[str, str, int]]()
+        places = {row["quarantine_id"]: row["origin"] for row in self._context.refused}
+        for id, run in self._context.released.items():
+            if run and id in places:
+                unit, position = places[id]["unit"], places[id]["position"]
+                seen[run, unit, position] += 1
+                ((_, log),) = self._logs_of(id, unit, position) or [(unit, id)]
+                found.append((run, unit, position, seen[run, unit, position], log))
+        return found
+
+    def _register(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        schema = pa.schema([(column, pa.string() if column in _TEXT else pa.int64()) for column in columns])
+        self._db.register(name, pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema))
 
 
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
@@ -228,11 +266,9 @@ def _by_log(ranges: Iterable[tuple[_Log, Range]]) -> dict[_Log, list[Range]]:
     return {log: joined(some) for log, some in found.items()}
 
 
-def _by_unit(ranges: Mapping[_Log, Sequence[Range]]) -> dict[str, list[Range]]:
-    found: dict[str, list[Range]] = defaultdict(list)
-    for (unit, _), some in ranges.items():
-        found[unit] += some
-    return {unit: joined(some) for unit, some in found.items()}
+def _stamp(batch: BatchRow) -> int | None:
+    """Return `_changed_at` of a batch's rows, in microseconds."""
+    return None if batch.changed_at is None else (batch.changed_at - EPOCH) // timedelta(microseconds=1)
 
 
 def _by_input(pieces: Iterable[Piece]) -> dict[tuple[Any, str], list[tuple[int, Piece]]]:

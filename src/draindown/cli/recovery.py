@@ -85,7 +85,7 @@ def reset(
     plan = reset_plan.plan(request, table_aside=table_aside)
     out.note(_plan_text(plan))
     if not accept_missing:
-        reset_plan.refuse_incomplete(plan)
+        reset_plan.refuse_incomplete(request, plan)
     refuse_without(yes)
     with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
@@ -188,7 +188,9 @@ def accept_loss(
     out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
     wanted = list(lost) if every else ranges or []
     if not wanted:
-        out.result({"lost": lost, "accepted": []}, "nothing was changed")
+        follow = f'draindown accept-loss {request.spec.pipeline} --flow {request.flow} --all --reason "..." --yes'
+        told = {"lost": lost, "accepted": []} | ({"next": follow} if lost else {})
+        out.result(told, f"nothing was changed; to accept all of it: {follow}" if lost else "nothing was changed")
         return
     if not reason:
         raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
@@ -253,7 +255,7 @@ def rebuild(
     plan = rebuild_plan.plan(request)
     out.note(_rebuild_text(plan, request))
     if not accept_missing:
-        rebuild_plan.refuse_incomplete(plan)
+        rebuild_plan.refuse_incomplete(request, plan)
     refuse_without(yes)
     from draindown.cli.running import rebuild_table
 

@@ -33,7 +33,7 @@ def look_at_input(desk: Desk, request: Request) -> None:
         return
     first, at = desk.checkpoint.first_unread, now()
     found = desk.source.look(desk.layout, desk.generation, first, at)
-    waits = f"{count(found.units, found.unit)} in {count(len(found.parts), desk.source.unit)} wait"
+    waits = f"{count(found.units, found.unit)} in {count(len(found.parts), 'partition')} wait"
     oldest = f", the oldest for {age(at.timestamp() - found.oldest)}" if found.oldest is not None else ""
     kept = f"; kept for {age(found.keeps)}" if found.keeps is not None else ""
     desk.say("source", waits + oldest + kept)
@@ -90,7 +90,8 @@ def look_at_raw(desk: Desk, request: Request) -> None:
         text = (
             f"neither the lake nor the source has {count(len(gone), 'range')} of {len(units)} that were read, such as "
         )
-        help = desk.command("reset", "   # its plan names them all")
+        again = "reset" if request.declared.target.kind.idempotent else "rebuild"
+        help = desk.command(again, "   # its plan says how much it would do without")
         desk.note("reset-lacks-input", "raw records", text + next(iter(gone)), help)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
+from draindown.sources.port import Source
 
 Code = Literal["reset-input-gone", "rebuild-input-gone", "replay-input-gone"]
 NO_ROWS = "their rows will be missing"
 
 
-def input_gone(code: Code, *, tried: str, found: str, without: str) -> TerminalError:
-    """Return the error `code`. `found`: which input is gone. `without`: the command that does without it."""
-    back = "put them back as they were (size and content), then try again"
-    return TerminalError(code, tried=tried, found=found, next=[back, without])
+def input_gone(code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]) -> TerminalError:
+    """Return the error `code`. `found`: which input is gone. `without`: the commands that do without it."""
+    return TerminalError(code, tried=tried, found=found, next=[*source.bringing_back, *without])
 
 
 def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:

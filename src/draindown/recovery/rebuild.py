@@ -260,15 +260,22 @@ def _changes(request: Request) -> list[str]:
     return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
 
 
-def refuse_incomplete(found: RebuildPlan) -> None:
+def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     """Raise TerminalError `rebuild-input-gone` if the input is no longer complete."""
-    if found.missing or found.forgotten:
-        raise input_gone(
-            "rebuild-input-gone",
-            tried=f"read {count(found.units, found.unit)} of flow {found.flow} into a fresh table",
-            found=generations.gone(found.missing, found.forgotten, found.unit),
-            without=f"draindown rebuild {found.pipeline} --flow {found.flow} --accept-missing --yes   # {NO_ROWS}",
-        )
+    if not (found.missing or found.forgotten):
+        return
+    source, rebuild = source_of(request), f"draindown rebuild {found.pipeline} --flow {found.flow}"
+    without = [f"{rebuild} --accept-missing --yes   # {NO_ROWS}"]
+    if request.layout.own_intakes and found.state == "begun":  # it has pinned what is gone
+        left_out = f"{source.leaving_out(found.missing)}   # then the same rebuild goes on without it"
+        without = [left_out, f"{rebuild} --abort --yes   # throws away what it has read; the live table stays"]
+    raise input_gone(
+        "rebuild-input-gone",
+        source,
+        tried=f"read {count(found.units, found.unit)} of flow {found.flow} into a fresh table",
+        found=generations.gone(found.missing, found.forgotten, found.unit),
+        without=without,
+    )
 
 
 def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
@@ -278,7 +285,7 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     """
     layout, found = request.layout, plan(request)
     if not accept_missing:
-        refuse_incomplete(found)
+        refuse_incomplete(request, found)
     begun, at = unfinished(layout), now().isoformat(timespec="seconds")
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
@@ -298,11 +305,6 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     own = replace(own, without=tuple(sorted({*own.without, *missing})))
     generations.begin_staged(staged, own)
     return begun
-
-
-def damaged(layout: FlowLayout, begun: Rebuild, error: TerminalError) -> TerminalError:
-    """Return the error for a staging area that can't be continued; `error` is the cause."""
-    return damaged_staging(layout, begun.generation, f"{error.code}: {error.found}")
 
 
 def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:
@@ -339,11 +341,7 @@ def abortable(layout: FlowLayout) -> Rebuild:
     """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
     begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
     if begun is None:
-        raise TerminalError(
-            "nothing-to-abort",
-            tried=tried,
-            found="none is begun",
-            next=f"draindown doctor {layout.pipeline} --flow {layout.flow}",
-        )
+        doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
+        raise TerminalError("nothing-to-abort", tried=tried, found="none is begun", next=doctor)
     refuse_half_swapped(layout, tried)
     return begun

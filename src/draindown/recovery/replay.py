@@ -186,16 +186,15 @@ def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
     """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
     wrong = source.missing(units)
     if wrong:
+        others = (
+            f"--{source.unit} PATH   # name the others" if source.by_name else "--from TIME --to TIME   # without it"
+        )
         raise input_gone(
             "replay-input-gone",
+            source,
             tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
             found=gone([*wrong], 0, source.unit),
-            without=f"draindown replay {layout.pipeline} --flow {layout.flow} "
-            + (
-                f"--{source.unit} PATH   # name the others"
-                if source.by_name
-                else "--from TIME --to TIME   # without it"
-            ),
+            without=[f"draindown replay {layout.pipeline} --flow {layout.flow} {others}"],
         )
 
 

@@ -112,7 +112,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     """
     layout = request.layout
     if not accept_missing:
-        refuse_incomplete(found)
+        refuse_incomplete(request, found)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         ledger_table.heal(layout)  # before the table and its commits are put aside
     integrity.put_aside(layout, found.generation, target=found.table_aside)
@@ -132,7 +132,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     generations.make_live(layout, fresh)
 
 
-def refuse_incomplete(found: ResetPlan) -> None:
+def refuse_incomplete(request: Request, found: ResetPlan) -> None:
     """Raise TerminalError `reset-input-gone` if the input is no longer complete."""
     if not (found.missing or found.forgotten):
         return
@@ -140,9 +140,10 @@ def refuse_incomplete(found: ResetPlan) -> None:
     then = "their rows stay as they are in the table" if found.holds_previous else NO_ROWS
     raise input_gone(
         "reset-input-gone",
+        source_of(request),
         tried=f"read all {count(found.units, found.unit)} of flow {found.flow} again",
         found=generations.gone(found.missing, found.forgotten, found.unit),
-        without=f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}",
+        without=[f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"],
     )
 
 

@@ -132,6 +132,10 @@ class Source(Protocol):
     def by_name(self) -> bool:
         """Whether a person can name units one by one: `--file PATH`."""
 
+    @property
+    def bringing_back(self) -> Sequence[str]:
+        """What a person does so that units which are gone or changed can be read again; empty if nobody can."""
+
     def out_of_reach(self) -> tuple[str, str] | None:
         """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
 
@@ -234,6 +238,7 @@ class KeepsAll:
     """The answers of a source that keeps its input whoever has read it, and whose units can be read again any time."""
 
     by_name = True
+    bringing_back: Sequence[str] = ("put them back as they were (size and content), then try again",)
 
     def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
         """Pass."""
@@ -283,6 +288,7 @@ class ReadInOrder(KeepsAll):
     """The answers of a source that is read in order: no unit is kept out or left out, or names the cells of others."""
 
     by_name = False
+    bringing_back: Sequence[str] = ()
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
         """Return nothing: no unit is kept out."""

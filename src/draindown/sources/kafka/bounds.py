@@ -36,7 +36,7 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
                 changed="nothing was pinned or read",
                 next=[
                     f"restore {layout.bounds} from another copy",
-                    f"draindown drill {layout.pipeline}   # copies anew",
+                    f"draindown drill all {layout.pipeline} --flow {layout.flow}   # copies anew",
                 ],
             )
         return seen

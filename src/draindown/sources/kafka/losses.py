@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.sources.kafka.offsets import Available, Loss, LossKind, Span
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.slices import Unit
@@ -82,21 +83,29 @@ def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was
         found="; ".join(shown + more),
         changed=changed,
         next=_ways_on(losses, layout),
+        in_order=any(loss.kind == "log-truncated" for loss in losses),
     )
 
 
 def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
     flow = f"{layout.pipeline} --flow {layout.flow}"
-    rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what the topics hold now"
+    rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what lake and topics hold now"
     if layout.staged:  # a rebuild that was begun reads what it pinned
         rebuild = f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
     if any(loss.kind == "log-truncated" for loss in losses):
-        return [rebuild]
+        return [*_raw_aside(layout), rebuild]
     ranges = " ".join(f"--range {shlex.quote(loss.span.range)}" for loss in losses[:_SHOWN])
     accept = f"draindown accept-loss {flow}"
     if len(losses) > _SHOWN:
         return [f"{accept}   # lists them; --all accepts them", rebuild]
     return [f'{accept} {ranges} --reason "..." --yes   # goes on with what is there', rebuild]
+
+
+def _raw_aside(layout: FlowLayout) -> list[str]:
+    """Return the command after which no raw record stands for one that was written anew at its offset."""
+    raw = shlex.quote(layout.raw)
+    there = not layout.staged and TableLog(layout.raw).exists
+    return [f"mv {raw} {raw}.before   # it has records of offsets that may be written anew"] if there else []
 
 
 def unknown(topic: str, source: KafkaSource) -> TerminalError:

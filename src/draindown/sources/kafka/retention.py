@@ -14,12 +14,12 @@ _SHOWN = 5
 
 
 def findings(
-    oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy], now: datetime
+    oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy], now: datetime, run: str
 ) -> list[Finding]:
     """Return a finding for each partition whose oldest unread record has lived most of its time.
 
-    `oldest`: when it was written, by topic and partition. Brokers count from the record's own timestamp, so a record
-    that says it is old is deleted at once.
+    `oldest`: when it was written, by topic and partition. `run`: the command that drains. Brokers count from the
+    record's own timestamp, so a record that says it is old is deleted at once.
     """
     found = [
         (at, topic, partition, timedelta(milliseconds=policy.retention_ms))
@@ -33,7 +33,7 @@ def findings(
             subject=f"{topic}/{partition}",
             detail=f"the oldest unread record is {age((now - at).total_seconds())} old, and the topic keeps records "
             f"for {age(keeps.total_seconds())}",
-            next="drain more often, or have the topic keep records for longer (retention.ms)",
+            next=f"{run}   # now, and more often; or have the topic keep records for longer (retention.ms)",
         )
         for at, topic, partition, keeps in due[:_SHOWN]
     ]

@@ -31,7 +31,7 @@ from draindown.spec.kafka import KafkaSource
 class Kafka(ReadInOrder):
     """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain after it pins."""
 
-    unit = "partition"
+    unit = "range"
 
     def __init__(self, source: KafkaSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout = source, layout
@@ -81,7 +81,9 @@ class Kafka(ReadInOrder):
             units=found.size + held,
             bytes=round((found.size + held) * weight),
             oldest=min((at.timestamp() for at in oldest.values()), default=None),
-            findings=retention.findings(sample.oldest, policies, now),
+            findings=retention.findings(
+                sample.oldest, policies, now, f"draindown run {state.pipeline} --flow {state.flow}"
+            ),
             pinned=Forecast(len(slices), round(held * weight)) if held else Forecast(),
             reasons=_reasons(found, len(slices), held, begun=bool(positions.newest(state, generation))),
             forecast=expected,

@@ -81,7 +81,7 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
     try:
         return resume.resume(staged.layout)
     except TerminalError as error:
-        raise rebuild_plan.damaged(live, begun, error) from error
+        raise rebuild_plan.damaged_staging(live, begun.generation, f"{error.code}: {error.found}") from error
 
 
 def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
