@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
@@ -361,6 +362,29 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(landing: 
     assert sorted(row["id"] for row in here.rows()) == [1, 2]
     assert audit(here.spec, "f", root=here.home).residues == []
     assert here.attempt()[0].outcome == "idle"
+
+
+def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSession, landing: Make) -> None:
+    """A cleaner of temporary files may sweep it. Each file alone fails then too."""
+    here = landing({})
+    here.deliver(b'{"id": "a", "seq": 1}')
+    jvm: Any = spark._jvm
+    disk = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    for number in range(1000):  # Spark makes a folder within when it first needs it, and doesn't look again
+        disk.getFile(f"any{number}")
+    moved = {Path(one): Path(f"{one}-aside") for one in disk.localDirsString()}
+    for place, aside in moved.items():
+        place.rename(aside)
+    try:
+        report, code = here.attempt()
+    finally:
+        for place, aside in moved.items():
+            aside.rename(place)
+    assert code != Exit.DONE
+    assert report.error["code"] != "file-unreadable"
+    assert "blockmgr" in report.error["found"], report.error
+    report, code = here.attempt()
+    assert code == Exit.DONE, report.error
 
 
 def test_only_empty_columnar_files(landing: Make) -> None:

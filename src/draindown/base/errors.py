@@ -94,6 +94,14 @@ def said(error: BaseException) -> str:
         return ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message; of an error in the JVM that of Java's exception."""
+    text = said(error).strip()
+    if text.startswith("An error occurred while calling "):  # py4j names the call, then "\n: ", then the exception
+        text = text.partition("\n: ")[2] or text
+    return text.partition("\n")[0]
+
+
 class GateFailed(DraindownError):
     """The gate judged the unpublished rows and refused them. A retry fails until the rows or the suite change."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.errors import DraindownError, TerminalError, first_line
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
 from draindown.spark.contract.records import records_of
@@ -45,8 +45,11 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) 
 
 
 def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> dict[str, str]:
-    """Return the units that fail when read alone, with Spark's error; none if Spark fails without any unit too."""
-    if _fails(lambda: spark.range(1).collect()):
+    """Return the units that fail when read alone, with Spark's error; none if Spark fails without any unit too.
+
+    Without a unit it shuffles as much as with one: its scratch directory may be full or gone.
+    """
+    if _fails(lambda: spark.range(1).select(F.max(F.xxhash64("id"))).collect()):
         return {}
     tried = {unit.name: _fails(partial(_read, spark, flow, layout.spool, read.alone(unit))) for unit in read.units}
     return {name: why for name, why in tried.items() if why}
@@ -62,5 +65,5 @@ def _fails(work: Callable[[], object]) -> str:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever a reader of broken input raises
-        return shortened((str(error).strip() or type(error).__name__).splitlines()[0])
+        return shortened(first_line(error) or type(error).__name__)
     return ""

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Literal, NoReturn
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
-from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, said
+from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, first_line, said
 from draindown.base.exits import Exit, exit_for
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable_lines, shortened
@@ -183,7 +183,7 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     return TerminalError(
         "out-of-memory",
         tried=f"{_tried(request)} in a heap of {heap}",
-        found=f"the heap was too small: {_first_line(error)}",
+        found=f"the heap was too small: {_brief(error)}",
         changed=_WHOLE,
         next=[
             f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m   # then the same again",
@@ -233,7 +233,7 @@ def _crash(error: Exception, request: Request, log: str) -> Crash:
     return Crash(
         "crash",
         tried=_tried(request),
-        found=_killed(_ended(error)) + _first_line(error),
+        found=_killed(_ended(error)) + _brief(error),
         changed=_WHOLE,
         next=[
             f"draindown run {request.spec.pipeline} --flow {request.flow}   # goes on after the last whole batch",
@@ -252,12 +252,8 @@ def _killed(code: int | None) -> str:
     return f"the JVM was ended by {name}{why}; "
 
 
-def _first_line(error: Exception) -> str:
-    text = said(error)
-    if isinstance(error, Py4JJavaError):  # the text is the failed call, "\n: ", and the exception
-        text = text.partition("\n: ")[2] or text
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    return f"{type(error).__name__}: {shortened(line)}"
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {shortened(first_line(error))}"
 
 
 def _on_signals(stop: Stop) -> Callable[[], None]:
