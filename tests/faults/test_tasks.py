@@ -158,9 +158,8 @@ def test_a_driver_that_nobody_listens_to_leaves_a_report(tmp_path: Path, monkeyp
 
     request = Landing(tmp_path).request()
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(
-        SparkContext, "_gateway", None
-    )  # the session of other tests lives, and its end would be awaited
+    # the session of other tests lives, and its end would be awaited
+    monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(sys, "stderr", _Gone())
     report, code = attempt(request, work)
     monkeypatch.undo()

@@ -140,10 +140,6 @@ def test_two_hundred_partitions_are_looked_at_in_two_seconds(cluster: Cluster, t
     cluster.create(topic, 200)
     client = Client(source(cluster, topic, request_timeout=20))
     cluster.until(lambda: len(client.look().partitions) == 200)
-
-    def looked() -> float:
-        started = time.monotonic()
-        assert len(Client(source(cluster, topic)).look().partitions) == 200
-        return time.monotonic() - started
-
-    assert min(looked() for _ in range(3)) < 2, "the best of three: other tests run beside this one"
+    started = time.monotonic()
+    assert len(Client(source(cluster, topic)).look().partitions) == 200
+    assert time.monotonic() - started < 2
