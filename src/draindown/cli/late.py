@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -24,6 +24,7 @@ from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
     from draindown.sources.tables.late import Action, Place
+    from draindown.sources.tables.late import State as Shown
     from draindown.spec.models import PipelineSpec
 
 late = typer.Typer(no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them.")
@@ -41,13 +42,6 @@ class State(StrEnum):
     all = "all"
 
 
-_STATES: dict[State, Literal["open", "applied", "discarded", "gone"] | None] = {
-    State.open: "open",
-    State.applied: "applied",
-    State.discarded: "discarded",
-    State.gone: "gone",
-    State.all: None,
-}
 _ACTIONS: dict[str, Action] = {"apply": "applied", "discard": "discarded"}
 
 
@@ -67,10 +61,11 @@ def list_(
     from draindown.sources.tables import late as rows_of
 
     spec, data, texts = setting(ctx).spec(pipeline), {}, []
+    only = None if state is State.all else cast("Shown", state.value)
     for name in _accepting(spec, flow):
         place = _place(spec, name)
         sums = rows_of.counts(place)
-        rows = rows_of.listed(place, _STATES[state], (), limit)
+        rows = rows_of.listed(place, only, (), limit)
         data[name] = {"counts": sums, "rows": rows}
         told = ", ".join(f"{count(number)} {what}" for what, number in sums.items())
         texts.append("\n".join([f"{spec.pipeline}/{name}  late rows: {told}", *_lines(rows)]))
