@@ -91,12 +91,15 @@ class Derivation:
         stamped = [(*row, datetime.now(UTC)) for row in rows]
         return self.spark.createDataFrame(stamped, f"{_TYPES}, _changed_at timestamp")
 
-    def derive(self, *, buckets: int = 1, fill: bool = False, reached: StepHook = ignore_step) -> list[BatchRow]:
-        """Derive what changed since the last call, in so many batches. The first call fills."""
+    def derive(
+        self, *, buckets: int | Sequence[Bucket] = 1, fill: bool = False, reached: StepHook = ignore_step
+    ) -> list[BatchRow]:
+        """Derive what changed since the last call, in so many batches, or in these. The first call fills."""
         until, start = self.version, None if fill else self.consumed
+        some = [Bucket(at, buckets) for at in range(buckets)] if isinstance(buckets, int) else buckets
         rows = [
-            self._batch(TableSlice(self.batch + 1, [Versions(self.path, start, until)], Bucket(at, buckets)), reached)
-            for at in range(buckets)
+            self._batch(TableSlice(self.batch + 1, [Versions(self.path, start, until)], bucket), reached)
+            for bucket in some
         ]
         self.consumed = until
         return rows

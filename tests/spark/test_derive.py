@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images
 from draindown.spark.derived.batch import TableSlice, Versions
+from draindown.spark.derived.batches import bucket_of
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.registry import kind_of
@@ -153,6 +155,43 @@ def test_rows_that_are_not_read_again_end_red(
     monkeypatch.undo()
     it.derive(buckets=2)
     assert it.table() == it.whole()
+
+
+RANGES = {
+    "by group": Division("k", "string", ("b", "c"), (1, 2, 1)),
+    "by time": Division("window_start", "timestamp", ("2026-03-01 00:30:00", "2026-03-01 03:00:00"), (2, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("how", RANGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fill_in_ranges_equals_the_query(derivation: Callable[..., Derivation], kind: str, how: str) -> None:
+    it = derivation(**KINDS[kind])
+    keys, division = it.flow.derivation.keys, RANGES[how]
+    if division.by not in keys:
+        pytest.skip("a key of windows")
+    ranges = [bucket_of({"division": str(division), "bucket": at}, keys) for at in range(division.buckets)]
+    it.insert(
+        *(row(i, 11 * i - 60, k=("a", "b", "bb", "c", None, "")[i % 6], n=i % 3) for i in range(40)), row(99, None)
+    )
+    filled = it.derive(buckets=ranges)
+    assert it.table() == it.whole() and sum(one.records for one in filled) == 41
+    it.upsert(*(row(i, 7 * i + 3, k="abc"[i % 3], n=i) for i in range(0, 40, 4)), row(50, 9, k="bz"))
+    it.sql("delete from {t} where id % 5 = 1 or k = 'bb'")
+    it.derive(buckets=ranges, fill=True)
+    assert it.table() == it.whole()
+
+
+def test_rows_of_a_range_that_are_not_read_again_end_red(
+    derivation: Callable[..., Derivation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = derivation(window=WINDOW)
+    ranges = [bucket_of({"division": str(RANGES["by group"]), "bucket": at}, ["window_start", "k"]) for at in range(4)]
+    it.insert(row(1, 0, k="b"), row(2, 5, k="bb"), row(3, 90, k="b"))
+    monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
+    with pytest.raises(TerminalError) as filling:
+        it.derive(buckets=ranges)
+    assert filling.value.code == "rows-miscounted"
 
 
 def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched(

@@ -30,6 +30,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Request, Step
 from draindown.sources import intake
 from draindown.sources.tables import source as tables
+from draindown.sources.tables.division import Division
 from draindown.spark.checks.check import check
 from draindown.spark.runs.drain import drain
 from draindown.spec.derived import DerivedFlow
@@ -200,6 +201,47 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     ]
     assert sum(row.records for row in rows) == 8 and all(row.bytes for row in rows)
     assert published.published(it.layout("carriers")) is not None
+
+
+def test_a_fill_is_divided_by_the_partitions_of_its_source(
+    chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROWS", 5)
+    apart = FLIGHTS | {"target": {"partition_by": ["carrier"]}}
+    it = chain(flights=apart, hourly=HOURLY | {"target": {"partition_by": ["carrier"]}}, carriers=CARRIERS)
+    it.deliver(*(it.row(number, 31 * number, "ABCD"[number % 4] if number % 5 else None) for number in range(20)))
+    it.run("flights")
+    left = [2]
+
+    def dying(name: str) -> None:
+        left[0] -= name == "read"
+        if left == [0]:
+            raise Injected(name)
+
+    with pytest.raises(Injected):
+        it.drain("hourly", reached=dying)
+    it.run("hourly", "carriers")
+    for flow in ("hourly", "carriers"):
+        rows = ledger_table.recent(it.layout(flow), 9)
+        assert [row.records for row in rows] == [8, 4, 4, 4], "NULL is in the first range"
+        (division,) = {unit.row["division"] for one in intake.slices(it.layout(flow), 1) for unit in one.units}
+        assert Division.of(division).by == "carrier"
+    assert it.proven("hourly")
+    found = {row["carrier"]: row["c"] for row in TableLog(it.layout("carriers").table).rows("select carrier, c from t")}
+    assert found == {None: 4, **dict.fromkeys("ABCD", 4)}
+
+    hourly = it.layout("hourly").table
+    it.spark.sql(f"delete from delta.`{hourly}` where carrier = 'B' or window_start < timestamp'2026-03-01 01:30:00Z'")
+    for carrier in ("null", "'0'", "'Bb'", "'Z'"):  # where no source row is: NULL, below, between and beyond the ranges
+        at = "timestamp'2031-03-01 00:00:00Z'"
+        it.spark.sql(f"insert into delta.`{hourly}` (window_start, carrier, flights) values ({at}, {carrier}, 1)")
+    assert not it.proven("hourly")
+    again_from = reset.plan(it.request("hourly"))
+    with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request("hourly"), again_from, by="me", accept_missing=False)
+    it.run("hourly")
+    again = [row for row in ledger_table.recent(it.layout("hourly"), 9) if row.generation == 2]
+    assert len(again) == 4 and sum(row.deleted for row in again) == 4 and it.proven("hourly")
 
 
 def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:

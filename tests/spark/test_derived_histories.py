@@ -18,8 +18,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
+from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images, recompute
+from draindown.spark.derived.batches import bucket_of
 from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.resolve import query
@@ -228,18 +231,43 @@ def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None
     assert [tuple(row) for row in images.net(rows, ["n"], changes=True).collect()] == [(1, 2, 2)]
 
 
+def _ranges(kind: Kind, name: str, type: str, cuts: Sequence[str]) -> list[Bucket]:
+    """The buckets of ranges of one key, two of each second range."""
+    parts = tuple(1 + at % 2 for at in range(len(cuts) + 1))
+    own, by = str(Division(name, type, tuple(cuts), parts)), list(kind.keys)
+    return [bucket_of({"division": own, "bucket": at}, by) for at in range(sum(parts))]
+
+
+BUCKETS = {
+    "hash": lambda kind: [Bucket(at, 4) for at in range(4)],
+    "text": lambda kind: _ranges(kind, "k", "string", ["", "a", "b"]),
+    "number": lambda kind: _ranges(kind, "cell", "bigint", ["3", "40", "41"]),
+    "time": lambda kind: _ranges(
+        kind, "window_start", "timestamp", ["2026-02-28 23:59:59", "2026-03-01 00:20:00", "2026-03-01 01:00:00.000001"]
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BUCKETS)
 @pytest.mark.parametrize("kind", [kind for kind, _ in CASES], ids=["tumbling", "hopping", "uneven", "per"])
-def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind: Any) -> None:
+def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind: Any, how: str) -> None:
+    if how == "time" and "window_start" not in kind.keys:
+        pytest.skip("no window")
     rows = spark.createDataFrame([row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE)
-    buckets = [Bucket(at, 4) for at in range(4)]
+    buckets = BUCKETS[how](kind)
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         homes = [rows.where(bucket.has(_of(kind).home())) for bucket in buckets]
         assert reduce(DataFrame.unionAll, homes).count() == rows.count()
         for home, bucket in zip(homes, buckets, strict=True):
             keyed, belongs = _of(kind).keyed(rows), _of(kind).belongs()
             within = keyed.where(bucket.has([keyed[name] for name in key_names(kind)])).count()
-            places = rows.agg(images.F.sum(_of(kind).places(bucket))).collect()
+            places = rows.agg(F.sum(_of(kind).places(bucket))).collect()
             assert places == [(within,)], "each key of a row is counted"
             own = home.where(belongs).exceptAll(rows.where(~belongs))
-            touched = recompute.touched(kind, [own.withColumn(images.NET, images.F.lit(1))], bucket)
+            touched = recompute.touched(kind, [own.withColumn(images.NET, F.lit(1))], bucket)
             assert touched.select(keyed.columns[-1]).count() > 0 or own.count() == 0
+            if bucket.range is not None:  # what may be skipped is counted nowhere
+                far = rows.where(~F.coalesce(_of(kind).near(bucket.range), F.lit(False)))
+                assert far.where(bucket.has(_of(kind).home())).count() == 0
+                assert far.agg(F.coalesce(F.sum(_of(kind).places(bucket)), F.lit(0))).collect() == [(0,)]
+                assert far.count() > 0, "some of it can be skipped"

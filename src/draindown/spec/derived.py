@@ -229,6 +229,8 @@ class DerivedFlow(Model):
         said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
         said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        by_table = [self.derivation.sought(one) for one in self.source.read]
+        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.keys)}
         late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
         refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems()])
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, PrivateAttr, model_validator
@@ -68,6 +68,7 @@ class TableSource(Model):
         examples=[["orders", {"table": "customers", "keys": {"customer_id": "id"}}]],
     )
     _derivation: str = PrivateAttr(default="")
+    _sought: dict[str, list[str]] = PrivateAttr(default_factory=dict)
     _one: SourceTable | None = PrivateAttr(default=None)
 
     @property
@@ -79,6 +80,11 @@ class TableSource(Model):
     def derivation(self) -> str:
         """A digest of what the reading flow derives from the tables: another one needs another fill."""
         return self._derivation
+
+    @property
+    def sought(self) -> Mapping[str, Sequence[str]]:
+        """By key of the result, the column of each table by which rows of a key are found, in the order of `read`."""
+        return self._sought
 
     @property
     def told(self) -> str:

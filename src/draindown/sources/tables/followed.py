@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -97,9 +97,13 @@ class Followed:
     def fill(self, now: datetime, newest: Unit | None = None) -> Piece:
         """Return the whole table as a piece."""
         until = self._until(newest)
-        files = self._upstream.log.at(until).files()
+        files = self.files(until)
         rows = sum(file.get("num_records") or 0 for file in files)
         return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
+
+    def files(self, version: int, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Return the table's files at a version, as `TableLog.files` does."""
+        return self._upstream.log.at(version).files(columns)
 
     def told(self, new: Piece) -> str:
         """Return in words what a piece holds."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import zip_longest
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
 from draindown.sources.slices import FIRST, Slice, Unit
 from draindown.sources.tables import late
+from draindown.sources.tables.division import Division, divided, extents
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.spec.table_source import TableSource
 
@@ -30,12 +30,15 @@ OWN = pa.schema(
     [
         *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
         *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
-        *(("decided_from", pa.int64()), ("decided", pa.int64())),
+        *(("decided_from", pa.int64()), ("decided", pa.int64()), ("division", pa.string())),
     ]
 )
-"""Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all."""
+"""Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all.
+
+`division`: the `Division` of the buckets, as text.
+"""
 ROWS = 2_000_000
-"""Most rows of the sources that one batch compares: more of them are bucketed by key."""
+"""Rows of the sources that one batch compares: more of them are bucketed by key."""
 Rows = list[dict[str, Any]]
 """The units of one slice, as rows of the intake: one for each table."""
 
@@ -79,7 +82,7 @@ class Tables(ReadInOrder, NothingLost):
             findings=self._findings(newest),
             pinned=Forecast(waiting.slices, waiting.unpacked),
             reasons=reasons,
-            forecast=lambda _: Forecast(len(rest) + (_buckets(new) if new else 0), size),
+            forecast=lambda _: Forecast(len(rest) + (self._division(new).buckets if new else 0), size),
         )
 
     def _findings(self, newest: Slice | None) -> list[Finding]:
@@ -169,13 +172,28 @@ class Tables(ReadInOrder, NothingLost):
 
     def slices_of(self, pieces: Sequence[Piece]) -> list[Rows]:
         """Return the slices of the pieces of all tables, one per bucket; none without pieces."""
-        buckets = _buckets(pieces) if pieces else 0
+        division = self._division(pieces) if pieces else Division(parts=(0,))
         return [
-            [self._row(table, piece, bucket, buckets) for table, piece in zip(self._tables, pieces, strict=True)]
-            for bucket in range(buckets)
+            [self._row(table, piece, bucket, division) for table, piece in zip(self._tables, pieces, strict=True)]
+            for bucket in range(division.buckets)
         ]
 
-    def _row(self, table: Followed, piece: Piece, bucket: int, buckets: int) -> dict[str, Any]:
+    def _division(self, pieces: Sequence[Piece]) -> Division:
+        """Return how the keys of all pieces are divided: those of a fill by the files, if that helps."""
+        total, fill = sum(piece.rows for piece in pieces), any(piece.start is None for piece in pieces)
+        if not fill or total <= ROWS:
+            return divided({}, total, ROWS)
+        sought = self._source.sought
+        wanted = [{own[at] for own in sought.values()} for at in range(len(pieces))]
+        files = [table.files(piece.until, own) for table, piece, own in zip(self._tables, pieces, wanted, strict=True)]
+        candidates = {
+            key: [one for some, name in zip(files, own, strict=True) for one in extents(some, name)]
+            for key, own in sought.items()
+        }
+        return divided(candidates, total, ROWS)
+
+    def _row(self, table: Followed, piece: Piece, bucket: int, division: Division) -> dict[str, Any]:
+        buckets = division.buckets
         return {
             "unit": table.path,
             "start": -1 if piece.start is None else piece.start,
@@ -193,6 +211,7 @@ class Tables(ReadInOrder, NothingLost):
             "buckets": buckets,
             "decided_from": piece.decided[0],
             "decided": piece.decided[1],
+            "division": str(division),
         }
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:  # noqa: ARG002
@@ -306,11 +325,6 @@ def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int
     row = found.units[0].row
     done, of = row["bucket"] + 1, row["buckets"]
     return (done, of) if done < of else None
-
-
-def _buckets(pieces: Sequence[Piece]) -> int:
-    """Return the number of slices that the pieces of all tables make together."""
-    return max(1, ceil(sum(piece.rows for piece in pieces) / ROWS))
 
 
 def _newest(layout: FlowLayout, generation: int) -> Slice | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -17,11 +18,12 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.slices import Slice, Unit
+from draindown.sources.tables.division import Division
 from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.source import by_table
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.derive import derive
-from draindown.spark.derived.scope import Bucket
+from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.tuning import Tuning
@@ -82,7 +84,7 @@ class Deriving:
             if one and last
         ]
         decided = own["decided_from"], newest.units[0].row["decided"]
-        return TableSlice(read.number, tables, Bucket(own["bucket"], own["buckets"]), decided)
+        return TableSlice(read.number, tables, bucket_of(own, self.flow.derivation.keys), decided)
 
     def _newest(self) -> Slice | None:
         layout, generation = self.request.layout, self.generation
@@ -97,6 +99,14 @@ def _late(row: BatchRow, *, is_fill: bool) -> Finding:
         )
     where = f"draindown late list {row.pipeline} --flow {row.flow}"
     return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
+
+
+def bucket_of(own: Mapping[str, Any], keys: Sequence[str]) -> Bucket:
+    """Return the bucket that a row of the intake pins."""
+    division = Division.of(own["division"])
+    at, number = division.place(own["bucket"])
+    within = KeyRange(keys.index(division.by), division.kind, *division.ends(at)) if division.cuts else None
+    return Bucket(number, division.parts[at], within)
 
 
 def _versions(unit: Unit, at: int) -> Versions:

@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.scope import Bucket
+from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -31,6 +31,12 @@ class Relation(Protocol):
         """Return the number, over source rows, of keys of the bucket that a row belongs to.
 
         It is worked out otherwise than in `keyed`, so that either is held against the other.
+        """
+
+    def near(self, own: KeyRange) -> Column:
+        """Return a condition, over source rows, that holds for each row that has a key or its `home` in a range.
+
+        It is worked out otherwise than `source_pruning`, so that either is held against the other.
         """
 
     def belongs(self) -> Column:

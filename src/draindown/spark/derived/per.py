@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import per_plan, plans
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.scope import Bucket
+from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per
@@ -50,6 +50,10 @@ class KeyedTable:
     def places(self, bucket: Bucket) -> Column:
         """Return 1 for rows whose key is in the bucket."""
         return bucket.has(self.home()).cast("int")
+
+    def near(self, own: KeyRange) -> Column:
+        """Return the condition that a row's key is in the range."""
+        return own.has(self.home())
 
     def belongs(self) -> Column:
         """Return true: each row has a key."""

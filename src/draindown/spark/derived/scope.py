@@ -22,15 +22,53 @@ _DAY = 86_400
 
 
 @dataclass(frozen=True)
+class KeyRange:
+    """The keys whose value at place `at` is `low` or more and less than `high`. NULL is less than any value.
+
+    `low`, `high`: text of type `kind`; None for no bound.
+    """
+
+    at: int
+    kind: str
+    low: str | None
+    high: str | None
+
+    def has(self, key: Sequence[Column]) -> Column:
+        """Return the condition that a key is in the range."""
+        return self.between(key[self.at])
+
+    def between(self, value: Column, wider: str = "") -> Column:
+        """Return the condition that a value is in the range, whose end is later by the interval `wider`."""
+        found, null = F.lit(True), F.lit(False)
+        if self.low is None:
+            null = value.isNull()
+        else:
+            found = value >= F.lit(self.low).cast(self.kind)
+        if self.high is not None:
+            high = F.lit(self.high).cast(self.kind)
+            found &= (value < (high + F.expr(f"interval {wider}") if wider else high)) | null
+        return found
+
+
+@dataclass(frozen=True)
 class Bucket:
-    """Bucket `number` of `of`, by the hash of a key."""
+    """Bucket `number` of `of`, by the hash of a key, of the keys in `range`; None: of all keys."""
 
     number: int
     of: int
+    range: KeyRange | None = None
 
     def has(self, key: Sequence[Column]) -> Column:
         """Return the condition that a key is in the bucket."""
-        return F.lit(True) if self.of == 1 else F.pmod(F.xxhash64(*key), F.lit(self.of)) == self.number
+        within = F.lit(True) if self.range is None else self.range.has(key)
+        return within if self.of == 1 else within & (F.pmod(F.xxhash64(*key), F.lit(self.of)) == self.number)
+
+    def pruning(self, keys: Sequence[str]) -> Pruning:
+        """Return predicates on the key columns `keys` that every key of the bucket satisfies."""
+        own = self.range
+        if own is None or own.low is None or own.high is None:
+            return Pruning()
+        return Pruning(ranges={keys[own.at]: [(own.low, own.high)]})
 
 
 WHOLE = Bucket(0, 1)

@@ -59,8 +59,9 @@ def touched(
     changed = [_changed(sieve, table, one) for table, one in zip(piece.tables, rows, strict=True)]
     late, number = _late(sieve, batch, kind, changed, kept)
     if piece.is_fill:
-        whole = [source.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")}) for source in sources]
-        return Work(batch, sources, resolved, Everything(piece.bucket), *_counted(batch, kind, whole, number), late)
+        whole = [_near(piece.bucket, *pair) for pair in zip(kind.relations, sources, strict=True)]
+        scope = Everything(piece.bucket, piece.bucket.pruning(kind.keys))
+        return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, number), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
         for table, images_of, now, used in zip(piece.tables, changed, rows, resolved.used, strict=True)
@@ -72,6 +73,12 @@ def touched(
     kept.enter_context(persisted(keys))
     found = Touched(keys, *pruning_of(keys.toDF(*kind.keys), kind.keys))
     return Work(batch, sources, resolved, found, replace(row, touched=found.number), read, came, late)
+
+
+def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:
+    """Return the rows of a source as images that came, all that may count in the bucket."""
+    rows = source if bucket.range is None else source.where(relation.near(bucket.range))
+    return rows.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
 
 
 def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.scope import Bucket
+from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
 from draindown.spec.derived import Window
@@ -60,10 +60,16 @@ class Windows:
         step = F.lit(self.spec.step * 1_000_000).cast("bigint")  # a product of two integers could overflow
         oldest = self._micros() - F.lit(self.spec.size * 1_000_000) + 1
         number = F.floor((newest - oldest) / step).cast("int") + 1
-        if bucket.of > 1:
+        if bucket != WHOLE:
             starts = F.transform(F.sequence(F.lit(0), number - 1), lambda at: newest - at * step)
             number = F.size(F.filter(starts, lambda start: bucket.has([F.timestamp_micros(start), *groups])))
         return F.when(self.belongs(), number).otherwise(0)
+
+    def near(self, own: KeyRange) -> Column:
+        """Return the condition that a row's group or time is in the range; a time, up to `size` after its end."""
+        if own.at:
+            return own.has(self.home())
+        return own.between(_column(self.spec.time).cast("timestamp"), f"{self.spec.size} seconds")
 
     def _micros(self) -> Column:
         return F.unix_micros(_column(self.spec.time).cast("timestamp"))
