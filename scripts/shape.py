@@ -18,7 +18,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "draindown"
 OUTSIDE = ("dags", "jobs", "plugins", "scripts", "benchmarks", "examples")
-MOST = {"rooms": 40, "floors": 13, "arrows": 250, "circles": 0, "lines of the longest module": 350, "lines": 39_000}
+MOST = {"rooms": 40, "floors": 13, "arrows": 250, "circles": 0, "lines of the longest module": 350, "lines": 39_600}
 
 
 def room_of(module: str, packages: frozenset[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -103,6 +104,38 @@ class Cluster:
         found = self.admin.delete_records([TopicPartition(topic, partition, before)])
         for future in found.values():
             future.result(_WAIT)
+
+    def restart(self, *topics: str) -> None:
+        """Stop the broker as it should be and start it. It leads these topics again, in later epochs."""
+        self.broker.stop()
+        self.start_again(*topics)
+
+    def start_again(self, *topics: str) -> None:
+        """Start a broker that ended, and wait until each partition of these topics has a leader."""
+        self.broker.start()
+        self.__dict__.pop("admin", None)  # it takes minutes to notice new leaders
+
+        def led() -> bool:
+            found = AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=_WAIT).topics
+            return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in topics)
+
+        self.until(led)
+
+    def truncate(self, topic: str, partition: int, end: int) -> None:
+        """Cut the log of a dead broker's partition to an offset at which a batch of records begins."""
+        (directory,) = self.broker.home.rglob(f"{topic}-{partition}")
+        (log,) = directory.glob("*.log")
+        raw, at = log.read_bytes(), 0
+        while at < len(raw):
+            first, length = struct.unpack_from(">qi", raw, at)
+            if first >= end:
+                break
+            at += 12 + length
+        assert at < len(raw) and first == end, "a batch begins there"
+        log.write_bytes(raw[:at])
+        for name in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+            for beside in directory.glob(name):
+                beside.unlink()
 
     def configure(self, topic: str, **settings: object) -> None:
         """Change settings of a topic."""

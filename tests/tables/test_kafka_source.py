@@ -20,10 +20,12 @@ from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions, retention
-from draindown.sources.kafka.client import Policy, Sample, Seen
+from draindown.sources.kafka.client import Sample, Seen
 from draindown.sources.kafka.losses import by_unit
 from draindown.sources.kafka.offsets import Available, Loss, Span
+from draindown.sources.kafka.retention import Policy
 from draindown.sources.kafka.source import Kafka
+from draindown.sources.port import Failure
 from draindown.sources.registry import MAKERS
 from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
@@ -41,10 +43,13 @@ class Brokers:
     asked: Sequence[str] = ("t",)
     retention_ms: int | None = None
     sampled: list[Span] = field(default_factory=list)
+    epoch: int | None = None
+    truncated: dict[tuple[str, int], int] = field(default_factory=dict)
+    compared: list[list[tuple[str, int | None]]] = field(default_factory=list)
 
     def look(self) -> Seen:
         parts = [
-            Available(topic, at, id, first, end)
+            Available(topic, at, id, first, end, self.epoch)
             for topic, (id, held) in sorted(self.topics.items())
             if topic in self.asked
             for at, (first, end) in enumerate(held)
@@ -59,6 +64,11 @@ class Brokers:
         self.sampled = list(spans)
         found = {span.place: NOW - timedelta(hours=1) for span in spans if span.size}
         return Sample(found, 100.0 if found else None)
+
+    def cuts(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
+        self.compared.append([(str(span), span.epoch) for span in spans])
+        cuts = ((span, self.truncated.get(span.place)) for span in spans)
+        return {span.place: cut for span, cut in cuts if cut is not None and cut < span.until}
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         return {name: self.topics[name][0] for name in topics if name in self.topics}
@@ -301,7 +311,12 @@ def test_a_loss_is_of_each_unit_that_holds_it() -> None:
         units = [_unit(number, at, at + draw.randrange(9)) for number, at in starts]
         spans = [Span("t", number, draw.choice("ab"), at, at + draw.randrange(1, 5)) for number, at in starts]
         found = by_unit(units, [Loss("offsets-lost", span, "") for span in spans])
-        wanted = [(unit.range, span) for span in spans for unit in units if positions.span_of(unit).holds(span)]
+        pairs = [(unit, positions.span_of(unit), span) for span in spans for unit in units]
+        wanted = [
+            (unit.range, span)
+            for unit, whole, span in pairs
+            if whole.same_log(span) and whole.start <= span.start and span.until <= whole.until
+        ]
         assert sorted((unit.range, loss.span) for unit, loss in found) == sorted(wanted)
 
 
@@ -373,3 +388,82 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)
     assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], "never below a beginning"
+
+
+def begun(layout: FlowLayout, epoch: int | None = 3) -> Brokers:
+    """A flow that has pinned two slices of two partitions."""
+    brokers = Brokers({"t": ("a", [[0, 12], [0, 8]])}, epoch=epoch)
+    assert not source(layout, brokers).pin(1, NOW).take(SMALL)
+    return brokers
+
+
+def test_logs_are_compared_once_they_have_other_leaders_and_once_a_look(layout: FlowLayout) -> None:
+    brokers = begun(layout)
+    assert [one.epoch for one in positions.newest(layout, 1)] == [3, 3]
+    brokers.topics["t"][1][0][1] = 20
+    source(layout, brokers).refuse_lost(layout, 1, 1)
+    assert not brokers.compared, "the same leaders"
+    brokers.epoch = 5
+    made = source(layout, brokers)
+    made.refuse_lost(layout, 1, 1)
+    assert made.look(layout, 1, 1, NOW).units == 28
+    assert not made.losses(1, 1) and not made.missing(made.left_of(units(layout)))
+    assert brokers.compared == [[("t/0 [6, 12)", 3), ("t/1 [4, 8)", 3)]]
+    assert not made.pin(1, NOW).take(SMALL)
+    assert [one.epoch for one in positions.newest(layout, 1)] == [5, 5]
+    source(layout, brokers).refuse_lost(layout, 1, 1)
+    assert len(brokers.compared) == 1
+
+
+def units(layout: FlowLayout) -> list[Unit]:
+    return [unit for one in intake.slices(layout, 1) for unit in one.units]
+
+
+def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLayout) -> None:
+    brokers = begun(layout)
+    brokers.epoch, brokers.truncated = 5, {("t", 0): 7}
+    brokers.topics["t"][1][0][1] = 40
+    with pytest.raises(TerminalError) as found:
+        source(layout, brokers).pin(1, NOW)
+    assert found.value.code == "log-truncated"
+    assert "t/0 [7, 12): the log was truncated to 7 and written anew up to 40 (leader epoch 5)" in found.value.found
+    assert any("rebuild" in one for one in found.value.next)
+    made = source(layout, brokers)
+    with pytest.raises(TerminalError):
+        made.refuse_lost(layout, 1, 3)
+    assert set(made.losses(1, 3)) == {"t/0:7-12"}
+    assert set(made.missing(units(layout))) == {"t/0:6-12"}
+    assert len(pinned(layout)) == 2
+
+
+def test_a_batch_that_failed_asks_anew_whether_its_log_was_truncated(layout: FlowLayout) -> None:
+    brokers = begun(layout)
+    made = source(layout, brokers)
+    made.refuse_lost(layout, 1, 1)
+    brokers.epoch, brokers.truncated = 5, {("t", 1): 2}
+    slices = list(intake.slices(layout, 1))
+    error = made.read_failed(Failure("lost", "gone"), slices[0].units)
+    assert error.code == "log-truncated" and "t/1 [2, 4)" in error.found
+
+
+@pytest.mark.parametrize(("kept", "now"), [(None, 5), (3, None), (5, 3)])
+def test_without_epochs_to_compare_only_a_shorter_log_is_truncated(
+    layout: FlowLayout, kept: int | None, now: int | None
+) -> None:
+    """Slices of before have no epochs, and old brokers tell none."""
+    brokers = begun(layout, kept)
+    brokers.epoch, brokers.truncated = now, {("t", 0): 7}
+    source(layout, brokers).refuse_lost(layout, 1, 3)
+    brokers.topics["t"][1][0][1] = 11
+    with pytest.raises(TerminalError) as found:
+        source(layout, brokers).refuse_lost(layout, 1, 3)
+    assert found.value.code == "log-truncated" and "t/0 [11, 12)" in found.value.found
+    assert not brokers.compared
+
+
+def test_positions_that_were_written_without_epochs_are_read(layout: FlowLayout) -> None:
+    intake.create(layout, 1, positions.OWN)
+    rows = positions.rows([Span("t", 0, "a", 0, 5)], record_bytes=1.0, oldest={}, now=NOW, compacted=())
+    assert rows[0]["positions"] == '{"t:a":{"0":[0,5]}}'
+    intake.append(layout, 1, positions.OWN, rows, NOW, 1)
+    assert [(one, one.epoch) for one in positions.newest(layout, 1)] == [(Span("t", 0, "a", 0, 5), None)]

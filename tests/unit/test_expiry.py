@@ -12,7 +12,7 @@ from draindown.base.errors import TerminalError
 from draindown.planning.expiry import refuse_expiring
 from draindown.runs.request import Request
 from draindown.sources.kafka import retention
-from draindown.sources.kafka.client import Policy
+from draindown.sources.kafka.retention import Policy
 from draindown.sources.port import Look
 from draindown.spec.models import PipelineSpec
 from draindown.spec.schedule import PRESETS, next_time

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from draindown.sources.kafka.offsets import Available, Span, without
+from draindown.base.formatting import count
+from draindown.sources.kafka.offsets import Available, Span, Unread, without
 from draindown.sources.port import Part
 from draindown.sources.slices import Unit
 
@@ -51,3 +52,24 @@ def parts(
             bytes=round(units.get(span.unit, 0) * record_bytes),
             oldest=at.timestamp() if at is not None and span.size else None,
         )
+
+
+def records(unread: Iterable[Span], pinned: Iterable[Unit]) -> Counter[str]:
+    """Return the number of records that wait, by partition."""
+    found = Counter({span.unit: span.size for span in unread})
+    for unit in pinned:
+        found[unit.name] += unit.until - unit.start
+    return found
+
+
+def reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:
+    """Return why there is something to do, for people. `held`: records of slices that no batch has read."""
+    told = []
+    if found.size:
+        parts = sum(1 for span in found.spans if span.size)
+        told.append(f"{count(found.size, 'new record')} in {count(parts, 'partition')}")
+    elif not begun and found.spans:
+        told.append("where the topics begin is to be pinned")
+    if held:
+        told.append(f"{count(held, 'record')} pinned for {count(slices, 'batch', 'batches')} yet to be processed")
+    return told

@@ -7,6 +7,7 @@ cause is only told to `error_cb`, so the client collects what that hears, and pr
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from draindown.base.clock import EPOCH
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.sources.kafka.offsets import Available, Span
 from draindown.sources.kafka.options import of_librdkafka
+from draindown.sources.kafka.retention import Policy, policy
 from draindown.spec.kafka import KafkaSource
 
 if TYPE_CHECKING:
@@ -28,16 +30,11 @@ _STEP = 0.05  # seconds between looks at what error_cb heard
 _FRESH = 0.2  # seconds until partitions that have no leader yet are asked for again; each time a bit longer
 _SAMPLED = 20  # records of a sample that are read at once, whatever partitions they are of
 _SAMPLE_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a topic's settings say of its records' lives. `retention_ms`, `retention_bytes`: None without a bound."""
-
-    compacted: bool
-    deleted: bool
-    retention_ms: int | None
-    retention_bytes: int | None
+_ASKING: dict[str, str | bool] = {
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "isolation.level": "read_uncommitted",  # an open transaction would keep the answer waiting
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,9 @@ class Client:
             first = self._offsets([(name, number) for name, number, _ in parts], spec.earliest())
             last = self._offsets([(name, number) for name, number, _ in parts], spec.latest())
             found = [
-                Available(name, number, id, first[name, number], max(last[name, number], first[name, number]))
+                Available(name, number, id, start, max(end, start), None if epoch is None or epoch < 0 else epoch)
                 for name, number, id in parts
+                for (start, _), (end, epoch) in [(first[name, number], last[name, number])]
             ]
             return Seen(tuple(found), self._policies(sorted(described)))
 
@@ -98,48 +96,77 @@ class Client:
         spec = _library("admin").OffsetSpec.for_timestamp(int(at.timestamp() * 1000))
         with self._named("look for a time in the topics"):
             found = self._offsets(places, spec)
-        return {place: offset if offset >= 0 else None for place, offset in found.items()}
+        return {place: offset if offset >= 0 else None for place, (offset, _) in found.items()}
+
+    def cuts(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
+        """Return where logs were truncated to below `until` of their spans, since the leaders of the spans' epochs.
+
+        The client asks the leaders (KIP-320) before it reads: a record, the end or this error answers for a partition.
+        """
+        found: dict[tuple[str, int], int] = {}
+        silent, library = {span.place for span in spans}, _library()
+        with self._named("ask for truncated logs"):
+            places = [library.TopicPartition(s.topic, s.partition, s.until, leader_epoch=s.epoch) for s in spans]
+            for message in self._first(places, _ASKING, time.monotonic() + self._wait):
+                place, error = (message.topic(), message.partition()), message.error()
+                if error is None or error.code() == error._PARTITION_EOF:
+                    silent.discard(place)
+                elif (cut := _cut(error)) is None:
+                    self._heard.append(error)
+                else:
+                    silent.discard(place)
+                    found |= {place: cut} if cut >= 0 else {}  # the leader knows of no such epoch
+            if silent:
+                raise self._refused() or TimeoutError
+        return found
 
     def sample(self, spans: Iterable[Span], seconds: float = _SAMPLE_SECONDS) -> Sample:
         """Read the first few records of each span. Partitions that don't answer in time are left out."""
         wanted = [span for span in spans if span.size]
-        if not wanted:
-            return Sample({}, None)
-        with self._named("read a few records"):
-            return self._sampled(wanted, time.monotonic() + min(seconds, self._wait))
-
-    def _sampled(self, wanted: Sequence[Span], until: float) -> Sample:
-        library = _library()
-        consumer = library.Consumer(
-            self._options
-            | {
-                "group.id": "draindown",  # required, but no group is joined
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 10,
-                "queued.max.messages.kbytes": 8192,
-            }
-        )
         oldest: dict[tuple[str, int], datetime] = {}
         sizes: list[int] = []
-        silent = {span.place for span in wanted}
-        try:
-            consumer.assign([library.TopicPartition(s.topic, s.partition, s.start) for s in wanted])
-            while silent and time.monotonic() < until:
-                answered: set[tuple[str, int]] = set()
-                for message in (one for one in consumer.consume(_SAMPLED, 0.1) if one.error() is None):
+        with self._named("read a few records"):
+            library, until = _library(), time.monotonic() + min(seconds, self._wait)
+            places = [library.TopicPartition(s.topic, s.partition, s.start) for s in wanted]
+            for message in self._first(places, {"isolation.level": "read_committed"}, until):
+                if message.error() is None:
                     sizes.append(len(message.key() or b"") + len(message.value() or b""))
                     kind, at = message.timestamp()
-                    place = (message.topic(), message.partition())
-                    if place in silent - answered and kind != library.TIMESTAMP_NOT_AVAILABLE:
-                        oldest[place] = _moment(at)
-                    answered.add(place)
+                    if kind != library.TIMESTAMP_NOT_AVAILABLE:
+                        oldest.setdefault((message.topic(), message.partition()), _moment(at))
+        return Sample(oldest, sum(sizes) / len(sizes) if sizes else None)
+
+    def _first(self, places: Sequence[Any], more: Mapping[str, str | bool], until: float) -> Iterator[Any]:
+        """Yield the first messages of each partition, errors included, until each has answered or it is late."""
+        if not (silent := {(one.topic, one.partition) for one in places}):
+            return
+        library = _library()
+        consumer = library.Consumer(
+            {
+                **self._options,
+                "group.id": "draindown",  # required, but no group is joined
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+                "queued.max.messages.kbytes": 8192,
+                **more,
+            }
+        )
+        try:
+            consumer.assign(places)
+            while silent and time.monotonic() < until:
+                answered: set[tuple[str, int]] = set()
+                for message in consumer.consume(_SAMPLED, 0.1):
+                    yield message
+                    if (error := message.error()) is None or error.code() in (
+                        error._PARTITION_EOF,
+                        error._AUTO_OFFSET_RESET,
+                    ):
+                        answered.add((message.topic(), message.partition()))
                 # what a partition has more of would keep the first records of others waiting
                 consumer.pause([library.TopicPartition(*place) for place in answered & silent])
                 silent -= answered
         finally:
             consumer.close()
-        return Sample(oldest, sum(sizes) / len(sizes) if sizes else None)
 
     def _topics(self) -> list[str]:
         if self._source.kafka.pattern is None:
@@ -168,47 +195,37 @@ class Client:
                     raise
         return found
 
-    def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
-        """Return offsets by partition. Only partitions that exist may be asked for: others are never answered."""
+    def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], tuple[int, int | None]]:
+        """Return offset and leader epoch by partition. Those that don't exist never answer: don't ask for them."""
         library = _library()
         left, found = list(places), {}
         until, pause = time.monotonic() + self._wait, _FRESH
-        while True:
-            asked = (
-                self._admin.list_offsets(
-                    {library.TopicPartition(*place): spec for place in left},
-                    isolation_level=library.IsolationLevel.READ_COMMITTED,
-                    request_timeout=self._wait,
-                )
-                if left
-                else {}
+        while left:
+            asked = self._admin.list_offsets(
+                {library.TopicPartition(*place): spec for place in left},
+                isolation_level=library.IsolationLevel.READ_COMMITTED,
+                request_timeout=self._wait,
             )
             again: list[tuple[str, int]] = []
             for where, future in asked.items():
                 try:
-                    found[where.topic, where.partition] = int(self._result(future).offset)
+                    told = self._result(future)
+                    found[where.topic, where.partition] = int(told.offset), told.leader_epoch
                 except library.KafkaException as error:
                     if error.args[0].code() not in _leaderless(library) or time.monotonic() > until:
                         raise
                     again.append((where.topic, where.partition))
-            left = again
-            if not left:
-                break
-            time.sleep(pause)  # new partitions get their leaders within moments, hundreds of them within seconds
-            pause *= 1.5
+            if left := again:
+                time.sleep(pause)  # new partitions get their leaders within moments, hundreds of them within seconds
+                pause *= 1.5
         return found
 
     def _policies(self, topics: Sequence[str]) -> dict[str, Policy]:
         admin = _library("admin")
-        asked = (
-            self._admin.describe_configs(
-                [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in topics], request_timeout=self._wait
-            )
-            if topics
-            else {}
-        )
+        resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in topics]
+        asked = self._admin.describe_configs(resources, request_timeout=self._wait) if topics else {}
         return {
-            where.name: _policy({name: one.value for name, one in self._result(future).items()})
+            where.name: policy({name: one.value for name, one in self._result(future).items()})
             for where, future in asked.items()
         }
 
@@ -294,18 +311,18 @@ def _library(part: str = "") -> Any:
     return getattr(confluent_kafka, part) if part else confluent_kafka
 
 
+def _cut(error: KafkaError) -> int | None:
+    """Return the offset that a log was truncated to, which the client says in words only; None for other errors."""
+    if type(error)(error._LOG_TRUNCATION).str() not in error.str():
+        return None
+    told = re.search(r"end offset is (-?\d+)", error.str())
+    return int(told[1]) if told else 0  # all that was read is in doubt
+
+
 def _leaderless(library: Any) -> tuple[int, ...]:
     codes = library.KafkaError
-    return (codes.NOT_LEADER_FOR_PARTITION, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
-
-
-def _policy(settings: Mapping[str, str | None]) -> Policy:
-    def bound(name: str) -> int | None:
-        value = int(settings.get(name) or -1)
-        return value if value >= 0 else None
-
-    policies = (settings.get("cleanup.policy") or "delete").split(",")
-    return Policy("compact" in policies, "delete" in policies, bound("retention.ms"), bound("retention.bytes"))
+    moved = (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_LEADER_EPOCH, codes.FENCED_LEADER_EPOCH)
+    return (*moved, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
 
 
 def _hex(uuid: Any) -> str:

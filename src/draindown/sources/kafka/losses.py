@@ -43,9 +43,9 @@ def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) 
         elif held.beginning > span.start:
             gone = replace(span, until=min(span.until, held.beginning))
             yield Loss("offsets-lost", gone, f"the brokers hold offsets from {held.beginning} on")
-        elif held.end < span.until:
-            gone = replace(span, start=max(span.start, held.end))
-            yield Loss("log-truncated", gone, f"the log ends at {held.end}")
+        elif held.same_until < span.until:
+            gone = replace(span, start=max(span.start, held.same_until))
+            yield Loss("log-truncated", gone, held.truncated)
 
 
 def by_unit(units: Iterable[Unit], losses: Iterable[Loss]) -> Iterator[tuple[Unit, Loss]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 LossKind = Literal["topic-gone", "topic-recreated", "partition-gone", "offsets-lost", "log-truncated"]
@@ -12,13 +12,17 @@ LossKind = Literal["topic-gone", "topic-recreated", "partition-gone", "offsets-l
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Offsets [start, until) of one partition. `topic_id`: the id of the topic, which no other topic ever gets."""
+    """Offsets [start, until) of one partition. `topic_id`: the id of the topic, which no other topic ever gets.
+
+    `epoch`: the partition's leader epoch when the offsets were pinned; None if that was not written down.
+    """
 
     topic: str
     partition: int
     topic_id: str
     start: int
     until: int
+    epoch: int | None = field(default=None, compare=False)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -39,10 +43,6 @@ class Span:
         """Return whether both are spans of the same partition of the same topic, not of another of that name."""
         return (self.place, self.topic_id) == (other.place, other.topic_id)
 
-    def holds(self, other: Span) -> bool:
-        """Return whether `other` lies within this span."""
-        return self.same_log(other) and self.start <= other.start and other.until <= self.until
-
     @property
     def range(self) -> str:
         """The span as a person types it: `topic/partition:start-until`."""
@@ -54,18 +54,38 @@ class Span:
 
 @dataclass(frozen=True)
 class Available:
-    """What the brokers hold of a partition: offsets [beginning, end). `end`: its last stable offset."""
+    """What the brokers hold of a partition: offsets [beginning, end). `end`: its last stable offset.
+
+    `epoch`: its leader's; None if the brokers don't say. `cut`: the offset that the log was truncated to since it was
+    read; None if it was not, as far as the brokers know.
+    """
 
     topic: str
     partition: int
     topic_id: str
     beginning: int
     end: int
+    epoch: int | None = None
+    cut: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
         """Topic and partition."""
         return self.topic, self.partition
+
+    @property
+    def same_until(self) -> int:
+        """The offset up to which the log is the one that was read."""
+        return self.end if self.cut is None else max(self.beginning, min(self.cut, self.end))
+
+    @property
+    def truncated(self) -> str:
+        """What became of the log, for people."""
+        if self.cut is None:
+            return f"the log ends at {self.end}"
+        return (
+            f"the log was truncated to {self.same_until} and written anew up to {self.end} (leader epoch {self.epoch})"
+        )
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,23 @@ def unread(
     return Unread(tuple(spans), tuple(losses))
 
 
+def led_anew(available: Iterable[Available], pinned: Iterable[Span]) -> list[Span]:
+    """Return those of `pinned`, one per partition, whose partition has a later leader than when they were pinned.
+
+    Only a later leader may have truncated the log. What ends at 0, or below what the brokers hold, can't be truncated.
+    """
+    have = {(one.place, one.topic_id): one for one in available}
+    return [
+        span
+        for span in pinned
+        if span.epoch is not None
+        and (held := have.get((span.place, span.topic_id))) is not None
+        and held.epoch is not None
+        and held.epoch > span.epoch
+        and max(held.beginning, 1) <= span.until
+    ]
+
+
 def _start(held: Available, last: Span | None, topic_known: bool, starts: Mapping[tuple[str, int], int]) -> int:
     if last is not None:
         return last.until
@@ -145,7 +182,7 @@ def _gone(last: Span, here: set[str], accepted: Sequence[Span]) -> list[Loss]:
 
 
 def _span(held: Available, last: Span | None, start: int, accepted: Sequence[Span]) -> tuple[Span, list[Loss]]:
-    span = Span(held.topic, held.partition, held.topic_id, start, held.end)
+    span = Span(held.topic, held.partition, held.topic_id, start, held.end, held.epoch)
     if last is not None and last.topic_id != held.topic_id:
         old = replace(last, start=last.until)
         # whatever the numbers say: the offsets of another topic are not those that were read up to here
@@ -160,10 +197,10 @@ def _span(held: Available, last: Span | None, start: int, accepted: Sequence[Spa
         if _is_accepted(lost, accepted):
             return span, []
         return span, [Loss("offsets-lost", lost, f"the brokers hold offsets from {held.beginning} on")]
-    if start > held.end:
-        lost = replace(span, start=held.end, until=start)
-        return replace(span, until=start), [
-            Loss("log-truncated", lost, f"the log ends at {held.end}, before offset {start} that was read up to")
+    if start > held.same_until:
+        lost = replace(span, start=held.same_until, until=start)
+        return replace(span, until=max(start, held.end)), [
+            Loss("log-truncated", lost, f"{held.truncated}; it was read up to {start}")
         ]
     return span, []
 

@@ -31,7 +31,7 @@ OWN = pa.schema(
 """The columns of a Kafka intake besides those of every intake.
 
 `compacted`: whether the topic was compacted when the slice was pinned. `positions`: in the first row of a slice, the
-offsets [start, until) that the slice pins of every partition, as JSON.
+offsets [start, until) that the slice pins of every partition, as JSON, and the leader epoch of each if it is known.
 """
 
 
@@ -50,6 +50,11 @@ def newest(state: FlowLayout, generation: int) -> list[Span]:
 def first(state: FlowLayout, generation: int) -> list[Span]:
     """Return what the first slice of a generation pins of every partition: where the generation began."""
     return _at(state, generation, FIRST) if intake.newest(state, generation) else []
+
+
+def of_units(units: Sequence[Unit]) -> list[Span]:
+    """Return what the newest slice of units, in order, pins of every partition; none if their rows don't say it."""
+    return next((_spans(text) for unit in reversed(units) if (text := unit.row.get("positions"))), [])
 
 
 def rows(
@@ -93,7 +98,7 @@ def _text(spans: Sequence[Span]) -> str:
     topics: dict[str, dict[str, Any]] = {}
     for span in spans:
         of_topic = topics.setdefault(f"{span.topic}:{span.topic_id}", {})
-        of_topic[str(span.partition)] = [span.start, span.until]
+        of_topic[str(span.partition)] = [span.start, span.until, *([] if span.epoch is None else [span.epoch])]
     return json.dumps(topics, separators=(",", ":"))
 
 

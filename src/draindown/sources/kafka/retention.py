@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from draindown.base.findings import Finding
 from draindown.base.formatting import age
-from draindown.sources.kafka.client import Policy
 
 _NEAR = 0.7  # of the time that a topic keeps records
 _SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a topic's settings say of its records' lives. `retention_ms`, `retention_bytes`: None without a bound."""
+
+    compacted: bool
+    deleted: bool
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+def policy(settings: Mapping[str, str | None]) -> Policy:
+    """Return what the settings of a topic say."""
+
+    def bound(name: str) -> int | None:
+        value = int(settings.get(name) or -1)
+        return value if value >= 0 else None
+
+    policies = (settings.get("cleanup.policy") or "delete").split(",")
+    return Policy("compact" in policies, "delete" in policies, bound("retention.ms"), bound("retention.bytes"))
 
 
 def findings(

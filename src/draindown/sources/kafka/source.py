@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from draindown.sources.kafka import backlog, bounds, positions, retention
 from draindown.sources.kafka.accepted import accept, accepted
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, unknown
-from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, reaching_down, unread, without
+from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_anew, reaching_down, unread, without
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure, Forecast, Look, Progress, ReadInOrder
@@ -37,6 +37,7 @@ class Kafka(ReadInOrder):
         self._source, self._layout = source, layout
         self._client: Client | None = None
         self._seen: Seen | None = None
+        self._cuts: dict[tuple[Span, int | None], int | None] = {}
         self._located: tuple[list[Unit], list[Unit]] | None = None
         self._sample: tuple[Sequence[Span], Sample] | None = None
 
@@ -85,9 +86,9 @@ class Kafka(ReadInOrder):
                 sample.oldest, policies, now, f"draindown run {state.pipeline} --flow {state.flow}"
             ),
             pinned=Forecast(len(slices), round(held * weight)) if held else Forecast(),
-            reasons=_reasons(found, len(slices), held, begun=bool(positions.newest(state, generation))),
+            reasons=backlog.reasons(found, len(slices), held, begun=bool(positions.newest(state, generation))),
             forecast=expected,
-            parts=list(backlog.parts(spans, _records(found.spans, pinned), oldest, weight)),
+            parts=list(backlog.parts(spans, backlog.records(found.spans, pinned), oldest, weight)),
             expires=retention.expires(sample.oldest, policies),
             keeps=retention.keeps(policies.values()),
         )
@@ -133,14 +134,24 @@ class Kafka(ReadInOrder):
 
     def _losses(self, generation: int, first: int) -> list[Loss]:
         waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
-        return [
-            *of_pinned(self._at_brokers(self.left_of(waiting)), self._have),
-            *self._unread(self._layout, generation).losses,
-        ]
+        have = self._compared(positions.newest(self._layout, generation))
+        pinned = of_pinned(self._at_brokers(self.left_of(waiting)), have)
+        return [*pinned, *self._unread(self._layout, generation).losses]
 
     @property
     def _have(self) -> Mapping[tuple[str, int], Available]:
         return {one.place: one for one in self._look().partitions}
+
+    def _compared(self, pinned: Sequence[Span]) -> Mapping[tuple[str, int], Available]:
+        """Return what the brokers hold, with where a log was truncated since `pinned`, one span per partition."""
+        have = dict(self._have)
+        anew = {(span, span.epoch): span for span in led_anew(have.values(), pinned)}
+        if fresh := [span for known, span in anew.items() if known not in self._cuts]:
+            found = self.client.cuts(fresh)
+            self._cuts |= {(span, span.epoch): found.get(span.place) for span in fresh}
+        for known, span in anew.items():
+            have[span.place] = replace(have[span.place], cut=self._cuts[known])
+        return have
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
         """Return what is left of pinned units without the ranges that a person gave up."""
@@ -162,7 +173,7 @@ class Kafka(ReadInOrder):
         seen, every = self._look(), positions.newest(state, generation)
         pinned = [span for span in every if self._source.matches(span.topic)]
         starts = {} if every else self._starts(state, generation, seen)
-        have, given_up = seen.partitions, accepted(self._layout)
+        have, given_up = tuple(self._compared(pinned).values()), accepted(self._layout)
         found = unread(have, pinned, starts=starts, accepted=given_up)
         if (found.losses or not every) and (kept := raw.ranges(self._layout)):
             have = reaching_down(have, [*map(_span, kept), *given_up])
@@ -234,7 +245,8 @@ class Kafka(ReadInOrder):
         found: dict[str, Finding] = {}
         whole = list(units)
         spans = self._at_brokers(whole)
-        for unit, loss in by_unit(whole, of_pinned(spans, self._have) if spans else ()):
+        have = self._compared(positions.of_units(whole)) if spans else {}
+        for unit, loss in by_unit(whole, of_pinned(spans, have)):
             found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
@@ -285,9 +297,9 @@ class Kafka(ReadInOrder):
         if failure.kind == "refused":
             return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
-            self._seen = None  # what was seen before the read is not what the brokers hold now
+            self._seen, self._cuts = None, {}  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
-            if wrong := list(of_pinned(spans, self._have)):
+            if wrong := list(of_pinned(spans, self._compared(positions.of_units(units)))):
                 return lost(wrong, self._layout, _NOTHING)
         return TransientError(
             "kafka-unreachable",
@@ -325,23 +337,3 @@ def _refuse(found: Unread, layout: FlowLayout) -> None:
 def _span(kept: raw.Kept) -> Span:
     topic, _, partition = kept.unit.rpartition("/")
     return Span(topic, int(partition), kept.log, kept.start, kept.until)
-
-
-def _records(unread: Iterable[Span], pinned: Iterable[Unit]) -> Counter[str]:
-    """Return the number of records that wait, by partition."""
-    found = Counter({span.unit: span.size for span in unread})
-    for unit in pinned:
-        found[unit.name] += unit.until - unit.start
-    return found
-
-
-def _reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:
-    reasons = []
-    if found.size:
-        parts = sum(1 for span in found.spans if span.size)
-        reasons.append(f"{count(found.size, 'new record')} in {count(parts, 'partition')}")
-    elif not begun and found.spans:
-        reasons.append("where the topics begin is to be pinned")
-    if held:
-        reasons.append(f"{count(held, 'record')} pinned for {count(slices, 'batch', 'batches')} yet to be processed")
-    return reasons
