@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.proof.compare import prove
 from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images
 from draindown.spark.derived.batch import TableSlice, Versions
@@ -26,6 +27,7 @@ from draindown.spark.derived.scope import pruning_of
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
+from draindown.spec.derived import DerivedFlow
 from tests.derivation import Derivation
 from tests.landing import Injected
 
@@ -259,6 +261,53 @@ def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None
     assert error.value.code == "result-not-unique" and TableLog(it.layout.table).row_count == 0
 
 
+@pytest.mark.parametrize("fill", [False, True])
+def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
+    derivation: Callable[..., Derivation], fill: bool
+) -> None:
+    it = derivation(per=PER)
+    it.insert(row(1, 0))
+    it.derive()
+    twice = it.spark.read.format("delta").load(it.layout.table)
+    twice.write.format("delta").mode("append").save(it.layout.table)
+    it.insert(row(2, 5))
+    with pytest.raises(TerminalError) as error:
+        it.derive(fill=fill)
+    assert error.value.code == "result-not-unique" and "the table has several rows for 1" in error.value.found
+    assert "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
+
+
+@pytest.mark.parametrize("others", [(), (row(1, 0, k=None),)])
+def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
+    derivation: Callable[..., Derivation], others: tuple[Any, ...]
+) -> None:
+    it = derivation(window=WINDOW | {"measures": {"s": "sum(n)"}}, target={"partition_by": ["k"]})
+    it.insert(row(2, 0), *others)
+    it.derive()
+    it.insert(row(3, 0, k=""))
+    for _ in range(2):
+        with pytest.raises(TerminalError) as error:
+            it.derive()
+        assert (
+            error.value.code == "partition-empty"
+            and "1 of them have an empty string in partition column k" in error.value.found
+        )
+    assert TableLog(it.layout.table).row_count == 1 + len(others)
+
+
+def test_what_a_column_holds_that_the_query_has_no_more_is_gone_after_a_fill(
+    derivation: Callable[..., Derivation],
+) -> None:
+    it = derivation(window=WINDOW | {"measures": {"c": "count(*)"}})
+    it.insert(row(1, 0), row(2, 90))
+    it.derive()
+    it.spark.sql(f"alter table delta.`{it.layout.table}` add columns (old int)")
+    it.spark.sql(f"update delta.`{it.layout.table}` set old = 7")
+    (filled,) = it.derive(fill=True)
+    assert filled.updated == 2 and {one[-1] for one in it.table()} == {None}
+    assert it.derive(fill=True)[0].unchanged == 2
+
+
 def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Derivation]) -> None:
     it = derivation(per=RANKED)
     it.insert(row(1, 0), row(2, 5), row(3, None, k=None))
@@ -295,6 +344,26 @@ def test_what_spark_alone_can_tell_is_refused_before_anything_is_written(
     assert not TableLog(it.layout.table).exists
 
 
+@pytest.mark.parametrize(
+    ("parts", "part"),
+    [
+        ({"time": "text"}, "window.time: 'text' is string: a window needs a timestamp"),
+        ({"time": "day"}, "window.time: 'day' is date: a window needs a timestamp"),
+        ({"time": "At"}, "window.time: 'At' is no column of the source; did you mean 'at'"),
+        ({"group_by": ["K"]}, "window.group_by.0: 'K' is no column of the source; did you mean 'k'"),
+    ],
+)
+def test_columns_of_a_source_whose_columns_its_file_does_not_show_are_checked(
+    spark: SparkSession, parts: dict[str, Any], part: str
+) -> None:
+    found = spark.sql("select 'a' as k, timestamp'2026-03-01' as at, date'2026-03-01' as day, '2026-03-01' as text")
+    window = {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}}
+    flow = DerivedFlow.model_validate({"source": {"table": "t"}, "window": window | parts})
+    with pytest.raises(TerminalError) as error:
+        resolve(flow, [found], "", "")
+    assert error.value.code == "invalid-derivation" and part in error.value.found
+
+
 def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=HOPPING)
     for day in range(4):
@@ -318,6 +387,37 @@ def _matching(source: DataFrame, pruning: Pruning) -> int:
     for condition in pruning.conditions(source.schema):
         source = source.where(condition)
     return source.count()
+
+
+def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=HOPPING | {"measures": {"c": "count(*)", "newest": "max(at)"}})
+    for number, text in enumerate(("0001-01-02 00:00:00", "1600-02-29 12:00:00.000001", "9999-12-31 22:59:59.999999")):
+        it.sql(f"insert into {{t}} select {number}, 1, 'a', timestamp'{text}', 1, 0, '', null")
+        it.derive()
+    sql = "select cast(window_start as varchar) as s, cast(newest as varchar) as n from t order by window_start"
+    found = TableLog(it.layout.table).rows(sql)
+    assert [row["s"][:19] for row in found[::3]] == [
+        "0001-01-01T23:20:00",
+        "1600-02-29T11:20:00",
+        "9999-12-31T22:00:00",
+    ]
+    assert found[-1]["n"] == "9999-12-31T22:59:59.999999Z"
+    assert prove(it.layout, it.flow, TableLog(it.path), TableLog(it.layout.table)).holds
+
+
+def test_columns_that_somebody_renamed_end_red_until_a_fill(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(per=PER)
+    it.insert(row(1, 0))
+    it.derive()
+    it.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    it.insert(row(2, 5))
+    it.sql("alter table {t} rename column noise to remark")
+    with pytest.raises(TerminalError) as error:
+        it.derive()
+    assert error.value.code == "source-replaced" and "renamed" in error.value.found
+    assert "draindown reset" in error.value.next[0]
+    it.derive(fill=True)
+    assert it.table() == it.whole()
 
 
 def test_versions_that_the_log_has_no_more_end_red(derivation: Callable[..., Derivation]) -> None:

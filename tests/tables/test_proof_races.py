@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.cli import main
+from draindown.flow import proven
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.proof import compare, pinned
@@ -103,6 +104,28 @@ def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     code, error = it.prove(capsys)
     assert (code, error["code"], error["changed"]) == (78, "history-gone", "nothing")
     assert f"of table {table} at version 0" in error["found"] and helps in error["next"][0]
+
+
+def test_a_table_that_another_query_computed_is_not_proven(it: Hourly, capsys: pytest.CaptureFixture[str]) -> None:
+    path = it.home / "dags" / "pipelines" / "p.yaml"
+    path.write_text(path.read_text().replace("count(*)", "count(at)"))
+    code, error = it.prove(capsys)
+    assert (code, error["code"], error["changed"]) == (78, "derivation-changed", "nothing")
+    assert error["tried"] == "prove flow d of pipeline p" and "reset p --flow d " in error["next"][0]
+
+
+def test_a_sample_that_holds_does_not_hide_keys_that_differ(it: Hourly, capsys: pytest.CaptureFixture[str]) -> None:
+    done = DeltaTable(it.layout.table)
+    done.update({"c": "c + 1"}, predicate="c = 2")
+    assert it.prove(capsys)[0] == 1
+    main(["--root", str(it.home), "prove", "p", "--sample", "0.0001%"])
+    kept = proven.newest(it.layout)
+    assert kept is not None and not kept.holds and kept.share == 1
+    assert main(["--root", str(it.home), "prove", "p", "--sample", "0.00001%"]) == 2
+    done.update({"c": "c - 1"}, predicate="c = 3")
+    main(["--root", str(it.home), "prove", "p", "--sample", "0.0001%"])
+    kept = proven.newest(it.layout)
+    assert kept is not None and kept.holds and kept.share < 1, "it is about another version"
 
 
 def test_another_error_of_a_proof_stays_what_it_is(

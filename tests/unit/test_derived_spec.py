@@ -127,6 +127,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"per": PER | {"sql": "select 1; select 2"}}, "hourly.per.sql", "one expression"),
         ({"per": PER | {"sql": "select uuid() from flights"}}, "hourly.per.sql", "not determined by"),
         ({"per": PER | {"sql": "select collect_list(delay) from flights"}}, "hourly.per.sql", "order in which"),
+        ({"per": PER | {"sql": "select hll_sketch_agg(delay) from flights"}}, "hourly.per.sql", "order in which"),
         ({"window": WINDOW, "rules": {"x": "true"}}, "hourly.rules", "unknown key"),
         (
             {"window": WINDOW, "target": {"keys": ["carrier"]}},

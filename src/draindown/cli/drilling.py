@@ -30,7 +30,7 @@ def drill(
     flow: Flow = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="PlannedFault this batch, from 1. Default: the middle one.")
+        int | None, typer.Option(min=1, help="Strike this batch, counted from 1. Default: the middle one.")
     ] = None,
     max_files: Annotated[int, typer.Option(min=1, help="Take at most so many files, oldest first.")] = 30,
     max_bytes: Annotated[str, typer.Option(help="Take files of at most this size together; one at least.")] = "64mb",

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
+_LEAST = 0.000_001  # keys are chosen by their hash, in so many parts
+
+
 def prove(
     ctx: typer.Context,
     pipeline: PipelineName,
@@ -24,7 +27,8 @@ def prove(
 ) -> None:
     """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs.
 
-    Reports and the page name the newest certificate.
+    Reports and the page name the newest certificate. A sample that holds does not replace one that found a row of the
+    same version that differs.
     """
     here, out = setting(ctx), Output(as_json)
     spec, share = here.spec(pipeline), _share(sample)
@@ -55,8 +59,8 @@ def _share(text: str) -> float:
         found = parse_share(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--sample") from None
-    if not found:
-        raise typer.BadParameter("must be more than 0%", param_hint="--sample")
+    if found < _LEAST:
+        raise typer.BadParameter(f"must be at least {_LEAST:.4%}", param_hint="--sample")
     return found
 
 

@@ -52,7 +52,10 @@ def keys_differ(number: int) -> str:
 
 
 def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
-    """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict` returns it."""
+    """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict` returns it.
+
+    A sample that holds says nothing of keys that it left out, so one that found falsehoods in the same version stays.
+    """
     found = Proven(
         holds=certificate["holds"],
         table_id=certificate["table"]["id"],
@@ -65,7 +68,10 @@ def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
         engine=certificate["engine"],
         at=certificate["at"],
     )
-    documents.write_json(layout.proven, asdict(found))
+    before = newest(layout) if found.holds and found.share < 1 else None
+    same = before and (before.table_id, before.table_version) == (found.table_id, found.table_version)
+    if before is None or before.holds or not same:
+        documents.write_json(layout.proven, asdict(found))
 
 
 def newest(layout: FlowLayout) -> Proven | None:

@@ -30,6 +30,8 @@ _LEAN = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.ui.explainMode": "simple",  # Spark renders each plan for the UI, even if the UI is off
     "spark.sql.session.timeZone": "UTC",
+    # INT96, the default, is read in nanoseconds by others: 9999-12-31 and 0001-01-01 would be days of 1816 and 1754
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.autoCompact.enabled": "false",

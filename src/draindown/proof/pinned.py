@@ -17,7 +17,7 @@ from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.slices import Unit, unread_after
 from draindown.sources.tables.followed import Followed
-from draindown.sources.tables.source import by_table, part_way
+from draindown.sources.tables.source import by_table, derivation_changed, part_way
 from draindown.spec.table_source import SourceTable, TableSource
 
 
@@ -54,8 +54,9 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     """Return what a proof of the flow compares.
 
     Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half done;
-    `source-replaced`: a source is another table than the one that was read, or was not read at all; `history-gone`:
-    files of a source at the version that was read, or of the table, are not there.
+    `derivation-changed`: the table was computed by another query than the file has now; `source-replaced`: a source is
+    another table than the one that was read, or was not read at all; `history-gone`: files of a source at the version
+    that was read, or of the table, are not there.
     """
     generation, table = generations.generation(layout), TableLog(layout.table)
     # by the table as it is opened here: a drain may commit the next batch any moment
@@ -65,6 +66,8 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     if found is None or part is not None:
         what = f"{part[0]} of {part[1]} buckets are in the table" if part else "no batch has derived anything yet"
         raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
+    if found.units[0].row["derivation"] != source.derivation:
+        raise derivation_changed(layout, "prove")
     units = zip(source.read, by_table(layout, source, found.units), strict=True)
     sources = [_opened(layout, one, unit) for one, unit in units]
     result = Pinned(sources, table, found.units[0].row["decided"])

@@ -54,6 +54,8 @@ BY_ORDER = frozenset(
         *("collect_list", "collect_set", "array_agg", "listagg", "string_agg", "histogram_numeric"),
         *("percentile_approx", "approx_percentile", "approx_top_k", "approx_top_k_accumulate", "count_min_sketch"),
         *("kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float"),
+        *("kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float"),
+        *("hll_sketch_agg", "hll_union_agg", "approx_top_k_combine"),
     )
 )
 """Aggregates whose result depends on the order in which rows arrive, ties included."""

@@ -128,23 +128,9 @@ class Tables(ReadInOrder, NothingLost):
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
         if newest.units[0].row["derivation"] != self._source.derivation:
-            raise self._derivation_changed()
+            raise derivation_changed(self._layout, "go on with")
         units = by_table(self._layout, self._source, newest.units)
         return [(table, table.same(unit)) for table, unit in zip(self._tables, units, strict=True)]
-
-    def _derivation_changed(self) -> TerminalError:
-        layout = self._layout
-        return TerminalError(
-            "derivation-changed",
-            tried=f"go on with flow {layout.flow} of pipeline {layout.pipeline}",
-            found="its derivation, its sources or its columns are not those that the table was computed by",
-            changed="nothing",
-            next=[
-                f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",
-                f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it beside, and swaps it in",
-                f"put them back as they were, then: draindown run {layout.pipeline}",
-            ],
-        )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
         """Begin to pin what was published since the newest slice."""
@@ -251,7 +237,7 @@ class Tables(ReadInOrder, NothingLost):
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
         if any(unit.row["derivation"] != self._source.derivation for unit in units):
-            raise self._derivation_changed()
+            raise derivation_changed(self._layout, "go on with")
         named = {table.path: table for table in self._tables}
         for unit in units:
             log = TableLog(unit.name)
@@ -297,6 +283,21 @@ class TablesPinning:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def derivation_changed(layout: FlowLayout, tried: str) -> TerminalError:
+    """Return the error for a flow whose table was computed by another derivation than it has now. `tried`: a verb."""
+    return TerminalError(
+        "derivation-changed",
+        tried=f"{tried} flow {layout.flow} of pipeline {layout.pipeline}",
+        found="its derivation, its sources or its columns are not those that the table was computed by",
+        changed="nothing",
+        next=[
+            f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",
+            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it beside, and swaps it in",
+            f"put them back as they were, then: draindown run {layout.pipeline}",
+        ],
+    )
 
 
 def unfinished(newest: Slice | None) -> list[Rows]:

@@ -47,7 +47,7 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
     Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
-    `history-gone`, `rows-miscounted`.
+    `history-gone`, `rows-miscounted`, `partition-empty`.
     """
     writer = batch.writer
     if writer.is_done():
@@ -130,7 +130,11 @@ def _apply(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitSta
     counts = Counts({}, 0, 0, 0)
     if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
         kept.enter_context(persisted(fated))
-        counts = difference.count(fated, work.keys, work.resolved.kind.counted)
+        parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
+        texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
+        counts = difference.count(fated, work.keys, work.resolved.kind.counted, texts)
+        _refuse_blank(work, texts, counts.blank)
+        _refuse_twice(work, held, counts.twice)
     row = _output(work, counts)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
     _write(work, acts.drop(BEFORE), row, held)
@@ -146,15 +150,7 @@ def _possible(rows: DataFrame, pruning: Pruning) -> DataFrame:
 
 def _output(work: Work, counts: Counts) -> BatchRow:
     """Return the ledger row with the account of the output. Raises TerminalError if it can't be right."""
-    layout, keys = work.batch.writer.layout, counts.keys
-    if counts.twice:
-        raise TerminalError(
-            "result-not-unique",
-            tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline}",
-            found=f"the query returns several rows for {counts.twice} of them; keys are {', '.join(work.keys)}",
-            changed="nothing of this batch was written",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once keys name one row of the result",
-        )
+    keys = counts.keys
     row = replace(
         work.row,
         inserted=keys.get(INSERT, 0),
@@ -174,6 +170,42 @@ def _output(work: Work, counts: Counts) -> BatchRow:
     if row.kind == "source":
         _refuse_miscounted(work, counts)
     return conserve(row)
+
+
+def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
+    """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
+    if not number:
+        return
+    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.keys)
+    if held is not None:
+        by_key = work.scope.within(held.rows, work.keys).groupBy(*map(quoted, work.keys)).count()
+        if doubled := by_key.where("count > 1").count():
+            whose = f"somebody wrote them or the keys were others before: the table has several rows for {doubled}"
+            mended = _rebuild(work, "")
+    raise _refused(work, "result-not-unique", f"{whose} of them; keys are {keys}", mended)
+
+
+def _refuse_blank(work: Work, texts: Sequence[str], number: int) -> None:
+    """Refuse keys with an empty string in a partition column: Delta stores it as NULL, which is another key.
+
+    Raises TerminalError `partition-empty`.
+    """
+    if number:
+        named = " or ".join(texts)
+        found = f"{number} of them have an empty string in partition column {named}, which Delta stores as NULL"
+        then = _rebuild(work, f"   # once {named} is out of partition_by, or NULL where it is empty in the source")
+        raise _refused(work, "partition-empty", found, then)
+
+
+def _rebuild(work: Work, when: str) -> str:
+    layout = work.batch.writer.layout
+    return f"draindown rebuild {layout.pipeline} --flow {layout.flow}{when}"
+
+
+def _refused(work: Work, code: str, found: str, next_: str) -> TerminalError:
+    layout, changed = work.batch.writer.layout, "nothing of this batch was written"
+    tried = f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline}"
+    return TerminalError(code, tried=tried, found=found, changed=changed, next=next_)
 
 
 def _refuse_miscounted(work: Work, counts: Counts) -> None:

@@ -25,17 +25,18 @@ def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str], count
     """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in keys and values.
 
     A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys, with the columns of
-    `fresh` and possibly more, of which those that `fresh` lacks are not compared; None if there are none.
+    `fresh` and possibly more; None if there are none. A column that only an earlier query gave is NULL, or differs.
     `counted`: the column of `fresh` that counts rows of the source.
     """
     if held is None:
         return fresh.withColumns({BEFORE: F.lit(None).cast("bigint"), FATE: F.lit(INSERT)})
-    old = held.select(F.struct(*map(quoted, fresh.columns)).alias(_OLD))
+    left = [name for name in held.columns if name not in fresh.columns and not name.startswith("_")]
+    old = held.select(F.struct(*map(quoted, (*fresh.columns, *left))).alias(_OLD))
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]
     paired = new.join(old, reduce(Column.__and__, same), "full_outer")
     differs = [_differs(name, fresh.schema[name].dataType) for name in fresh.columns if name not in keys]
-    changed = reduce(Column.__or__, differs, F.lit(False))
+    changed = reduce(Column.__or__, [*differs, *(_field(_OLD, name).isNotNull() for name in left)], F.lit(False))
     fate = (
         F.when(F.col(_OLD).isNull(), INSERT)
         .when(F.col("_new").isNull(), DELETE)
@@ -55,16 +56,19 @@ class Counts:
         keys: number of keys by fate.
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
+        blank: number of keys with an empty string in a partition column.
     """
 
     keys: Mapping[str, int]
     twice: int
     now: int
     before: int
+    blank: int = 0
 
 
-def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None) -> Counts:
-    """Count what `compare` returned. `counted`: as there."""
+def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None, texts: Sequence[str] = ()) -> Counts:
+    """Count what `compare` returned. `counted`: as there. `texts`: partition columns of type string."""
+    blank = reduce(Column.__or__, [F.col(quoted(name)) == "" for name in texts], F.lit(False))
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
     sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE)}
     by_key = fated.groupBy(*map(quoted, keys)).agg(
@@ -75,12 +79,13 @@ def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None) -> 
         .agg(
             F.count("*").alias("keys"),
             F.count_if(F.col("_rows") > 1).alias("twice"),
+            F.count_if(blank).alias("blank"),
             *(F.coalesce(F.sum(f"_{name}"), F.lit(0)).alias(name) for name in ("fresh", "old")),
         )
         .collect()
     )
-    twice, now, before = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old"))
-    return Counts({row[FATE]: row["keys"] for row in rows}, twice, now, before)
+    sums_of_all = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank"))
+    return Counts({row[FATE]: row["keys"] for row in rows}, *sums_of_all)
 
 
 def _field(side: str, name: str) -> Column:

@@ -1,4 +1,4 @@
-"""The error for a source table whose older versions can't be read any more."""
+"""The errors for a source table whose older versions can't be read any more."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _GONE = (
     "DELTA_VERSION_NOT_FOUND",
 )
 """What Spark and Delta say of a data file, a change file or a commit that the log names and that is not there."""
+_RESHAPED = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
+"""How the names of Delta's errors begin for changes that it can't read with the columns of the newest version."""
 
 
 @contextmanager
 def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
     """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the source table.
 
-    VACUUM removes files that no current version needs, after the table's retention. So a flow that stood still for
+    It is `source-replaced` if somebody renamed or dropped columns, so that earlier changes can't be read with those of
+    now. VACUUM removes files that no current version needs, after the table's retention. So a flow that stood still for
     longer may need files that are gone. `read`: the version of each source table that the batch reads.
     """
     try:
@@ -30,12 +33,19 @@ def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
     except DraindownError:
         raise
     except Exception as error:
-        if not any(mark in str(error) for mark in _GONE):
+        if _RESHAPED in str(error):
+            code, found = "source-replaced", "somebody renamed or dropped columns, or gave them other types, since then"
+        elif any(mark in str(error) for mark in _GONE):
+            code = "history-gone"
+            found = (
+                "files of that version, or of changes before it, are not there: VACUUM removed them, or a person did"
+            )
+        else:
             raise
         raise TerminalError(
-            "history-gone",
+            code,
             tried=f"read what changed in {_named(read, str(error))}, for flow {layout.flow}",
-            found="files of that version, or of changes before it, are not there: VACUUM removed them, or a person did",
+            found=found,
             changed="nothing of this batch is in the table",
             next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
         ) from error

@@ -17,7 +17,7 @@ from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.result_columns import not_a_key
+from draindown.spec.result_columns import not_a_key, problems
 
 _REFUSED = (Refused, PySparkException, Py4JJavaError)
 
@@ -45,7 +45,7 @@ def resolve(flow: DerivedFlow, sources: Sequence[DataFrame], tried: str, next: s
     """
     kind = kind_of(flow)
     try:
-        found = list(_problems(flow, sources[0]))
+        found = list(_problems(flow, sources))
         if not found:
             result = query(kind, [source.where(F.lit(False)) for source in sources])
             found = [*_type_problems(flow, kind, result.schema)]
@@ -58,10 +58,17 @@ def resolve(flow: DerivedFlow, sources: Sequence[DataFrame], tried: str, next: s
     return Resolved(kind, _used(kind, sources), result.schema)
 
 
-def _problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
-    """Yield the measures that Spark refuses, each by name."""
+def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
+    """Yield what the pipeline file shows only once the columns of the sources are known, as those of derived flows.
+
+    Then the measures that Spark refuses, each by name.
+    """
+    for at, source in enumerate(sources):
+        types = {field.name: field.dataType.simpleString() for field in source.schema}
+        yield from (f"{'.'.join(place)}: {text}" for place, text in problems(flow, at, types, None))
     if flow.window is None:
         return
+    source = sources[0]
     for name, text in flow.window.measures.items():
         try:
             alone = source.agg(F.expr(text).alias(name))
