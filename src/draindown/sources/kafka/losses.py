@@ -27,8 +27,8 @@ def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) 
         held = have.get(span.place)
         if held is None:
             here = any(topic == span.topic for topic, _ in have)
-            kind: LossKind = "partition-gone" if here else "topic-gone"
-            yield Loss(kind, span, f"there is no such {kind.removesuffix('-gone')} any more")
+            what = "partition" if here else "topic"
+            yield Loss("partition-gone" if here else "topic-gone", span, f"there is no such {what} any more")
         elif held.topic_id != span.topic_id:
             yield recreated(span)
         elif held.beginning > span.start:
