@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from draindown.sources.kafka import positions
 from draindown.sources.kafka.client import Client
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.kafka.source import Kafka
+from draindown.spark.runs.rebuild import rebuild
 from draindown.spec.kafka import KafkaSource
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
@@ -129,6 +132,14 @@ def test_a_flow_does_not_read_on_behind_records_that_were_written_anew(
         error = red(f.run)
         assert error.code == "log-truncated" and "t/0 [20, 30)" in error.found
     assert sorted(row["n"] for row in f.rows("n")) == list(range(30))
+
+    (aside,) = [one for one in error.next if one.startswith("mv ")]
+    subprocess.run(shlex.split(aside, comments=True), check=True)
+    rebuild(f.request(), spark, accept_missing=True, progress=lambda _: None)
+    own_broker.send("t", [record(140)])
+    f.run()
+    assert sorted(row["n"] for row in f.rows("n")) == [*range(20), *range(100, 141)]
+    assert f.offsets() == [(0, offset) for offset in range(61)]
 
 
 def test_two_hundred_partitions_of_new_leaders_are_compared_in_two_seconds(own_broker: Cluster) -> None:

@@ -35,6 +35,7 @@ _ERRORS = {
     "Refused",
     "Crash",
     "DraindownError",
+    "Loss",
     "_error",
     "input_gone",
 }

@@ -16,13 +16,13 @@ _WITHOUT = "the losses that were accepted are red again, and can be accepted aga
 
 def accepted(layout: FlowLayout) -> list[Span]:
     """Return the accepted ranges. Raises TerminalError `state-damaged`."""
-    return [_span(one) for one in _kept(layout)]
+    return [Span(*one["span"]) for one in _kept(layout)]
 
 
 def accept(layout: FlowLayout, spans: Iterable[Span], *, by: str, note: str, at: datetime) -> None:
     """Write down that ranges are given up. Idempotent. Call it under the lease."""
     have = _kept(layout)
-    known = set(map(_span, have))
+    known = {Span(*one["span"]) for one in have}
     fresh = [
         {"span": list(astuple(span)), "reason": note, "by": by, "at": at.isoformat(timespec="seconds")}
         for span in spans
@@ -34,7 +34,3 @@ def accept(layout: FlowLayout, spans: Iterable[Span], *, by: str, note: str, at:
 
 def _kept(layout: FlowLayout) -> Sequence[dict[str, Any]]:
     return kept(layout.accepted_losses, lambda content: list(content["losses"]), without=_WITHOUT) or []
-
-
-def _span(one: dict[str, Any]) -> Span:
-    return Span(*one["span"])

@@ -171,14 +171,11 @@ class Client:
     def _topics(self) -> list[str]:
         if self._source.kafka.pattern is None:
             return list(self._source.kafka.topics)
-        listed = self._listed()
-        return sorted(name for name in listed if self._source.matches(name) and not name.startswith("__"))
-
-    def _listed(self) -> Iterable[str]:
         try:
-            return list(self._admin.list_topics(timeout=self._wait).topics)
+            listed = list(self._admin.list_topics(timeout=self._wait).topics)
         finally:
             self._admin.poll(0)
+        return sorted(name for name in listed if self._source.matches(name) and not name.startswith("__"))
 
     def _described(self, topics: Sequence[str]) -> dict[str, Any]:
         """Return what the brokers say of those of `topics` that exist."""
@@ -198,6 +195,9 @@ class Client:
     def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], tuple[int, int | None]]:
         """Return offset and leader epoch by partition. Those that don't exist never answer: don't ask for them."""
         library = _library()
+        codes = library.KafkaError
+        moved = (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_LEADER_EPOCH, codes.FENCED_LEADER_EPOCH)
+        leaderless = (*moved, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
         left, found = list(places), {}
         until, pause = time.monotonic() + self._wait, _FRESH
         while left:
@@ -212,7 +212,7 @@ class Client:
                     told = self._result(future)
                     found[where.topic, where.partition] = int(told.offset), told.leader_epoch
                 except library.KafkaException as error:
-                    if error.args[0].code() not in _leaderless(library) or time.monotonic() > until:
+                    if error.args[0].code() not in leaderless or time.monotonic() > until:
                         raise
                     again.append((where.topic, where.partition))
             if left := again:
@@ -317,12 +317,6 @@ def _cut(error: KafkaError) -> int | None:
         return None
     told = re.search(r"end offset is (-?\d+)", error.str())
     return int(told[1]) if told else 0  # all that was read is in doubt
-
-
-def _leaderless(library: Any) -> tuple[int, ...]:
-    codes = library.KafkaError
-    moved = (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_LEADER_EPOCH, codes.FENCED_LEADER_EPOCH)
-    return (*moved, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
 
 
 def _hex(uuid: Any) -> str:

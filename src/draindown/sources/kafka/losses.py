@@ -18,16 +18,7 @@ from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 _SHOWN = 5
-_CAUSES = (
-    ("topic-recreated", "the topic was created again since they were pinned"),
-    ("topic-gone", "there is no such topic any more"),
-    ("partition-gone", "there is no such partition any more"),
-    ("log-truncated", "the log ends before"),
-    ("offsets-lost", "the brokers hold later offsets only"),
-)
-"""The kinds of losses, each in words, the worst first."""
-_WORST = [kind for kind, _ in _CAUSES]
-_WORDS = dict(_CAUSES)
+_WORST: tuple[LossKind, ...] = ("topic-recreated", "topic-gone", "partition-gone", "log-truncated", "offsets-lost")
 
 
 def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) -> Iterator[Loss]:
@@ -36,8 +27,8 @@ def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) 
         held = have.get(span.place)
         if held is None:
             here = any(topic == span.topic for topic, _ in have)
-            kind: LossKind = "partition-gone" if here else "topic-gone"
-            yield Loss(kind, span, _WORDS[kind])
+            what = "partition" if here else "topic"
+            yield Loss("partition-gone" if here else "topic-gone", span, f"there is no such {what} any more")
         elif held.topic_id != span.topic_id:
             yield recreated(span)
         elif held.beginning > span.start:
@@ -70,7 +61,7 @@ def by_unit(units: Iterable[Unit], losses: Iterable[Loss]) -> Iterator[tuple[Uni
 
 def recreated(span: Span) -> Loss:
     """Return the loss of pinned offsets of a topic that is another one now."""
-    return Loss("topic-recreated", span, _WORDS["topic-recreated"])
+    return Loss("topic-recreated", span, "the topic was created again since they were pinned")
 
 
 def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was pinned or read") -> TerminalError:

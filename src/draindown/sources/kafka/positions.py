@@ -7,6 +7,7 @@ however long the history, and knows every partition that the source ever had.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -95,21 +96,16 @@ def _at(state: FlowLayout, generation: int, number: int) -> list[Span]:
 
 
 def _text(spans: Sequence[Span]) -> str:
-    topics: dict[str, dict[str, Any]] = {}
+    topics: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for span in spans:
-        of_topic = topics.setdefault(f"{span.topic}:{span.topic_id}", {})
-        of_topic[str(span.partition)] = [span.start, span.until, *([] if span.epoch is None else [span.epoch])]
+        offsets = [span.start, span.until, *([] if span.epoch is None else [span.epoch])]
+        topics[f"{span.topic}:{span.topic_id}"][str(span.partition)] = offsets
     return json.dumps(topics, separators=(",", ":"))
 
 
 def _spans(text: str) -> list[Span]:
-    return [
-        Span(*_named(topic, partition), *offsets)
-        for topic, partitions in json.loads(text).items()
-        for partition, offsets in partitions.items()
-    ]
-
-
-def _named(topic: str, partition: str) -> tuple[str, int, str]:
-    name, _, id = topic.rpartition(":")
-    return name, int(partition), id
+    found = []
+    for name, partitions in json.loads(text).items():
+        topic, _, id = name.rpartition(":")
+        found += [Span(topic, int(number), id, *offsets) for number, offsets in partitions.items()]
+    return found
