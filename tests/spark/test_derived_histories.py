@@ -231,10 +231,10 @@ def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None
     assert [tuple(row) for row in images.net(rows, ["n"], changes=True).collect()] == [(1, 2, 2)]
 
 
-def _ranges(kind: Kind, name: str, type: str, cuts: Sequence[str]) -> list[Bucket]:
+def _ranges(kind: Kind, name: str, type: str, starts: Sequence[str]) -> list[Bucket]:
     """The buckets of ranges of one key, two of each second range."""
-    parts = tuple(1 + at % 2 for at in range(len(cuts) + 1))
-    own, by = str(Division(name, type, tuple(cuts), parts)), list(kind.keys)
+    parts = tuple(1 + at % 2 for at in range(len(starts) + 1))
+    own, by = str(Division(name, type, tuple(starts), parts)), list(kind.keys)
     return [bucket_of({"division": own, "bucket": at}, by) for at in range(sum(parts))]
 
 

@@ -55,8 +55,8 @@ def test_each_key_is_in_one_range_and_a_file_is_read_where_its_keys_are(
     at = range(len(found.parts))
     for value in values:
         assert sum(_within(found, one, value, _READ[kind]) for one in at) == 1, value
-    cuts = [_READ[kind](text) for text in found.cuts]
-    assert cuts == sorted(set(cuts)) and len(found.parts) == len(cuts) + 1 and min(found.parts) >= 1
+    starts = [_READ[kind](text) for text in found.starts]
+    assert starts == sorted(set(starts)) and len(found.parts) == len(starts) + 1 and min(found.parts) >= 1
 
     reads = 0
     for one in files:
@@ -75,7 +75,7 @@ def test_a_division_is_never_dearer_than_half_of_the_hash(given_: tuple[str, lis
     total = sum(one.rows for one in files)
     found = divided({"k": files, "noise": [Extent(one.rows) for one in files]}, total, rows)
     by_hash = max(1, ceil(total / rows))
-    assert (found.by, found.cuts, found.parts) == ("", (), (by_hash,)) or (
+    assert (found.by, found.starts, found.parts) == ("", (), (by_hash,)) or (
         found.by == "k" and 2 * read(found, files) <= total * by_hash
     )
     assert found.buckets <= 3 * by_hash + 1
@@ -96,13 +96,13 @@ def test_a_partitioned_table_is_read_once() -> None:
     days = [Extent(100, _DAY + timedelta(days=at), _DAY + timedelta(days=at)) for at in range(900)]
     found = divided({"day": days, "type": [Extent(100, "a", "z")] * 900}, 90_000, 2_000)
     assert (found.by, found.buckets, set(found.parts)) == ("day", 45, {1}) and read(found, days) == 90_000
-    assert found.cuts[0] == "2026-01-21"
+    assert found.starts[0] == "2026-01-21"
 
 
 def test_a_day_with_too_many_rows_is_divided_by_hash() -> None:
     days = [Extent(rows, day, day) for rows, day in ((10, _DAY), (70, _DAY + timedelta(1)), (10, _DAY + timedelta(2)))]
     found = by_range("day", days, 20)
-    assert found is not None and found.cuts == ("2026-01-02", "2026-01-03") and found.parts == (1, 4, 1)
+    assert found is not None and found.starts == ("2026-01-02", "2026-01-03") and found.parts == (1, 4, 1)
 
 
 def test_files_that_have_all_keys_are_bucketed_by_hash() -> None:
@@ -124,4 +124,4 @@ def test_extents_are_those_of_the_log() -> None:
     ]
     assert extents(files, "at") == [Extent(3, datetime(2026, 1, 1), datetime(2026, 1, 1, 1)), Extent(0)]
     assert extents(files, "day") == [Extent(3, _DAY, _DAY), Extent(0)]
-    assert json.loads(str(Division())) == {"by": "", "kind": "", "cuts": [], "parts": [1]}
+    assert json.loads(str(Division())) == {"by": "", "kind": "", "starts": [], "parts": [1]}

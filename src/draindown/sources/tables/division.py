@@ -19,7 +19,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "date": date.fromisoformat,
     "timestamp": datetime.fromisoformat,
 }
-_LONGEST = 200  # characters of a cut, which is a literal of each query
+_LONGEST = 200  # characters of a start, which is a literal of each query
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,21 @@ class Division:
 
     Attributes:
         by: the key whose ranges they are; empty if one range has all keys.
-        kind: Spark's type of the cuts.
-        cuts: where a range ends and the next one begins, ascending, as text. A cut belongs to the range that it begins;
-            NULL belongs to the first range.
-        parts: number of buckets of each range: one number more than there are cuts.
+        kind: Spark's type of the starts.
+        starts: where each range but the first begins, ascending, as text. NULL is in the first range.
+        parts: number of buckets of each range: one number more than there are starts.
     """
 
     by: str = ""
     kind: str = ""
-    cuts: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
     parts: tuple[int, ...] = (1,)
 
     @classmethod
     def of(cls, text: str) -> Division:
         """Return the division that `str` gave as text."""
         found = json.loads(text)
-        return cls(found["by"], found["kind"], tuple(found["cuts"]), tuple(found["parts"]))
+        return cls(found["by"], found["kind"], tuple(found["starts"]), tuple(found["parts"]))
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -72,7 +71,7 @@ class Division:
 
     def ends(self, at: int) -> tuple[str | None, str | None]:
         """Return where range `at` begins and ends; None for no bound."""
-        return self.cuts[at - 1] if at else None, self.cuts[at] if at < len(self.cuts) else None
+        return self.starts[at - 1] if at else None, self.starts[at] if at < len(self.starts) else None
 
 
 def extents(files: Iterable[Mapping[str, Any]], column: str) -> list[Extent]:
@@ -109,13 +108,13 @@ def by_range(key: str, files: Sequence[Extent], rows: int) -> Division | None:
     kind = _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
     if kind is None:
         return None
-    cuts = _cuts(known, rows)
-    texts = tuple(map(str, cuts))
+    starts = _starts(known, rows)
+    texts = tuple(map(str, starts))
     if any(len(text) > _LONGEST for text in texts):
         return None
-    shares = [0.0] * (len(cuts) + 1)
+    shares = [0.0] * (len(starts) + 1)
     for one in files:
-        concerned = _ranges(one, cuts)
+        concerned = _ranges(one, starts)
         for at in concerned:
             shares[at] += one.rows / len(concerned)
     return Division(key, kind, texts, tuple(max(1, ceil(share / rows)) for share in shares))
@@ -126,27 +125,27 @@ def read(division: Division, files: Iterable[Extent]) -> int:
 
     `division`: what `by_range` returned for these files.
     """
-    cuts = [_READ[division.kind](text) for text in division.cuts]
-    return sum(one.rows * sum(division.parts[at] for at in _ranges(one, cuts)) for one in files)
+    starts = [_READ[division.kind](text) for text in division.starts]
+    return sum(one.rows * sum(division.parts[at] for at in _ranges(one, starts)) for one in files)
 
 
-def _cuts(known: Iterable[Extent], rows: int) -> list[Any]:
+def _starts(known: Iterable[Extent], rows: int) -> list[Any]:
     """Return where ranges begin, after the first: at least values of files, so that files end up in few ranges."""
-    cuts, filled = [], 0
+    starts, filled = [], 0
     for low, some in groupby(sorted(known, key=lambda one: one.low), lambda one: one.low):
         more = sum(one.rows for one in some)
         if filled and filled + more > rows:
-            cuts.append(low)
+            starts.append(low)
             filled = 0
         filled += more
-    return cuts
+    return starts
 
 
-def _ranges(file: Extent, cuts: Sequence[Any]) -> range:
+def _ranges(file: Extent, starts: Sequence[Any]) -> range:
     """Return the ranges that a file reaches into: all of them if its ends are not known."""
     if file.low is None or file.high is None:
-        return range(len(cuts) + 1)
-    return range(bisect_right(cuts, file.low), bisect_right(cuts, file.high) + 1)
+        return range(len(starts) + 1)
+    return range(bisect_right(starts, file.low), bisect_right(starts, file.high) + 1)
 
 
 def _comparable(value: Any) -> Any:

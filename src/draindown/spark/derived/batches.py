@@ -105,7 +105,7 @@ def bucket_of(own: Mapping[str, Any], keys: Sequence[str]) -> Bucket:
     """Return the bucket that a row of the intake pins."""
     division = Division.of(own["division"])
     at, number = division.place(own["bucket"])
-    within = KeyRange(keys.index(division.by), division.kind, *division.ends(at)) if division.cuts else None
+    within = KeyRange(keys.index(division.by), division.kind, *division.ends(at)) if division.starts else None
     return Bucket(number, division.parts[at], within)
 
 
