@@ -107,7 +107,7 @@ def test_a_leader_names_the_cut_below_each_position(own_broker: Cluster) -> None
     assert (held.beginning, held.end) == (20, 90) and held.epoch
 
     def cut(position: int, epoch: int) -> int | None:
-        return client.cuts([Span("plain", 0, held.topic_id, 0, position, epoch)]).get(held.place)
+        return client.truncations([Span("plain", 0, held.topic_id, 0, position, epoch)]).get(held.place)
 
     assert [cut(position, 0) for position in (20, 69, 70)] == [None] * 3
     assert [cut(position, 0) for position in (71, 90, 100)] == [70] * 3
@@ -149,5 +149,5 @@ def test_two_hundred_partitions_of_new_leaders_are_compared_in_two_seconds(own_b
     client = Client(spec(own_broker, "wide"))
     held = client.look().partitions
     started = datetime.now(UTC)
-    assert client.cuts([Span(*one.place, one.topic_id, 0, 1, 0) for one in held]) == {}
+    assert client.truncations([Span(*one.place, one.topic_id, 0, 1, 0) for one in held]) == {}
     assert len(held) == 200 and (datetime.now(UTC) - started).total_seconds() < 1.5

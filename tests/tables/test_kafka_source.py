@@ -65,7 +65,7 @@ class Brokers:
         found = {span.place: NOW - timedelta(hours=1) for span in spans if span.size}
         return Sample(found, 100.0 if found else None)
 
-    def cuts(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
+    def truncations(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
         self.compared.append([(str(span), span.epoch) for span in spans])
         cuts = ((span, self.truncated.get(span.place)) for span in spans)
         return {span.place: cut for span, cut in cuts if cut is not None and cut < span.until}

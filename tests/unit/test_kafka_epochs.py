@@ -49,7 +49,7 @@ def compared(log: Log, pinned: list[Span]) -> tuple[Available, int]:
     for span in asked:
         assert span.epoch is not None
         end = log.end_of(span.epoch)
-        held = replace(held, cut=end if end < span.until else None)
+        held = replace(held, truncated_to=end if end < span.until else None)
     return held, len(asked)
 
 

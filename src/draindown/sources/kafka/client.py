@@ -98,7 +98,7 @@ class Client:
             found = self._offsets(places, spec)
         return {place: offset if offset >= 0 else None for place, (offset, _) in found.items()}
 
-    def cuts(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
+    def truncations(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
         """Return where logs were truncated to below `until` of their spans, since the leaders of the spans' epochs.
 
         The client asks the leaders (KIP-320) before it reads: a record, the end or this error answers for a partition.
@@ -111,11 +111,11 @@ class Client:
                 place, error = (message.topic(), message.partition()), message.error()
                 if error is None or error.code() == error._PARTITION_EOF:
                     silent.discard(place)
-                elif (cut := _cut(error)) is None:
+                elif (end := _truncation(error)) is None:
                     self._heard.append(error)
                 else:
                     silent.discard(place)
-                    found |= {place: cut} if cut >= 0 else {}  # the leader knows of no such epoch
+                    found |= {place: end} if end >= 0 else {}  # the leader knows of no such epoch
             if silent:
                 raise self._refused() or TimeoutError
         return found
@@ -311,7 +311,7 @@ def _library(part: str = "") -> Any:
     return getattr(confluent_kafka, part) if part else confluent_kafka
 
 
-def _cut(error: KafkaError) -> int | None:
+def _truncation(error: KafkaError) -> int | None:
     """Return the offset that a log was truncated to, which the client says in words only; None for other errors."""
     if type(error)(error._LOG_TRUNCATION).str() not in error.str():
         return None

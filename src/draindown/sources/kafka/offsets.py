@@ -56,8 +56,8 @@ class Span:
 class Available:
     """What the brokers hold of a partition: offsets [beginning, end). `end`: its last stable offset.
 
-    `epoch`: its leader's; None if the brokers don't say. `cut`: the offset that the log was truncated to since it was
-    read; None if it was not, as far as the brokers know.
+    `epoch`: its leader's; None if the brokers don't say. `truncated_to`: where the log was truncated since it was read;
+    None if it was not, as far as the brokers know.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class Available:
     beginning: int
     end: int
     epoch: int | None = None
-    cut: int | None = None
+    truncated_to: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -76,12 +76,12 @@ class Available:
     @property
     def same_until(self) -> int:
         """The offset up to which the log is the one that was read."""
-        return self.end if self.cut is None else max(self.beginning, min(self.cut, self.end))
+        return self.end if self.truncated_to is None else max(self.beginning, min(self.truncated_to, self.end))
 
     @property
     def truncated(self) -> str:
         """What became of the log, for people."""
-        if self.cut is None:
+        if self.truncated_to is None:
             return f"the log ends at {self.end}"
         return (
             f"the log was truncated to {self.same_until} and written anew up to {self.end} (leader epoch {self.epoch})"

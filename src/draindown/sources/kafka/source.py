@@ -37,7 +37,7 @@ class Kafka(ReadInOrder):
         self._source, self._layout = source, layout
         self._client: Client | None = None
         self._seen: Seen | None = None
-        self._cuts: dict[tuple[Span, int | None], int | None] = {}
+        self._truncated_to: dict[tuple[Span, int | None], int | None] = {}
         self._located: tuple[list[Unit], list[Unit]] | None = None
         self._sample: tuple[Sequence[Span], Sample] | None = None
 
@@ -146,11 +146,11 @@ class Kafka(ReadInOrder):
         """Return what the brokers hold, with where a log was truncated since `pinned`, one span per partition."""
         have = dict(self._have)
         anew = {(span, span.epoch): span for span in led_anew(have.values(), pinned)}
-        if fresh := [span for known, span in anew.items() if known not in self._cuts]:
-            found = self.client.cuts(fresh)
-            self._cuts |= {(span, span.epoch): found.get(span.place) for span in fresh}
+        if fresh := [span for known, span in anew.items() if known not in self._truncated_to]:
+            found = self.client.truncations(fresh)
+            self._truncated_to |= {(span, span.epoch): found.get(span.place) for span in fresh}
         for known, span in anew.items():
-            have[span.place] = replace(have[span.place], cut=self._cuts[known])
+            have[span.place] = replace(have[span.place], truncated_to=self._truncated_to[known])
         return have
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
@@ -297,7 +297,7 @@ class Kafka(ReadInOrder):
         if failure.kind == "refused":
             return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
-            self._seen, self._cuts = None, {}  # what was seen before the read is not what the brokers hold now
+            self._seen, self._truncated_to = None, {}  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
             if wrong := list(of_pinned(spans, self._compared(positions.of_units(units)))):
                 return lost(wrong, self._layout, _NOTHING)
