@@ -155,7 +155,7 @@ class Numbers(NothingLost):
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         pass
 
-    def names(self, asked: Iterable[str]) -> list[str]:
+    def names(self, asked: Iterable[str], generation: int) -> list[str]:
         return list(asked)
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import DraindownError, TransientError
 from draindown.recovery import losses, reset
 from draindown.runs.request import Again
+from draindown.sources import intake
 from draindown.sources.kafka.source import Kafka
 from draindown.sources.slices import Unit
 from draindown.spark.runs.dispatch import run_drain
@@ -248,3 +249,8 @@ def test_drained_records_are_replayed_by_time(cluster: Cluster, topic: str, flow
         ("source", 10, 0),
         ("replay", 10, 10),
     ]
+    unit = next(one for one in intake.slices(f.layout, 1)).units[0]
+    some = Again(units=(f"{unit.name}:{unit.until - 1}-{unit.until}",))
+    run_drain(f.request(replay=some), f.spark, progress=lambda _: None)
+    last, number = f.ledger()[-1], unit.until - unit.start
+    assert (last["kind"], last["records"], last["duplicate"]) == ("replay", number, number)

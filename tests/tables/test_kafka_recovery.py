@@ -108,6 +108,35 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ()
 
 
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        (["t/0:3-5"], [("t/0", 0, 4), ("t/0", 4, 6)]),
+        (["t/0:4-5"], [("t/0", 4, 6)]),
+        (["t/0:0-4"], [("t/0", 0, 4)]),
+        (["t/1"], [("t/1", 7, 9)]),
+        (["t/1:0-8", "t/0:5-99"], [("t/1", 7, 9), ("t/0", 4, 6)]),
+        (["t/0:6-9"], None),
+        (["t/0:4-4"], None),
+        (["t/7:0-9"], None),
+    ],
+)
+def test_offsets_are_replayed_by_the_pinned_ranges_that_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: list[str], expected: list[tuple[str, int, int]] | None
+) -> None:
+    asked = drained(tmp_path)
+    examined(asked, Brokers(HELD), monkeypatch)
+    replaying = asked.model_copy(update={"replay": Again(units=tuple(ranges))})
+    if expected is None:
+        with pytest.raises(TerminalError) as caught:
+            replay.find(replaying)
+        assert caught.value.code == "not-taken-in" and ranges[0] in caught.value.found
+        return
+    found = replay.find(replaying)
+    assert [(one.name, one.start, one.until) for part in found.parts for one in part.slice.units] == expected
+    assert found.asked == " ".join(f"--range {one}" for one in ranges)
+
+
 def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,3 +296,7 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
     assert "proof-failed" in wrong
     write_deltalake(tables.layout.table, pa.Table.from_pylist(_query(rows), schema=RESULT), mode="overwrite")
     assert "proof-failed" not in told()[3], "it was about another version"
+    (symptom,) = (one for one in examine(request).symptoms if one.code.startswith("proof-"))
+    assert (symptom.code, symptom.level) == ("proof-outdated", "note") and "version 2" in symptom.found
+    assert typed("prove", "p")[0] == 0
+    assert not any(one.code.startswith("proof-") for one in examine(request).symptoms)

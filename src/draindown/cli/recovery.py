@@ -40,6 +40,10 @@ _Since = Annotated[
 ]
 _Until = Annotated[str | None, typer.Option("--to", help="Input first seen before this time.")]
 _Files = Annotated[list[str] | None, typer.Option("--file", help="This file. Repeatable.")]
+_Ranges = Annotated[
+    list[str] | None,
+    typer.Option("--range", help="Records of a topic: TOPIC/PARTITION:FROM-UNTIL, or TOPIC/PARTITION. Repeatable."),
+]
 
 
 def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -206,20 +210,21 @@ def replay(
     since: _Since = None,
     until: _Until = None,
     files: _Files = None,
+    ranges: _Ranges = None,
     again: Annotated[bool, typer.Option("--again", help="Even if the same was replayed before.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Read input again that was drained before: what was first seen in a range of time, or named files."""
+    """Read input again that was drained before: what was first seen in a range of time, or named files or offsets."""
     from draindown.recovery import replay as replay_plan
     from draindown.runs.request import Again
     from draindown.sources.registry import source_of
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), units=tuple(files or ()), again=again)
     # paths are relative to the working directory, not to the project root
-    asked = asked.model_copy(update={"units": tuple(absolute(name) for name in asked.units)})
+    units = (*(absolute(name) for name in files or ()), *(ranges or ()))
+    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), units=units, again=again)
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
     source = source_of(request)

@@ -47,9 +47,14 @@ def _look_at_late(desk: Desk, first: int) -> None:
 def _look_at_proof(desk: Desk) -> None:
     last, table = proven.newest(desk.layout), log_of(desk.layout, desk.layout.table)
     desk.say("proof", str(last) if last else "never proven")
-    if last and not last.holds and table.exists and (table.id, table.version) == (last.table_id, last.table_version):
+    if last is None or last.holds or not table.exists or table.id != last.table_id:
+        return
+    if table.version == last.table_version:
         text = f"the table is not what its query gives: {last.differs}"
         desk.wrong("proof-failed", "proof", text, desk.command("reset", " --yes   # compares the whole table"))
+    else:
+        text = f"{last.differs} in version {last.table_version}; nobody has proven version {table.version} since"
+        desk.note("proof-outdated", "proof", text, desk.command("prove"))
 
 
 def look_at_readers(desk: Desk, request: Request) -> None:

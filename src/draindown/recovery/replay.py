@@ -98,7 +98,7 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     generation = generations.generation(layout)
     source.refuse_again(asked.units, generation, generations.first_unread(layout, generation))
     _refuse_bad_range(request, asked, source.unit)
-    names = sorted(source.names(asked.units))
+    names = sorted(source.names(asked.units, generation))
     identity = _identity(layout, generation, asked, names)
     pinned = _pinned(layout, identity)
     if pinned is not None:

@@ -203,8 +203,8 @@ class Source(Protocol):
         Raises TerminalError `input-changed`.
         """
 
-    def names(self, asked: Iterable[str]) -> list[str]:
-        """Return the names of units as the intake has them, from what a person typed."""
+    def names(self, asked: Iterable[str], generation: int) -> list[str]:
+        """Return the names of units, or of their ranges, as the generation's intake has them, from what was typed."""
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
@@ -297,7 +297,7 @@ class ReadInOrder(KeepsAll):
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Pass: what must not pass is refused before anything is read."""
 
-    def names(self, asked: Iterable[str]) -> list[str]:
+    def names(self, asked: Iterable[str], generation: int) -> list[str]:  # noqa: ARG002
         """Return the names as they are."""
         return list(asked)
 

@@ -147,7 +147,7 @@ class Files(NothingLost):
                 + [f"draindown quarantine list {self._flow.layout.pipeline} --files"],
             )
 
-    def names(self, asked: Iterable[str]) -> list[str]:
+    def names(self, asked: Iterable[str], generation: int) -> list[str]:  # noqa: ARG002 - a file is read whole
         """Return absolute paths. A relative one begins at the project root."""
         return [absolute(self._flow.root / name) for name in asked]
 

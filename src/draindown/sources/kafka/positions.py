@@ -7,6 +7,7 @@ however long the history, and knows every partition that the source ever had.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -35,6 +36,8 @@ OWN = pa.schema(
 offsets [start, until) that the slice pins of every partition, as JSON, and the leader epoch of each if it is known.
 """
 
+_RANGE = re.compile(r"(.+):(\d+)-(\d+)")
+
 
 def span_of(unit: Unit) -> Span:
     """Return the offsets that a unit pins."""
@@ -51,6 +54,16 @@ def newest(state: FlowLayout, generation: int) -> list[Span]:
 def first(state: FlowLayout, generation: int) -> list[Span]:
     """Return what the first slice of a generation pins of every partition: where the generation began."""
     return _at(state, generation, FIRST) if intake.newest(state, generation) else []
+
+
+def reaching(layout: FlowLayout, generation: int, name: str) -> list[str]:
+    """Return the pinned ranges that `topic/partition:start-until` reaches into; the name itself of anything else."""
+    asked = _RANGE.fullmatch(name)
+    if asked is None:
+        return [name]
+    start, until = int(asked[2]), int(asked[3])
+    pinned = (unit for one in intake.slices(layout, generation) for unit in one.only([asked[1]]).units)
+    return [unit.range for unit in pinned if max(start, unit.start) < min(until, unit.until)] or [name]
 
 
 def of_units(units: Sequence[Unit]) -> list[Span]:

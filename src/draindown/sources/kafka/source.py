@@ -309,6 +309,10 @@ class Kafka(ReadInOrder):
             next=f"draindown run {self._layout.pipeline}   # it resumes with this batch",
         )
 
+    def names(self, asked: Iterable[str], generation: int) -> list[str]:
+        """Return partitions as they are, and of a range of offsets the pinned ranges that it reaches into."""
+        return [name for one in asked for name in positions.reaching(self._layout, generation, one)]
+
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:  # noqa: ARG002
         """Refuse: offsets are read in order, and none is skipped. Raises TerminalError."""
         raise TerminalError(
