@@ -20,6 +20,7 @@ from draindown.spec.models import FlowSpec
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes
 _BOM = b"\xef\xbb\xbf"
+_UNSTORABLE = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 @dataclass
@@ -162,22 +163,29 @@ class _KeySink:
         names = list(flow.columns)
         if header is not None:
             names = _names_in(header, flow)
-        self._read = FieldReader(flow.source, keys.names if keys else [], names)
+        self._partitions = _partition_texts(flow)
+        self._read = FieldReader(flow.source, [*(keys.names if keys else []), *self._partitions], names)
 
     def take(self, record: RawRecord) -> None:
         """Add the keys of one record. A record that cannot be read becomes a residue."""
-        if self._keys is None and not self._read.suspects(record.raw):
+        if self._keys is None and not self._partitions and not self._read.suspects(record.raw):
             return
         try:
             fields = self._read(record.raw)
-            if self._keys is not None:
-                self._rows.append(fields)
         except ValueError as error:
-            if len(self._residues) < MOST:
-                where = f"{self._path}:{record.position}"
-                self._residues.append(Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200]))
+            self._accepted(record, "accepted-unreadable", str(error)[:200])
+            return
+        if self._keys is not None:
+            self._rows.append(fields[: len(self._keys.names)])
+        for name, value in zip(reversed(self._partitions), reversed(fields), strict=False):
+            if value in _UNSTORABLE:
+                self._accepted(record, "accepted-unstorable", f"{name} is {value!r}, which is stored as NULL")
         if len(self._rows) >= _ROWS:
             self.flush()
+
+    def _accepted(self, record: RawRecord, kind: str, why: str) -> None:
+        if len(self._residues) < MOST:
+            self._residues.append(Residue(kind, f"{self._path}:{record.position}", "refused", "accepted", why))
 
     def flush(self) -> None:
         """Add the collected rows to the `KeyRecount`."""
@@ -195,16 +203,16 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     blocks, present = _COLUMNAR[flow.source.format](path)
     wanted = [name for name in (keys.names if keys else []) if name in present]
     texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
-    for block in blocks(list(dict.fromkeys([*wanted, *texts]))):
+    partitions = [name for name in _partition_texts(flow) if name in present]
+    for block in blocks(list(dict.fromkeys([*wanted, *texts, *partitions]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
+        for name in partitions:
+            null = (first + at for at, value in enumerate(block.column(name).to_pylist()) if value in _UNSTORABLE)
+            facts.residues += _accepted(path, null, out, "accepted-unstorable", f"{name} is stored as NULL")
         for name in texts:
             wrong = (first + at for at in _not_utf8(block.column(name)))
-            facts.residues += [
-                Residue("accepted-unreadable", f"{path}:{position}", "refused", "accepted", f"{name} is not UTF-8")
-                for position in islice(wrong, MOST)
-                if position not in out
-            ]
+            facts.residues += _accepted(path, wrong, out, "accepted-unreadable", f"{name} is not UTF-8")
         if keys and block.num_rows:
             mask = pa.array([first + i not in out for i in range(block.num_rows)])
             kept = block.filter(mask)
@@ -216,6 +224,18 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
+
+
+def _accepted(path: str, positions: Iterator[int], out: set[int], kind: str, why: str) -> Iterator[Residue]:
+    for position in islice((at for at in positions if at not in out), MOST):
+        yield Residue(kind, f"{path}:{position}", "refused", "accepted", why)
+
+
+def _partition_texts(flow: FlowSpec) -> list[str]:
+    """Return the partition columns whose texts are those of the raw input, of a flow in which no row is a delete."""
+    if flow.transform or flow.target.apply_as_deletes:
+        return []
+    return [name for name in flow.target.partition_by if flow.columns[name].type == "string"]
 
 
 def _is_text(kind: pa.DataType) -> bool:
