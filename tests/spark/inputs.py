@@ -1,4 +1,4 @@
-"""Bad input by number (B1 to B31): the bytes, and by hand what must become of every record in them.
+"""Bad input by number (B1 to B36): the bytes, and by hand what must become of every record in them.
 
 Nothing here asks draindown. A delivery says which ids land, which positions are refused and why, and whether the file
 is kept out; `records` counts what its bytes hold, and both must agree.
@@ -265,6 +265,22 @@ json_files = [
         {2501: {"at": datetime(2024, 1, 1, tzinfo=UTC)}},
         dict.fromkeys((2, 3, 4, 5), ("type", "at")),
     ),
+    fields(
+        "B34",
+        "halves.json",
+        3401,
+        [
+            (rb'{"id":1,"s":"cut \ud83d"}', MALFORMED),
+            (rb'{"id":1,"x":["\uDE00"]}', MALFORMED),
+            (rb'{"\ud83dx":1,"id":1}', MALFORMED),
+        ],
+    ),
+    Delivery(
+        "B34",
+        "pairs.json",
+        lines(rb'{"id":3411,"s":"\ud83d\ude00"}', rb'{"id":3412,"s":"\\ud83d"}'),
+        {3411: {"s": "😀"}, 3412: {"s": r"\ud83d"}},
+    ),
     *[
         Delivery("B28", name, lines(row(2800 + n), b"x"), ids(2800 + n), {2: MALFORMED})
         for n, name in enumerate(
@@ -345,6 +361,29 @@ csv_files = [
     Delivery(
         "B10", "open.csv", b'id,s,n\n1011,"open,1\n1012,b,2\n1013,c,3\n', ids(1012, 1013), {2: MALFORMED}, header=1
     ),
+    Delivery(
+        "B33",
+        "misquoted.csv",
+        b'id,s,n\n3301,"a\\"b",1\n3302, "a, b",1\n3303,"a" ,1\n3304,5" disk,1\n3305,Roe, Ann,1\n3306,"5"" disk",1\n',
+        {3306: {"s": '5" disk'}},
+        dict.fromkeys((2, 3, 4, 5, 6), MALFORMED),
+        header=1,
+    ),
+    Delivery(
+        "B33",
+        "ends.csv",
+        b'id,s,n\n3311,"a\r\nb",1\n3312,"a\rb",1\n3313,"",1\n3314,,1\n',
+        {3311: {"s": "a\r\nb"}, 3312: {"s": "a\rb"}, 3313: {"s": ""}, 3314: {"s": None}},
+        header=1,
+        folded=2,
+    ),
+    Delivery(
+        "B33",
+        "very-wide.csv",
+        ",".join(["id", *[f"c{n}" for n in range(25_000)]]).encode() + b"\n3321" + b",1" * 25_000 + b"\n",
+        ids(3321),
+        header=1,
+    ),
     Delivery("B11", "reordered.csv", b"n,id,s\n7,1101,a\n", {1101: {"s": "a", "n": 7}}, header=1),
     Delivery("B12", "no-header.csv", b"1201,a,1\n1202,b,2\n", {}, {1: MALFORMED, 2: MALFORMED}),
     Delivery("B12", "one-record.csv", b"1203,a,1\n", {}, {1: MALFORMED}),
@@ -412,6 +451,10 @@ COLUMNS = {
 }
 
 
+def _texts(*values: bytes) -> pa.Array:
+    return pa.StringArray.from_buffers(len(values), *pa.array(values, pa.binary()).buffers()[1:])
+
+
 def _columnar(form: str) -> list[Delivery]:
     def packed(table: pa.Table, **more: Any) -> bytes:
         out = io.BytesIO()
@@ -454,6 +497,13 @@ def _columnar(form: str) -> list[Delivery]:
             packed(pa.table({"id": [3003]})),
             3003,
         ),
+        delivery(
+            "B34",
+            "latin",
+            pa.table({"id": [3401, 3402, 3403], "s": _texts(b"caf\xe9", "é".encode(), b"\xed\xa0\x80")}),
+            {3402: {"s": "é"}},
+            {1: MALFORMED, 3: MALFORMED},
+        ),
         delivery("B30", "no-column", pa.table({"s": ["a"]}), {}, {1: MISSING}),
         delivery("B30", "null-key", pa.table({"id": pa.array([3005, None])}), ids(3005), {2: MISSING}),
         delivery("B30", "other-type", pa.table({"id": ["3006", "x"]}), ids(3006), {2: ("type", "id")}),
@@ -463,6 +513,14 @@ def _columnar(form: str) -> list[Delivery]:
         old = pa.table({"id": [3007], "at": pa.array([moment], pa.timestamp("ns", "UTC"))})
         found += [
             delivery("B30", "int96", old, {3007: {"at": moment}}, use_deprecated_int96_timestamps=True),
+            delivery(
+                "B36",
+                "split",
+                pa.table({"id": [3601, 3602], "d": [1.5, -2.25]}),
+                {3601: {"d": 1.5}, 3602: {"d": -2.25}},
+                use_dictionary=False,
+                column_encoding={"d": "BYTE_STREAM_SPLIT"},
+            ),
             delivery("B29", "k=1/in", pa.table({"id": [2901]}), ids(2901)),
             delivery("B29", "k=x/in", pa.table({"id": [2902], "k": [5]}), {2902: {"_rescued": {"k": 5}}}),
         ]
@@ -564,6 +622,22 @@ def keyed_files(now: datetime) -> list[Delivery]:
     return sorted(found, key=lambda delivery: delivery.name in later)
 
 
+APART = {
+    "source": {"format": "json"},
+    "columns": {"id": "int not null", "p": "string"},
+    "target": {"partition_by": ["p"]},
+}
+_NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__", "x" * 254, "é" * 127, "/" * 85, "a\0")
+apart_files = [
+    Delivery("B0", "good.json", lines(row(1, p="a"), row(2)), {1: {"p": "a"}, 2: {"p": None}}),
+    Delivery(
+        "B35",
+        "texts.json",
+        lines(*[row(3501, p=text) for text in _NO_PARTITION], row(3502, p="x" * 253), row(3503, p="/" * 84)),
+        {3502: {"p": "x" * 253}, 3503: {"p": "/" * 84}},
+        dict.fromkeys(range(1, 7), ("partition", "p")),
+    ),
+]
 LAKES: dict[str, tuple[dict[str, Any], Any]] = {
     "json": (JSON, lambda now: json_files),
     "csv": (CSV, lambda now: csv_files),
@@ -574,6 +648,7 @@ LAKES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "orc": ({"source": {"format": "orc"}, "columns": COLUMNS}, lambda now: _columnar("orc")),
     "keyed": (KEYED, keyed_files),
+    "partitioned": (APART, lambda now: apart_files),
 }
 WHAT = {
     "B1": "gzip cut in half, or without its last byte",
@@ -608,4 +683,8 @@ WHAT = {
     "B30": "Parquet and ORC: truncated, wrong type, no key column, broken footer, int96",
     "B31": "21 key sets in one file",
     "B32": "10,000 files at once, then one of 2 GB",
+    "B33": "CSV: quotes that RFC 4180 doesn't know, line ends in cells, empty texts, 25,000 columns",
+    "B34": "half of a surrogate pair, Latin-1 in texts of Parquet and ORC",
+    "B35": "texts that Delta stores as another partition, or no directory can bear",
+    "B36": "floats in BYTE_STREAM_SPLIT",
 }

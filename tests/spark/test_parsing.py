@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -102,6 +103,35 @@ def test_csv_lines_are_what_pythons_strict_reader_reads_or_refused(
             landed += 1
             assert [row["a"], row["b"], row["c"]] == cells[:3], line
     assert landed > number // 40
+
+
+def _csv_examples() -> list[tuple[str, str, list[str | None] | None]]:
+    """Options, line and cells (None: refused) of each example in the reference."""
+    text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    rows = text.split("<!-- csv: begin -->")[1].split("<!-- csv: end -->")[0].strip().splitlines()[2:]
+    found = []
+    for row in rows:
+        options, line, *cells = (
+            cell.removesuffix(" ") for cell in row.removesuffix("|").removeprefix("| ").split("| ")
+        )
+        shown = [{"NULL": None, "an empty text": ""}.get(cell, cell[1:-1]) for cell in cells]
+        found.append((options[1:-1], line[1:-1], None if cells[0] == "refused" else shown))
+    return found
+
+
+def test_csv_examples_are_true(spark: SparkSession) -> None:
+    examples = _csv_examples()
+    assert len(examples) > 15
+    for options in dict.fromkeys(options for options, _, _ in examples):
+        lines = {line: cells for said, line, cells in examples if said == options}
+        source = {"format": "csv", "header": False, **(yaml.safe_load(options) or {})}
+        rows = (
+            parsed(spark, {"source": source, "columns": dict.fromkeys("abc", "string")}, *lines)
+            .orderBy("_id")
+            .collect()
+        )
+        found = {line: None if row[WHY] else [row[c] for c in "abc"] for line, row in zip(lines, rows, strict=True)}
+        assert found == lines
 
 
 def test_a_csv_line_is_split_once(spark: SparkSession) -> None:

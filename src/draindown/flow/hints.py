@@ -76,7 +76,8 @@ def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
         return ""
     if not source.escape and "\\" + source.quote in record:
         return r"if quotes within cells have a backslash before them, say escape: '\'"
-    if re.search(rf"{re.escape(source.delimiter)}\s+{re.escape(source.quote)}|{re.escape(source.quote)}\s+", record):
+    mark, quote = re.escape(source.delimiter), re.escape(source.quote)
+    if re.search(rf"(^|{mark})\s+{quote}|{quote}\s+({mark}|$)", record):
         return "have it written without blanks between quotes and delimiters"
     return "have quotes within cells doubled, and such cells quoted; if cells are never quoted, say quote: none"
 
