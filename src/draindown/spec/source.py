@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field
 
 from draindown.spec.base import Model
+from draindown.spec.dialect import Dialect
 from draindown.spec.formats import FORMATS, Format
 from draindown.spec.units import Size
 
@@ -69,12 +70,20 @@ class SourceSpec(Model):
         max_bytes_per_trigger: int | None
         max_record_bytes: int
         delimiter: str
+        quote: str
+        escape: str | None
+        null_marker: str | None
         timezone: str
 
     @property
     def form(self) -> Format:
         """The properties of the format."""
         return FORMATS[self.format]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the cells of a delimited format are written."""
+        return Dialect()
 
     @property
     def has_header(self) -> bool:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.contract import drift_marks
+from draindown.spark.contract import drift_marks, json_text
 from draindown.spark.contract.casting import pair, widened
 from draindown.spark.contract.containers import in_field
 from draindown.spark.contract.json_text import JsonText
@@ -19,6 +19,7 @@ from draindown.spec.models import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
+_HALF_PAIR = "half of a surrogate pair, which is no Unicode text"
 
 
 class JsonRecords:
@@ -43,6 +44,7 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
         F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
     )
+    broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(
         F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")
     )

@@ -104,9 +104,10 @@ def _called(kind: str, zone: str) -> str:
 
 
 def may_be_refused_later(flow: FlowSpec) -> bool:
-    """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
+    """Whether a row that is good so far may still lose its key to the transform, or have no place in its partition."""
     goal = flow.target
-    return bool(goal.essential) and (flow.transform is not None or bool(set(goal.keys) & set(goal.partition_by)))
+    in_texts = any(name not in flow.columns or flow.columns[name].type == "string" for name in goal.partition_by)
+    return in_texts or (bool(goal.essential) and flow.transform is not None)
 
 
 def _is_delete(spark: SparkSession, flow: FlowSpec, records: Records) -> Column:
