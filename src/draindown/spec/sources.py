@@ -18,10 +18,11 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from draindown.spec.base import Problem, refuse
+from draindown.spec.column_types import check_separators
 from draindown.spec.formats import FORMATS
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.names import local_path
-from draindown.spec.source import LONGEST_RECORD, RecordBytes, SourceSpec, Zone
+from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
 from draindown.spec.units import Duration, Size
 
 _NAMES = {"type": "string", "enum": list(FORMATS)}
@@ -73,6 +74,13 @@ class FilesSource(SourceSpec):
         default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
     )
     timezone: Zone = "UTC"
+    decimal_separator: DecimalSeparator = None
+    thousands_separator: ThousandsSeparator = None
+
+    @property
+    def separators(self) -> tuple[str | None, str | None]:
+        """What separates fractions and thousands."""
+        return self.decimal_separator, self.thousands_separator
 
     @property
     def has_header(self) -> bool:
@@ -102,6 +110,7 @@ class FilesSource(SourceSpec):
 
     @model_validator(mode="after")
     def _combination(self) -> FilesSource:
+        check_separators(*self.separators)
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
             problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
