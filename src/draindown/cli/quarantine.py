@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -150,7 +151,8 @@ def replay(
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
-    drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen))
+    command = f"draindown quarantine replay {spec.pipeline} --flow {name}{_options(reason, ids, run)} --yes"
+    drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen), command=command)
 
 
 @quarantine.command()
@@ -206,6 +208,12 @@ def retry(
     here = setting(ctx)
     spec = here.spec(pipeline)
     _close_files(here, spec, one_flow(spec, flow), paths, note, yes, Output(as_json), "retry")
+
+
+def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:
+    """Return the options of a command that select these rows."""
+    given = [("--reason", reason), *(("--id", one) for one in ids or ()), ("--run", run)]
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
 
 
 def _chosen(
