@@ -71,7 +71,6 @@ SAYS_CUT_OR_PARKED = frozenset(
         "flow/refused_share.py",
         "spark/batch/counting.py",
         "spark/batch/landing.py",
-        "spark/batch/registry.py",
         "spark/contract/__init__.py",
         "runs/card.py",
         "runs/report.py",

@@ -53,6 +53,8 @@ class State(StrEnum):
 
 
 _SHOWN = 5  # rows of a selection
+HEADER = ("id", "reason", "field", "unit", "position", "raw")
+"""The columns of `list`."""
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
     State.released: "released",
@@ -251,9 +253,7 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
     first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if rows:
-        lines += table(
-            ("id", "reason", "field", "unit", "position", "raw"), [_row(row) for row in rows], (4,)
-        ).splitlines()
+        lines += table(HEADER, [_row(row) for row in rows], (4,)).splitlines()
     if more:
         hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
         lines.append(f"{count(len(rows))} shown; {hint}")

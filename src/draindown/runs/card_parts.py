@@ -11,8 +11,8 @@ from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
 
 _MOST_EXPECTATIONS = 3
-_FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
-_APPLIED = ("inserted", "updated", "deleted", "remembered")
+FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
+APPLIED = ("inserted", "updated", "deleted", "remembered")
 
 
 def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
@@ -51,17 +51,17 @@ def _fate_lines(drain: DrainPart) -> list[str]:
 def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     sums = drain.totals
     notes = {
-        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in _APPLIED),
+        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in APPLIED),
         "quarantined": _refused(drain) + _reasons(drain),
     }
-    for name in _FATES:
+    for name in FATES:
         yield name, count(sums.get(name, 0)), notes.get(name, "")
     yield "records", count(sums.get("records", 0)), ""
 
 
 def _sum_line(sums: Mapping[str, int]) -> str:
-    fates, records = sum(sums.get(name, 0) for name in _FATES), sums.get("records", 0)
-    if sum(sums.get(name, 0) for name in _APPLIED) != sums.get("applied", 0):
+    fates, records = sum(sums.get(name, 0) for name in FATES), sums.get("records", 0)
+    if sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
     if fates != records:
         return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
