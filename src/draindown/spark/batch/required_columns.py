@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from draindown.base.errors import TerminalError
+from draindown.flow.hints import EMPTIED, NULLED
 from draindown.spark.batch.model import Batch
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.sql import quoted
@@ -39,8 +40,8 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     why = F.col(WHY)
     for name in goal.essential:
         value = F.col(quoted(name))
-        absent = value.isNull() | (value == "") if name in text else value.isNull()
-        bad = F.when(absent, _reason("missing", name))
+        bad = F.when(value.isNull(), _reason("missing", name, NULLED if batch.writer.flow.transform else None))
+        bad = bad.when(value == "", _reason("missing", name, EMPTIED)) if name in text else bad
         bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
         why = F.coalesce(why, F.when(~F.col("_blank"), bad))
     if goal.essential:
@@ -51,7 +52,7 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     return frame.withColumns(emptied) if emptied else frame
 
 
-def _reason(reason: str, field: str) -> Column:
+def _reason(reason: str, field: str, detail: str | None = None) -> Column:
     return F.struct(
-        F.lit(reason).alias("reason"), F.lit(field).alias("field"), F.lit(None).cast("string").alias("detail")
+        F.lit(reason).alias("reason"), F.lit(field).alias("field"), F.lit(detail).cast("string").alias("detail")
     )
