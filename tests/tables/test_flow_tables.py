@@ -15,8 +15,7 @@ from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
-from draindown.sources import intake, raw
-from draindown.sources.files import parked
+from draindown.sources import raw
 
 SCHEMAS = {
     "ledger": ledger_table.SCHEMA,
@@ -72,12 +71,10 @@ def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", ""))))
-def test_a_table_that_cannot_be_written_is_named(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_cannot_be_written_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
     write_deltalake(path, pa.table({"n": [1]}))
     # root may write everywhere, so the answer of the kernel is replaced
     monkeypatch.setattr(storage.os, "access", lambda place, _: not str(place).startswith(path))
-    assert dict((place, why) for why, place in storage._troubles(layout)).get(path) == "denied"
+    assert {place: why for why, place in storage._troubles(layout)}.get(path) == "denied"
