@@ -322,6 +322,8 @@ def test_a_source_has_defaults() -> None:
         "header": True,
         "delimiter": ",",
         "timezone": "UTC",
+        "decimal_separator": None,
+        "thousands_separator": None,
     }
 
 
