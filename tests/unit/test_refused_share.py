@@ -211,7 +211,7 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
     ("form", "reason", "detail", "raw", "word"),
     [
         ("json", "malformed", "not one JSON object", '[{"id": "1"},', "one object a line is wanted"),
-        ("json", "malformed", "not one JSON object", "[", "jq -c '.[]' FILE"),
+        ("json", "malformed", "not one JSON object", "[", "multiline: true"),
         ("json", "malformed", "not one JSON object", "{", "spans several lines"),
         ("json", "malformed", "not one JSON object", '  "id": 1,', "spans several lines"),
         ("json", "malformed", "not one JSON object", "id,name", "format: csv"),

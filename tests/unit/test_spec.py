@@ -321,6 +321,7 @@ def test_a_source_has_defaults() -> None:
         "max_record_bytes": 8 * 1024**2,
         "header": True,
         "delimiter": ",",
+        "multiline": False,
         "timezone": "UTC",
         "decimal_separator": None,
         "thousands_separator": None,

@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 from draindown.audit import written
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
-from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
@@ -26,8 +26,9 @@ class FileFacts:
     """The counts of one raw file.
 
     `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
-    physical lines and blank ones, which the intake counts; None for a columnar file. `accepted`: records that were not
-    refused. `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
+    physical lines and blank ones, which the intake counts; None if records are no lines.
+    `accepted`: records that were not refused.
+    `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
     their positions. `changed`: the file no longer has the hash that the intake recorded.
     """
 
@@ -86,8 +87,8 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues)
-    file = TextFile(path, source=flow.source if multiline else None)
-    for record in file:
+    file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
+    for record in file or DocumentFile(path):
         row = refused.pop(record.position, None)
         if not record.raw.strip() or record.raw == header:
             facts.blank += record.raw != header
@@ -104,7 +105,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
             facts.held, facts.held_positions = facts.held + 1, facts.held_positions + record.position
         facts.lines += 1
     facts.lines += facts.blank
-    facts.physical = (file.lines, file.blank)
+    facts.physical = (file.lines, file.blank) if file else None
     sink.flush()
     _beyond(facts, path, refused)
     return facts

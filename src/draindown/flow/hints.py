@@ -59,6 +59,8 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
     if reason == "type" and field in flow.columns:
         cell, _, _ = detail.rpartition(" is no ")
         return _type(cell.strip(), flow.columns[field].type) if flow.written(field) is None else ""
+    if reason == "transform":
+        return f"let the transform give NULL for such {field} (try_to_date, try_cast), or declare a `format:`"
     if reason.startswith("rule:"):
         return f"correct the sender, or the rule {reason.partition(':')[2]} of the pipeline file"
     return ""
@@ -66,7 +68,7 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
 
 def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
     text = raw.strip()
-    if flow.source.form.json_columns and (hint := _no_object(text)):
+    if flow.source.form.json_columns and not flow.source.documents and (hint := _no_object(text)):
         return hint
     if flow.source.form.delimited and detail.startswith("the header"):
         return _header(flow, text)
@@ -77,9 +79,9 @@ def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
 
 def _no_object(text: str) -> str:
     if text.startswith("["):
-        return "one object a line is wanted, this is a JSON array: jq -c '.[]' FILE"
+        return "one object a line is wanted, this is a JSON array: say multiline: true"
     if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text) or (text[:1] == "{" and text[-1:] != "}"):
-        return "one object a line is wanted, this one spans several lines: jq -c . FILE"
+        return "one object a line is wanted, this one spans several lines: say multiline: true"
     if "," in text and not text.startswith("{"):
         return "this is no JSON; if it is a csv, say format: csv"
     return ""

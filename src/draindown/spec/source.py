@@ -108,6 +108,11 @@ class SourceSpec(Model):
         return False
 
     @property
+    def documents(self) -> bool:
+        """Whether a unit is a document of records, which don't end with their line."""
+        return False
+
+    @property
     def place(self) -> str:
         """Where the input comes from, as the pipeline file has it."""
         return str(getattr(self, self.kind))

@@ -10,7 +10,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from functools import partial
+from itertools import groupby
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -20,7 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR
+from draindown.sources.files.container import LIMITS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.spool import new_file
@@ -38,6 +42,9 @@ _WIDE = 500
 
 Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 """
+_AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
+"""Records, and their bytes, that the driver holds of a file that it splits."""
+_READ = 1024**2
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -167,20 +174,38 @@ def read_multiline(
     The driver splits the records, streaming, into a file in the directory `spool`, because Spark's own multi-line
     reader returns neither raw text nor places. The frame reads that file until its batch is done.
     """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        split = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
+        return (record.encode("latin-1") for record in split)
+
+    return _spooled(spark, files, records, spool)
+
+
+def read_documents(spark: SparkSession, files: Sequence[InputFile], limit: int, spool: str) -> DataFrame:
+    """Return the records of JSON documents as `value`, plus PLACE (one block per file).
+
+    The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole document as one row.
+    """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        with _opened(file) as data:
+            yield from json_documents.records(iter(partial(data.read, _READ), b""), max(limit, LIMITS.line))
+
+    return _spooled(spark, files, records, spool)
+
+
+def _spooled(
+    spark: SparkSession, files: Sequence[InputFile], records: Callable[[InputFile], Iterator[bytes]], spool: str
+) -> DataFrame:
     copy = new_file(spool)
     schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
-            records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
-            for chunk in _chunks(records, 10_000):
+            for chunk in _chunks(records(file)):
                 numbers, values = zip(*chunk, strict=True)
-                held = [
-                    [value.encode("latin-1") for value in values],
-                    [_uri(file)] * len(values),
-                    [0] * len(values),
-                    list(numbers),
-                ]
-                out.write_table(pa.table(held, schema=schema))
+                held = [values, [_uri(file)] * len(values), [0] * len(values), numbers]
+                out.write_table(pa.table([list(column) for column in held], schema=schema))
     spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
 
@@ -256,9 +281,20 @@ def _text_of(file: InputFile) -> Iterator[str]:
             yield bare if number else bare.removeprefix("\xef\xbb\xbf")
 
 
-def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:
-    numbered = enumerate(values)
-    while chunk := list(islice(numbered, size)):
+def _opened(file: InputFile) -> BinaryIO:
+    return gzip.open(file.path) if file.path.endswith(".gz") else open(file.path, "rb")  # type: ignore[return-value]  # noqa: PTH123
+
+
+def _chunks(values: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield numbered records, so many at once that they fit into memory."""
+    chunk, size = list[tuple[int, bytes]](), 0
+    for number, value in enumerate(values):
+        chunk.append((number, value))
+        size += len(value)
+        if len(chunk) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 
