@@ -16,8 +16,11 @@ from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.lake.table_log import TableLog
 from draindown.spark.contract.parsing import KEPT
-from draindown.spark.contract.transforms import apply
+from draindown.spark.contract.transforms import apply, load
 from draindown.spark.runs import replay_rows
+from draindown.spec import scaffold
+from draindown.spec.loader import load as load_pipeline
+from draindown.spec.models import FlowSpec
 from tests.landing import Landing
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -119,6 +122,18 @@ def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSessi
         assert landing.drain(spark).outcome == "done"
     found = {row["id"]: (row["one"], row["all"]) for row in landing.rows()}
     assert found == {"k0": (None, None), "k1": ({"x": 1}, [{"y": 2}]), "k2": ({"x": 1}, [{"y": 2}])}
+
+
+def test_the_example_of_a_new_project_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    scaffold.init(tmp_path, "orders")
+    file = tmp_path / "dags" / "pipelines" / "orders.yaml"
+    file.write_text(file.read_text().replace("# transform: ", "transform: "))
+    flow = load_pipeline(file, {}).flows["orders"]
+    assert isinstance(flow, FlowSpec) and flow.transform == "orders.tidy"
+    names = ", ".join(f"cast(null as {column.stored}) as {name}" for name, column in flow.columns.items())
+    given = spark.sql(f"select {names}").select("*", *(F.lit("").alias(name) for name in KEPT))
+    made = apply(given, load(str(tmp_path), flow.transform), flow.transform)
+    assert set(made.columns) == {*flow.columns, "order_day", "is_large", *KEPT}
 
 
 BOOKED = """

@@ -326,9 +326,8 @@ WITH_FUNCTION = [
 def _transform(root: Path, text: str | None) -> None:
     path = root / "dags" / "pipelines" / "orders.yaml"
     path.write_text(path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1))
-    if text is not None:
-        (root / "jobs" / "transforms").mkdir(parents=True, exist_ok=True)
-        (root / "jobs" / "transforms" / "orders.py").write_text(text)
+    module = root / "jobs" / "transforms" / "orders.py"
+    module.write_text(text) if text is not None else module.unlink()
 
 
 @pytest.mark.parametrize("code", NEEDS)
