@@ -10,10 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
-from tests.spark_session import spark
 from tests.workers import together
-
-__all__ = ["spark"]
 
 
 @pytest.fixture(scope="session")
