@@ -76,25 +76,20 @@ class Cluster:
 
     @classmethod
     @contextmanager
-    def shared(cls, home: Path) -> Iterator[Cluster]:
-        """One broker for all workers of a test run: the first starts it, and ends it once no other uses it."""
+    def shared(cls, home: Path, at_end: Callable[[Callable[[], None]], object]) -> Iterator[Cluster]:
+        """One broker for all workers of a test run. The first starts it, and ends it `at_end` once no other uses it."""
         home.mkdir(exist_ok=True)
-        up, place = home / "up", home / "broker"
+        place, up = home / "broker", home / "up"
         with (home / "users").open("w") as users:
             with FileLock(home / "lock"):
                 fcntl.flock(users, fcntl.LOCK_SH)  # the kernel gives it back for a worker that dies
-                if is_first := not up.exists():
+                if up.exists():
+                    found = cls(Broker(place, _port=int((place / "port").read_text())), Secured(home))
+                else:
                     found = cls.start(place, Secured(home))
                     up.touch()
-                else:
-                    found = cls(Broker(place, _port=int((place / "port").read_text())), Secured(home))
-            try:
-                yield found
-            finally:
-                if is_first:
-                    fcntl.flock(users, fcntl.LOCK_EX)
-                    up.unlink()
-                    found.broker.stop()
+                    at_end(lambda: _end_unused(found.broker, home))
+            yield found
 
     @property
     def address(self) -> str:
@@ -221,6 +216,13 @@ class Cluster:
         while not holds():
             assert time.monotonic() < end, "the broker did not get there"
             time.sleep(0.05)
+
+
+def _end_unused(broker: Broker, home: Path) -> None:
+    with (home / "users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        (home / "up").unlink()
+        broker.stop()
 
 
 def _produce(producer: Producer, topic: str, records: Iterable[Mapping[str, Any]]) -> None:

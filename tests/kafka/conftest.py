@@ -14,9 +14,10 @@ from tests.workers import together
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A broker that is up, and what tests say to it. No test stops it: other workers use it too."""
-    with Cluster.shared(together(tmp_path_factory, worker_id) / "kafka") as found:
+    # its end waits for them: behind the last test, whose time is bounded
+    with Cluster.shared(together(tmp_path_factory, worker_id) / "kafka", pytestconfig.add_cleanup) as found:
         yield found
 
 
