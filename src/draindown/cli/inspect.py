@@ -10,8 +10,19 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
+from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, landing_flows, new_run_id, setting
+from draindown.cli.context import (
+    AnyPipeline,
+    Flow,
+    Json,
+    PipelineName,
+    Setting,
+    flows,
+    landing_flows,
+    new_run_id,
+    setting,
+)
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -59,7 +70,7 @@ def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tupl
 
 def report(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    pipeline: AnyPipeline = None,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
@@ -78,6 +89,10 @@ def report(
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
+    if pipeline is None:
+        overview.refuse_choice(run=run != "last", start=start, flow=flow, list=listing, drift=drift)
+        overview.report(setting(ctx), Output(as_json))
+        return
     spec = setting(ctx).spec(pipeline)
     names = flows(spec, flow)
     if listing:
@@ -112,19 +127,15 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
 
 
-def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
     """Recount everything from raw input and hold it against the tables. Exit 1 if anything doesn't fit."""
-    from draindown.audit.recount import audit as audit_flow
-
     here, out = setting(ctx), Output(as_json)
+    if pipeline is None:
+        overview.refuse_choice(flow=flow)
+        overview.audit(here, out, lambda spec: _audited(here, spec, None, out))
+        return
     spec = here.spec(pipeline)
-    found: dict[str, Audit | DraindownError] = {}
-    for name in landing_flows(spec, flow):
-        try:
-            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
-        except DraindownError as error:  # the other flows can be audited
-            found[name] = error
-        out.progress_done()
+    found = _audited(here, spec, flow, out)
     refused = [one for one in found.values() if isinstance(one, DraindownError)]
     if len(refused) == len(found) == 1:
         raise refused[0]
@@ -136,6 +147,19 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
         raise typer.Exit(Exit.FINDINGS)
     if refused:
         raise typer.Exit(max(map(exit_for, refused)))
+
+
+def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audit | DraindownError]:
+    from draindown.audit.recount import audit as audit_flow
+
+    found: dict[str, Audit | DraindownError] = {}
+    for name in landing_flows(spec, flow):
+        try:
+            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+        except DraindownError as error:  # the other flows can be audited
+            found[name] = error
+        out.progress_done()
+    return found
 
 
 def _audit_data(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> dict[str, Any]:
