@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from draindown.flow.hints import EMPTIED, NULLED, hint
+from draindown.flow.hints import NULLED, hint
 from draindown.spec.models import FlowSpec
 
 
@@ -39,4 +39,3 @@ def test_who_lacks_a_value_is_advised_what_can_help() -> None:
     made = flow(transform="orders.typed")
     told = hint(made, missing("id", '{"id": "A-1"}', NULLED))
     assert "orders.typed" in told and "delivered" not in told and "not null" not in told
-    assert "not empty" in hint(flow(), missing("id", '{"id": ""}', EMPTIED))

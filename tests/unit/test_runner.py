@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,6 +146,64 @@ def test_an_error_beside_a_jvm_that_is_gone_is_a_crash(asked: Request, monkeypat
     spark(ConnectionRefusedError("gone"), monkeypatch)
     told, code = attempt(asked, fails(KeyError("id")))
     assert (code_of(told), code) == ("crash", Exit.CRASH)
+
+
+@pytest.mark.parametrize(("number", "why"), [(9, ", as the kernel does where memory is short"), (6, "")])
+def test_a_jvm_that_a_signal_ended_is_named_with_it(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    ended = subprocess.Popen(["sleep", "600"])
+    ended.send_signal(number)
+    ended.wait()
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=ended))
+    told, code = attempt(asked, fails(RuntimeError("boom")))
+    assert told.error is not None and (code, code_of(told)) == (Exit.CRASH, "crash")
+    assert told.error["found"] == f"the JVM was ended by {signal.Signals(number).name}{why}; RuntimeError: boom"
+
+
+EXHAUSTED = "java.lang.OutOfMemoryError: Java heap space"
+
+
+def tidies_up_in_vain() -> None:
+    try:
+        raise RuntimeError(EXHAUSTED)
+    finally:
+        raise ValueError("could not unpersist")
+
+
+@pytest.mark.parametrize("before", [lambda: None, tidies_up_in_vain], ids=["at once", "while tidying up"])
+def test_an_exhausted_heap_is_named_with_a_larger_one(asked: Request, before: Callable[[], None]) -> None:
+    told, code = attempt(asked, fails(RuntimeError(EXHAUSTED), before))
+    assert told.error is not None and (code, code_of(told)) == (Exit.NEEDS_PERSON, "out-of-memory")
+    assert "DRAINDOWN_DRIVER_MEMORY=4096m" in told.error["next"][0]
+
+
+class Mute(Exception):
+    """As py4j's are once the JVM is gone that would say what happened."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def test_an_error_that_can_say_nothing_leaves_a_report(asked: Request) -> None:
+    told, code = attempt(asked, fails(Mute()))
+    assert told.error is not None
+    assert (code, code_of(told), told.error["found"]) == (Exit.CRASH, "crash", "Mute: ")
+
+
+class Gone(io.StringIO):
+    """The standard error of a driver whose task was killed: nobody reads it."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_driver_that_nobody_listens_to_leaves_a_report(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Gone())
+        told, code = attempt(asked, fails(ConnectionRefusedError("the JVM is gone")))
+    assert (told.outcome, code, code_of(told)) == ("failed", Exit.TRY_AGAIN, "jvm-gone")
+    assert store.read(asked.layout, asked.run_id, asked.step) == told
 
 
 def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:

@@ -12,20 +12,11 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import (
-    AnyPipeline,
-    Flow,
-    Json,
-    PipelineName,
-    Setting,
-    flows,
-    landing_flows,
-    new_run_id,
-    setting,
-)
-from draindown.cli.output import Output, table
+from draindown.cli.context import AnyPipeline, Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
+    from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
     from draindown.base.findings import Finding
     from draindown.lake.layout import FlowLayout
@@ -33,6 +24,8 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
+
+    Audited = Audit | Unaudited | DraindownError
 
 
 def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -128,7 +121,10 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
 
 
 def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
-    """Recount everything from raw input and hold it against the tables. Exit 1 if anything doesn't fit."""
+    """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
+
+    Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
+    """
     here, out = setting(ctx), Output(as_json)
     if pipeline is None:
         overview.refuse_choice(flow=flow)
@@ -149,33 +145,33 @@ def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, a
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audit | DraindownError]:
+def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audited]:
+    """Return the audit of each flow; of a derived one its newest proof, of one that can't be audited the error."""
+    from draindown.audit.derived import unaudited
     from draindown.audit.recount import audit as audit_flow
 
-    found: dict[str, Audit | DraindownError] = {}
-    for name in landing_flows(spec, flow):
+    found: dict[str, Audited] = {}
+    for name in flows(spec, flow):
         try:
-            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            found[name] = (
+                unaudited(spec, name)
+                if spec.is_derived(name)
+                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            )
         except DraindownError as error:  # the other flows can be audited
             found[name] = error
         out.progress_done()
     return found
 
 
-def _audit_data(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> dict[str, Any]:
+def _audit_data(spec: PipelineSpec, flow: str, found: Audited) -> dict[str, Any]:
     if isinstance(found, DraindownError):
         return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
     return found.asdict()
 
 
-def _audit_text(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> str:
-    from draindown.base.formatting import printable_lines
-
-    if isinstance(found, DraindownError):
-        return f"{spec.pipeline}/{flow}  not audited\n" + printable_lines(
-            "\n".join(f"  {line}" for line in str(found).splitlines())
-        )
-    return str(found)
+def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
+    return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
 
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:

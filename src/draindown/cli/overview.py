@@ -15,10 +15,11 @@ from draindown.cli.context import Setting, new_run_id
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
+    from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
     from draindown.spec.models import PipelineSpec
 
-Audited = Callable[["PipelineSpec"], "dict[str, Audit | DraindownError]"]
+Audited = Callable[["PipelineSpec"], "dict[str, Audit | Unaudited | DraindownError]"]
 """Audits all flows of a pipeline."""
 
 
@@ -79,7 +80,8 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
                 _broken(f"{name}/{flow}", found, data, lines, codes)
                 continue
             data.append(found.asdict())
-            lines.append(str(found).partition("\n")[0] if found.clean else str(found))
+            brief = found.clean and not spec.is_derived(flow)
+            lines.append(str(found).partition("\n")[0] if brief else str(found))
             codes.add(Exit.DONE if found.clean else Exit.FINDINGS)
     out.result({"clean": not any(codes), "flows": data}, "\n".join(lines))
     _end(codes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import generations, integrity, quarantine, refused_share, resume, withdrawals
+from draindown.flow import generations, integrity, proven, quarantine, refused_share, resume, withdrawals
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
@@ -47,13 +47,15 @@ def look_at_target(desk: Desk) -> None:
     if desk.at_work:
         return
     resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)
-    foreign = _foreign(desk, version)
+    proof = proven.newest(desk.layout)
+    foreign = [commit for commit in _foreign(desk, version) if proof is None or not proof.covers(table, commit.version)]
     if foreign:
         shown = ", ".join(f"version {commit.version} ({commit.operation})" for commit in foreign[:3])
         text = (
             f"{count(len(foreign), 'commit')} since the newest batch wrote rows and are no batch of this flow: {shown}"
         )
-        desk.wrong("foreign-commits", "target", text, f"draindown audit {desk.layout.pipeline}")
+        failed = proof is not None and not proof.holds and proof.is_of(table)
+        desk.wrong("foreign-commits", "target", text, desk.compare if failed else desk.command(desk.recount))
 
 
 def _foreign(desk: Desk, version: int) -> list[Commit]:
@@ -76,7 +78,7 @@ def look_at_ledger(desk: Desk) -> None:
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
-    held, audit = 0 if newest is None else newest + 1, f"draindown audit {desk.layout.pipeline}"
+    held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)
     if numbers.rows > numbers.batches:
         text = f"{count(numbers.rows - numbers.batches, 'row')} too many"
         desk.wrong("ledger-double-batch", "ledger", text, audit)

@@ -25,8 +25,7 @@ _CLOCK = r"([T ]\d{1,2}:\d{2}.*)?"
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "-", "?", "\\n")
 _BOOLEANS = ("y", "n", "yes", "no", "t", "f", "on", "off", "0", "1")
 NULLED = "NULL after the transform"
-EMPTIED = "empty, and Delta stores an empty partition value as NULL"
-"""Details of records that lack a key or sequence only after the contract took them."""
+"""Detail of a record that lacks a key or sequence only after the contract took it."""
 _CONVERT = "declare it as string and convert it in a transform"
 
 
@@ -89,8 +88,6 @@ def _header(flow: FlowSpec, first: str) -> str:
 def _missing(flow: FlowSpec, field: str, raw: str, detail: str) -> str:
     if detail == NULLED:
         return f"the record may have {field}: see what {flow.transform} makes of it"
-    if detail == EMPTIED:
-        return f"have it delivered with a {field} that is not empty"
     names = _fields_of(raw) if not flow.source.form.delimited else []
     if names and field not in names:
         close = near(field, [name for name in names if name not in flow.columns])

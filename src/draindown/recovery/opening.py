@@ -16,6 +16,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
+from draindown.lease.shared import CLOCK, Clock
 from draindown.ledger.table import so_far
 from draindown.recovery import fencing, swap
 from draindown.recovery.rebuild import Rebuild
@@ -112,6 +113,10 @@ def open_flow(
         yield OpenFlow(layout, generation, finished, lease)
 
 
-def lease_of(layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, again: str = "") -> Lease:
+def lease_of(
+    layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, again: str = "", clock: Clock = CLOCK
+) -> Lease:
     """Return a flow's lease with its fence, not yet taken. Its errors are those of `Lease`."""
-    return Lease(layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far, again=again)
+    return Lease(
+        layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far, again=again, clock=clock
+    )

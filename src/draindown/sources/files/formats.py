@@ -28,7 +28,9 @@ class Lines:
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
         """Count lines and blank lines, and find the header."""
         counter = LineCounter(
-            limit=max(data.limits.line, source.max_record_bytes), quotes=source.form.delimited, header=source.has_header
+            limit=max(data.limits.line, source.max_record_bytes),
+            dialect=source.dialect if source.form.delimited else None,
+            header=source.has_header,
         )
         first = True
         try:

@@ -43,20 +43,12 @@ def nothing() -> Column:
     return F.lit(None).cast(MARKS)
 
 
-def of_names(names: Sequence[str], flow: FlowSpec, known: Known, beyond: tuple[str, Column] | None = None) -> Column:
-    """Return the marks for all records of a unit with the columns `names`.
-
-    `known`: drift that was reported before; `beyond`: the name for surplus cells, and the condition that a record has
-    some.
-    """
+def of_names(names: Sequence[str], flow: FlowSpec, known: Known) -> Column:
+    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before."""
     new = [name[:LONGEST] for name in names if name not in flow.columns]
     lacking = [name for name in flow.columns if name not in names and name not in known.columns]
     marks = [f"+{name}" for name in new if name not in known.fields][:_MOST_OF_ONE] + [f"-{name}" for name in lacking]
-    fixed = F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
-    if beyond is None or beyond[0] in known.fields:
-        return fixed
-    more = F.array(F.lit(f"+{beyond[0]}"))
-    return F.when(beyond[1], F.concat(fixed, more) if marks else more).otherwise(fixed)
+    return F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
 
 
 def of_map(flow: FlowSpec, known: Known) -> Column:
