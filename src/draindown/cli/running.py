@@ -296,7 +296,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 def _withdrawal_text(plan: Plan) -> str:
     from draindown.flow import withdrawals
 
-    rows = [[printable("NULL" if value is None else value, 40) for value in row.values()] for row in plan.sample]
+    rows = [[printable("NULL" if value is None else value, 200) for value in row.values()] for row in plan.sample]
     back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
