@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import gate as gate_commands
+from draindown.cli.gate import _text as shown_by_gate
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, waivers
 from draindown.gate import suite as gate_suite
@@ -389,5 +389,5 @@ def test_gate_show_does_not_advise_itself(layout: FlowLayout) -> None:
     error = refusal.refusal(layout, part, keyed=True)
     last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(update={"check": part})
     state = {"published": None, "last": last.model_dump(mode="json"), "expectations": ["a"], "waivers": {}}
-    said = gate_commands._text("flights/flights", state)
+    said = shown_by_gate("flights/flights", state)
     assert "gate waive flights a" in said and "draindown gate show" not in said
