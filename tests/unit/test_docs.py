@@ -17,6 +17,8 @@ from draindown.cli import app
 from draindown.cli.quarantine import HEADER
 from draindown.flow.quarantine import COLUMNS as QUARANTINE
 from draindown.flow.quarantine import RESOLUTIONS
+from draindown.lake.flow_tables import flow_tables
+from draindown.lake.layout import FlowLayout
 from draindown.ledger.inputs import SCHEMA as INPUTS
 from draindown.ledger.rows import ACCOUNT
 from draindown.ledger.table import SCHEMA as LEDGER
@@ -225,6 +227,16 @@ def test_columns_of_side_tables_are_listed(table: str, columns: set[str]) -> Non
     assert row
     named = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row[1])))
     assert named == columns
+
+
+def test_every_table_of_a_flow_is_documented_as_the_code_treats_it() -> None:
+    section = TEXTS["docs/architecture.md"].split("\n## Files under the lake")[1].split("\n## ")[0]
+    found = re.findall(r"^\| ([a-z ]+) \| `(\S+)` \| (.+) \| (.+) \| (yes|) ?\| (yes|) ?\|$", section, re.MULTILINE)
+    listed = flow_tables(FlowLayout("", "<pipeline>", "<flow>", "<table>"), 1)
+    assert found == [
+        (one.name, one.path[1:], one.holds, one.restored, "yes" if one.writes else "", "yes" if one.compacted else "")
+        for one in listed
+    ]
 
 
 @pytest.mark.parametrize(
