@@ -9,14 +9,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseHook, BaseOperator
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
-from draindown.airflow import secrets
+from draindown.airflow import secrets, unreached
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.plan_log import log_plan
@@ -31,6 +31,7 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
 from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -58,11 +59,15 @@ class PlanOperator(BaseOperator):
         # deltalake is slow to import: only the running task needs it, never the DAG parser
         from draindown.planning.plan import planned
 
-        _skip_other_flows(self.spec, self.flow, context)
+        _skip_other_flows(self.spec, self.flow, "plan", context)
+        request = _request(self.spec, self.flow, "plan", context)
         try:
             with secrets.in_environment(self.spec):
-                report = planned(_request(self.spec, self.flow, "plan", context))
+                report = planned(request)
         except DraindownError as error:
+            with contextlib.suppress(OSError):  # a plan reports its own errors, but not a connection that is missing
+                if store.read(request.layout, request.run_id, "plan", request.start) is None:
+                    store.write(request.layout, reports.of(request, clock.now(), "failed", error=error.as_dict()))
             fail(error)
         part = report.plan
         assert part is not None, "a plan that can't be made is an error"
@@ -97,7 +102,7 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
-        _skip_other_flows(self.spec, self.flow, context)
+        _skip_other_flows(self.spec, self.flow, self.step, context)
         request = _request(self.spec, self.flow, self.step, context)
         self._prepare_or_fail(request, context)
         self._log_earlier_try(request)
@@ -265,11 +270,11 @@ class StepOperator(SparkSubmitOperator):
         return numbers
 
 
-def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
+def _skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
     try:
         refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
-        fail(error)
+        _fail_unreached(spec, flow, step, context, error)
     why = left_out(context["params"], flow)
     if why:
         raise AirflowSkipException(why)
@@ -280,7 +285,15 @@ def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Req
     try:
         return request_for(spec, flow, step, root, context)
     except DraindownError as error:
-        fail(error)
+        _fail_unreached(spec, flow, step, context, error)
+
+
+def _fail_unreached(spec: PipelineSpec, flow: str, step: Step, context: Context, error: DraindownError) -> NoReturn:
+    """Fail the task as `fail` does, and leave the report that the step would leave."""
+    with contextlib.suppress(DraindownError):  # no project root on this worker: the task's log has the error alone
+        root = project_root(str(context["dag"].fileloc))
+        unreached.leave([rooted(spec, root).layout(flow)], step, context, error.as_dict(), clock.now())
+    fail(error)
 
 
 def _published_by(request: Request) -> Published | None:
