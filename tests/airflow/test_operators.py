@@ -88,7 +88,7 @@ def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run)
 def test_a_run_with_an_unknown_param_does_nothing(told: Path, plans: Plans, run: Run, conf: dict[str, Any]) -> None:
     state, tasks = run(conf)
     assert state == "failed" and calls(told) == []
-    assert tasks["first.plan"] == tasks["second.plan"] == "failed"
+    assert tasks["plan-all"] == "failed"
     assert set(tasks.values()) == {"failed", "upstream_failed"}
 
 
@@ -98,7 +98,7 @@ def test_a_run_with_an_unknown_param_does_nothing(told: Path, plans: Plans, run:
 )
 def test_the_nearest_param_is_named_and_no_retry_is_made(dag: DAG, conf: dict[str, Any], hint: str) -> None:
     context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
-    for task in ("first.plan", "first.drain"):
+    for task in ("plan-all", "first.plan", "first.drain"):
         with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
             dag.get_task(task).execute(context)
         assert hint in str(caught.value)
@@ -109,12 +109,8 @@ def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, run: Run) -> Non
     state, tasks = run()
     assert state == "success"
     assert calls(told) == []
-    assert {task.split(".")[1]: s for task, s in tasks.items()} == {
-        "plan": "success",
-        "drain": "skipped",
-        "check": "skipped",
-        "compact": "skipped",
-    }
+    assert tasks.pop("plan-all") == "success" and len(tasks) == 8
+    assert set(tasks.values()) == {"skipped"}
 
 
 def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:

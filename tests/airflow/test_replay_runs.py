@@ -122,16 +122,25 @@ def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, run: Run,
     assert "no drained input was first seen then" in shown[0].card
 
 
-def test_what_cannot_be_replayed_fails_in_the_plan(told: Path, run: Run) -> None:
-    state, tasks = run({"mode": "replay", **NEW_YEAR})
+def test_what_cannot_be_replayed_fails_in_the_plan_of_a_run_for_it_alone(told: Path, run: Run) -> None:
+    state, tasks = run({"mode": "replay", "flow": "g", **NEW_YEAR})
     assert (state, tasks["g.plan"], tasks["g.drain"]) == ("failed", "failed", "upstream_failed")
-    assert calls(told) == ["f.drain", "f.check"]  # a flow that reads nothing of the other's
+    assert calls(told) == []
+
+
+def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(told: Path, run: Run, project: Path) -> None:
+    state, tasks = run({"mode": "replay", **NEW_YEAR})
+    assert (state, tasks["g.plan"], tasks["g.drain"], tasks["f.drain"]) == ("success", "skipped", "skipped", "success")
+    assert calls(told) == ["f.drain", "f.check"]
+    (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
+    assert "nothing to replay" in shown[0].headline
+    assert "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p --flow g" in shown[0].card
 
 
 def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, project: Path) -> None:
     from draindown.planning.plan import planned
 
-    context = _context(run_type="backfill")
+    context = _context(run_type="backfill", flow="g")
     with pytest.raises(TerminalError) as caught:
         planned(requests.request_for(spec, "g", "plan", project, context))
     assert caught.value.code == "replay-would-double"

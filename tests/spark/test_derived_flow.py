@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -290,3 +291,22 @@ def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[...
     assert "open      3 windows from" in card([report])
     report = it.check("carriers")
     assert report.check and report.check.open_windows == "", "a query per key has no windows"
+
+
+def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_path: Path) -> None:
+    it = chain(hourly=HOURLY, daily=DAILY)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run()
+    shutil.copytree(it.home / "lake", tmp_path / "copy")
+    before = {path: path.stat().st_mtime_ns for path in (it.home / "lake").rglob("*")}
+    (it.home / "lake").rename(tmp_path / "away")
+    document = it.document | {"lake": str(tmp_path / "copy")}
+    it.spec = PipelineSpec.model_validate(document)
+    assert not it.waits("hourly")
+    it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
+    it.run()
+    assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
+    (read,) = {row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")}
+    assert read == "tables/flights" and not (it.home / "lake").exists()
+    (tmp_path / "away").rename(it.home / "lake")
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"

@@ -23,7 +23,7 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
-from draindown.sources.tables import readers
+from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
@@ -252,3 +252,51 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
         other.source.refuse_changed(pinned.units)
     assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"
+
+
+FORMS = ["tables/t", "{lake}/tables/t", "/another/mount/lake/tables/t", "s3a://bucket/lake/tables/t"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("moved", [False, True], ids=["where it was", "copied"])
+def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, moved: bool
+) -> None:
+    project = Project(tmp_path / "first")
+    unit = form.format(lake=project.spec.lake)
+    project.write([1, 2])
+    project.publish()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(tables, "table_unit", lambda _: unit)
+        (fill,) = project.pin()
+    assert fill["unit"] == unit
+    if moved:
+        shutil.copytree(tmp_path / "first", tmp_path / "copy")
+        shutil.rmtree(tmp_path / "first")
+        project = Project(tmp_path / "copy")
+    pinned = next(intake.slices(project.layout, 1, 1))
+    project.source.refuse_changed(pinned.units)
+    assert project.look().units == 0, "nothing is new"
+    project.write([3])
+    version = project.publish()
+    (row,) = project.pin()
+    assert (row["unit"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
+    project.source.read_up_to(1, 3)
+    (reader,) = registered.readers(project.upstream)
+    assert reader.version == version
+    assert (tmp_path / "first").exists() is not moved, "the original is not made again"
+
+
+def test_a_copy_whose_table_was_made_anew_is_told_by_its_id(tmp_path: Path) -> None:
+    project = Project(tmp_path / "first")
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    copy = Project(tmp_path / "copy")
+    shutil.rmtree(copy.upstream.table)
+    copy.write([1, 2])
+    with pytest.raises(TerminalError) as error:
+        copy.look()
+    assert error.value.code == "source-replaced" and str(tmp_path / "copy") in error.value.found
+    assert project.look().units == 0
