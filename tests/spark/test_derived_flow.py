@@ -310,3 +310,24 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert read == "tables/flights" and not (it.home / "lake").exists()
     (tmp_path / "away").rename(it.home / "lake")
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
+
+
+def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
+    wrong = CARRIERS | {"per": CARRIERS["per"] | {"sql": "select carrier, sum(gone) c from flights group by carrier"}}
+    it = chain(carriers=wrong)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run("flights")
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "invalid-derivation" and error.value.next == [
+        "draindown run p --flow carriers   # once the file is corrected"
+    ]
+    it.spec = PipelineSpec.model_validate(it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}})
+    assert it.waits("carriers")
+    it.run()
+    assert it.rows("carriers") == [("AA", 6, 1.0)] and not it.waits("carriers")
+
+    it.spec = PipelineSpec.model_validate(it.document)  # back to the wrong one, whose batches are not in the table
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "derivation-changed", "rows are in the table"

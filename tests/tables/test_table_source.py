@@ -11,13 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.flow import resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -72,6 +74,11 @@ class Project:
         )
         published.publish(self.upstream, pointer)
         return log.version
+
+    def derived(self) -> None:
+        """Commit the first batch of the derived table."""
+        batch = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), 0)])
+        write_deltalake(self.layout.table, pa.table({"id": [1]}), commit_properties=batch)
 
     def look(self) -> Look:
         first = intake.newest(self.layout, 1) + 1
@@ -243,6 +250,7 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
     project.write([1])
     project.publish()
     project.pin()
+    project.derived()
     other = Project(tmp_path, PER | {"sql": "select id, count(*) + 1 c from t group by id"})
     with pytest.raises(TerminalError) as error:
         other.source.refuse_lost(other.layout, 1, 1)
@@ -300,3 +308,26 @@ def test_a_copy_whose_table_was_made_anew_is_told_by_its_id(tmp_path: Path) -> N
         copy.look()
     assert error.value.code == "source-replaced" and str(tmp_path / "copy") in error.value.found
     assert project.look().units == 0
+
+
+def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    other = Project(Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"})
+    assert not project.source.is_void(project.layout, 1) and other.source.is_void(other.layout, 1)
+    assert other.look().units == 1 and other.look().pinned.slices == 0, "a fill to be pinned"
+    for path in (other.layout.checkpoint(1), other.layout.intake_of(1)):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    resume.forget_void(other.layout, 1, other.source)
+    assert not Path(other.layout.intake_of(1)).exists() and not Path(other.layout.checkpoint(1)).exists()
+    (row,) = other.pin()
+    assert row["fill"] and project.source.is_void(project.layout, 1)
+
+    other.derived()
+    assert not project.source.is_void(project.layout, 1)
+    resume.forget_void(project.layout, 1, project.source)
+    assert Path(project.layout.intake_of(1)).exists()
+    with pytest.raises(TerminalError) as error:
+        project.look()
+    assert error.value.code == "derivation-changed"

@@ -16,7 +16,8 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.layout import FlowLayout, table_of_unit, table_unit
-from draindown.lake.table_log import TableLog
+from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
@@ -64,8 +65,10 @@ class Tables(ReadInOrder, NothingLost):
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare the published versions with the newest slice. Raises like `refuse_lost`."""
-        newest = _newest(state, generation)
-        waiting, new, rest = intake.waiting(state, generation, first), self._new(newest, now), unfinished(newest)
+        is_void = self.is_void(state, generation)
+        newest = None if is_void else _newest(state, generation)
+        waiting = intake.Waiting() if is_void else intake.waiting(state, generation, first)
+        new, rest = self._new(newest, now), unfinished(newest)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
         told = zip(self._tables, new, strict=False)
         reasons = [table.told(piece) for table, piece in told if piece.commits]
@@ -121,9 +124,19 @@ class Tables(ReadInOrder, NothingLost):
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
-        newest = _newest(state, generation)
+        newest = None if self.is_void(state, generation) else _newest(state, generation)
         if newest is not None:
             self._followed(newest)
+
+    def is_void(self, state: FlowLayout, generation: int) -> bool:
+        """Return whether all slices were pinned for another derivation, such as one that Spark refused.
+
+        The fill with which a generation begins can be pinned again until a batch of it is in the table.
+        """
+        newest = _newest(state, generation)
+        if newest is None or newest.units[0].row["derivation"] == self._source.derivation:
+            return False
+        return log_of(state, state.table).last(app_id(state, generation, "rows")) is None
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
