@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowException
 
 from draindown.airflow.factory import dags
 from draindown.base.errors import TerminalError
@@ -21,6 +20,7 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import STEPS, Request
 from draindown.spec.project import rooted
+from tests.airflow.steps import Steps
 
 PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
 PIPELINE = """\
@@ -66,26 +66,13 @@ def dag(project: Path) -> Iterator[DAG]:
     path.unlink()
 
 
-class Task:
-    """What a running task knows, and the values that it left for others."""
-
-    def __init__(self, dag: DAG, conf: dict[str, Any]) -> None:
-        run = SimpleNamespace(conf=conf, run_id="r", run_type="manual")
-        self.left: dict[str, Any] = {}
-        ti = SimpleNamespace(dag_id="tree", task_id="t", try_number=1, xcom_push=self._push)
-        self.context: Any = {"dag": dag, "dag_run": run, "params": conf, "ti": ti, "run_id": "r"}
-
-    def _push(self, key: str, value: Any) -> None:
-        self.left[key] = value
-
-
 def skipped(dag: DAG, task: str = "plan-all", **conf: Any) -> set[str]:
-    """The tasks that a task skips."""
-    try:
-        dag.get_task(task).execute(Task(dag, conf).context)
-    except DownstreamTasksSkipped as told:
-        return set(told.tasks)
-    return set()
+    """The tasks that a task skips. Raises AirflowException if it fails."""
+    run = Steps(dag, conf)
+    run.run(task)
+    if task in run.errors:
+        raise AirflowException(run.errors[task])
+    return run.skipped
 
 
 def of(*flows: str) -> set[str]:
@@ -94,7 +81,7 @@ def of(*flows: str) -> set[str]:
 
 def _report(dag: DAG, flow: str) -> Any:
     spec = rooted(dag.get_task("plan-all").spec, PIPELINES.parents[1])
-    return store.read(spec.layout(flow), "r", "plan")
+    return store.read(spec.layout(flow), "manual__1", "plan")
 
 
 def test_flows_without_work_are_skipped_whole_and_leave_their_reports(
@@ -131,7 +118,7 @@ def test_what_keeps_one_flow_from_being_planned_is_raised_in_its_own_task(
 ) -> None:
     plans["events"] = error
     assert skipped(dag) == of("other")
-    with pytest.raises((AirflowFailException, ValueError), match=r"source-missing|a bug of the planner"):
+    with pytest.raises((AirflowException, ValueError), match=r"source-missing|a bug of the planner"):
         skipped(dag, "events.plan")
 
 
@@ -143,7 +130,7 @@ def test_a_lake_that_takes_no_report_is_said_by_each_flow(
 
     monkeypatch.setattr(store, "write", full)
     assert skipped(dag) == set()
-    with pytest.raises(AirflowFailException, match="disk-full"):
+    with pytest.raises(AirflowException, match="disk-full"):
         skipped(dag, "events.plan")
 
 
@@ -160,18 +147,17 @@ def test_compaction_that_is_asked_for_skips_no_flow(dag: DAG, plans: dict[str, A
 
 @pytest.mark.parametrize("conf", [{"max_batchs": 3}, {"mode": "replay"}, {"again": True}])
 def test_params_that_no_flow_can_run_with_end_the_run(dag: DAG, plans: dict[str, Any], conf: dict[str, Any]) -> None:
-    with pytest.raises(AirflowFailException, match="bad-params"):
+    with pytest.raises(AirflowException, match="bad-params"):
         skipped(dag, **conf)
 
 
 def test_a_plan_of_a_flow_skips_its_own_steps_and_leaves_itself_to_a_cleared_one(
     dag: DAG, plans: dict[str, Any]
 ) -> None:
-    task = Task(dag, {})
-    with pytest.raises(DownstreamTasksSkipped) as told:
-        dag.get_task("hourly.plan").execute(task.context)
-    assert set(told.value.tasks) == of("hourly") - {"hourly.plan"}
-    assert PlanPart.model_validate(task.left["return_value"]) == IDLE
+    run = Steps(dag)
+    assert run.run("hourly.plan") == {"hourly.plan": "success"}
+    assert run.skipped == of("hourly") - {"hourly.plan"}
+    assert run.run("hourly.drain")["hourly.drain"] == "skipped", "by the plan that was left for it"
     plans["hourly"] = IDLE.model_copy(update={"check": True})
     assert skipped(dag, "hourly.plan") == set()
 

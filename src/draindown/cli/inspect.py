@@ -77,7 +77,7 @@ def report(
     from draindown.flow.at_work import of_reports
     from draindown.lake.table_log import Snapshot
     from draindown.runs import starts
-    from draindown.runs.card import card
+    from draindown.runs.card import ALL_FINDINGS, card
 
     spec = setting(ctx).spec(pipeline)
     names = flows(spec, flow)
@@ -99,7 +99,7 @@ def report(
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None)
+    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None, findings=ALL_FINDINGS)
     at_work = others(spec, names, shown) if run == "last" and not start else ()
     told = _proofs(spec, names) if start is None else ""
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
@@ -163,7 +163,7 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     from draindown.runs.request import STEPS
 
     time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
-    forecast = f"  forecast {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    forecast = f"  forecast about {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
         lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())

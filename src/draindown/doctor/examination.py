@@ -49,6 +49,7 @@ def examine(request: Request) -> Health:
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
+        _look(desk, "published", lambda desk: look_at_published(desk, request))
         if isinstance(request.declared, DerivedFlow):
             _look(desk, "source", look_at_source)
         elif not request.declared.source.raw_files:
@@ -103,5 +104,4 @@ _LOOKS: dict[str, Callable[[Desk], None]] = {
     "quarantine": look_at_quarantine,
     "replays": look_at_replays,
     "rebuild": look_at_rebuild,
-    "published": look_at_published,
 }
