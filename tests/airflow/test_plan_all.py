@@ -174,3 +174,22 @@ def test_a_broken_suite_is_raised_by_its_flow(dag: DAG, plans: dict[str, Any], t
         assert found == of("daily", "events", "hourly")
     finally:
         suite.unlink()
+
+
+@pytest.mark.long
+def test_in_a_real_run_skipped_flows_start_no_task_and_stop_none(
+    database: None, told: Path, dag: DAG, plans: dict[str, Any]
+) -> None:
+    def states() -> dict[str, str]:
+        done = dag.test(logical_date=None)
+        assert str(done.state) == "success"
+        return {ti.task_id: str(ti.state) for ti in done.get_task_instances()}
+
+    assert states() == {"plan-all": "success"} | dict.fromkeys(of(*FLOWS), "skipped")
+    assert not (told / "calls").exists()
+    plans["hourly"] = IDLE.model_copy(update={"drain": True, "check": True})
+    found = states()
+    assert {task for task, state in found.items() if state == "success"} == {
+        *("plan-all", "hourly.plan", "hourly.drain", "hourly.check", "daily.plan"),
+    }
+    assert set(found.values()) == {"success", "skipped"}

@@ -13,7 +13,8 @@ from typing import Any
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
-from draindown.airflow.operators import PlanAllOperator, PlanOperator, StepOperator
+from draindown.airflow.operators import StepOperator
+from draindown.airflow.plans import PlanAllOperator, PlanOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
 from draindown.base.errors import TerminalError
 from draindown.runs.request import Step

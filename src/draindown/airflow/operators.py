@@ -1,4 +1,4 @@
-"""The tasks of a flow: `plan` without a JVM, then drain, check and compact through spark-submit."""
+"""The tasks of a flow that start a driver through spark-submit: drain, check and compact."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook, BaseOperator, BaseXCom
+from airflow.sdk import Asset, BaseHook
 from airflow.sdk._shared.secrets_masker import redact
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowNotFoundException,
-    AirflowSkipException,
-    DownstreamTasksSkipped,
-)
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow import secrets
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
-from draindown.airflow.plan_log import log_plan
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
-from draindown.airflow.requests import left_out, project_root, refuse_contradictions, refuse_unknown, request_for
+from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.launch.settings import settings, spark_python, spark_submit
@@ -46,81 +40,6 @@ if TYPE_CHECKING:
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
 ALONE = "local[*]"
-
-
-class PlanAllOperator(BaseOperator):
-    """Look at all flows at once, and skip all tasks of those that have nothing to do. Starts no JVM.
-
-    A flow that is not skipped is planned by its own tasks, once what it reads is published. What keeps one flow from
-    being planned is raised there.
-    """
-
-    template_fields: Sequence[str] = ()
-    ui_color = "#eef4fb"
-
-    def __init__(self, *, spec: PipelineSpec, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.spec = spec
-
-    def execute(self, context: Context) -> None:
-        """Skip the tasks of idle flows, and of flows that the run is not for."""
-        from draindown.planning.idle import idle  # imports deltalake
-        from draindown.runs.card import card
-
-        params: Mapping[str, Any] = context["params"]
-        not_for = {flow: why for flow in self.spec.flows if (why := left_out(params, flow))}
-        try:
-            refuse_contradictions(self.spec, context)
-            with secrets.in_environment(self.spec):
-                found = idle(self._requests(context, not_for), self.spec.graph)
-        except DraindownError as error:
-            fail(error)
-        for flow, why in not_for.items():
-            self.log.info("%s: %s", flow, why)
-        for line in card(list(found.values())).splitlines() if found else ():
-            self.log.info("%s", line)
-        skipped = [f"{flow}.{step}" for flow in (*not_for, *found) for step in STEPS]
-        if skipped:
-            raise DownstreamTasksSkipped(tasks=skipped)
-
-    def _requests(self, context: Context, not_for: Collection[str]) -> dict[str, Request]:
-        root, found = project_root(str(context["dag"].fileloc)), {}
-        for flow in (name for name in self.spec.flows if name not in not_for):
-            with contextlib.suppress(DraindownError):  # the flow's own plan raises it, such as that of a broken suite
-                found[flow] = request_for(self.spec, flow, "plan", root, context)
-        return found
-
-
-class PlanOperator(BaseOperator):
-    """Read files and Delta logs and decide what the flow's other tasks must do. Starts no JVM."""
-
-    template_fields: Sequence[str] = ()
-    ui_color = "#eef4fb"
-
-    def __init__(self, *, spec: PipelineSpec, flow: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.spec, self.flow = spec, flow
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Return the plan as a flat dict for the tasks that follow; those of an idle flow are skipped."""
-        # deltalake is slow to import: only the running task needs it, never the DAG parser
-        from draindown.planning.plan import planned
-
-        _skip_other_flows(self.spec, self.flow, context)
-        request = _request(self.spec, self.flow, "plan", context)
-        try:
-            with secrets.in_environment(self.spec):
-                report = planned(request)
-        except DraindownError as error:
-            fail(error)
-        part = report.plan
-        assert part is not None, "a plan that can't be made is an error"
-        log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
-        found: dict[str, Any] = part.model_dump(mode="json")
-        if report.outcome == "idle" and not request.force:
-            context["ti"].xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=found)
-            raise DownstreamTasksSkipped(tasks=[f"{self.flow}.{step}" for step in STEPS[1:]])
-        return found
 
 
 class StepOperator(SparkSubmitOperator):
@@ -149,8 +68,8 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
-        _skip_other_flows(self.spec, self.flow, context)
-        request = _request(self.spec, self.flow, self.step, context)
+        skip_other_flows(self.spec, self.flow, context)
+        request = request_of(self.spec, self.flow, self.step, context)
         self._prepare_or_fail(request, context)
         self._log_earlier_try(request)
         log = DriverLog.of(request.layout, request.run_id, self.step, request.start)
@@ -315,24 +234,6 @@ class StepOperator(SparkSubmitOperator):
                 numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
             context["outlet_events"][self.asset].extra = numbers
         return numbers
-
-
-def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
-    try:
-        refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
-    except DraindownError as error:
-        fail(error)
-    why = left_out(context["params"], flow)
-    if why:
-        raise AirflowSkipException(why)
-
-
-def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
-    root = project_root(str(context["dag"].fileloc))
-    try:
-        return request_for(spec, flow, step, root, context)
-    except DraindownError as error:
-        fail(error)
 
 
 def _published_by(request: Request) -> Published | None:

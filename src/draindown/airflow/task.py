@@ -1,0 +1,35 @@
+"""What every task of a flow does first: skip itself, or make its request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from draindown.airflow.outcome import fail
+from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
+from draindown.base.errors import DraindownError
+from draindown.runs.request import Request, Step
+from draindown.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
+    """Skip the task if the run is for another flow. Raises AirflowSkipException, AirflowFailException `bad-params`."""
+    try:
+        refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
+    except DraindownError as error:
+        fail(error)
+    why = left_out(context["params"], flow)
+    if why:
+        raise AirflowSkipException(why)
+
+
+def request_of(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
+    """Return the request of a step from its running task. Raises as `outcome.fail`."""
+    try:
+        return request_for(spec, flow, step, project_root(str(context["dag"].fileloc)), context)
+    except DraindownError as error:
+        fail(error)
