@@ -52,14 +52,16 @@ def graph(flows: Flows) -> FlowGraph:
 
 
 def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
-    """Write into each source table the flow that writes it: of this pipeline, or of others as `neighbours` says."""
+    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as `neighbours` says."""
     own = graph(flows).writers
     for flow in derived(flows).values():
         for one in flow.source.read:
             if not one.pipeline:
                 one._written_by = own[one.table]
+                one._row_keys = tuple(flows[own[one.table]].target.keys)
             elif neighbours is not None:
                 one._written_by = neighbours.writers.get(str(one), "")
+                one._row_keys = neighbours.keys.get(str(one), ())
 
 
 def problems(flows: Flows) -> Iterator[Problem]:

@@ -100,8 +100,9 @@ def _tried(batch: DeriveBatch) -> str:
 
 
 def _next(batch: DeriveBatch) -> str:
-    layout = batch.writer.layout
-    return f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
+    """Return what helps once the query is corrected: a table that an earlier one computed is compared as a whole."""
+    layout, verb = batch.writer.layout, "reset" if batch.writer.batch else "run"
+    return f"draindown {verb} {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
 
 
 def _keep_late(work: Work) -> None:
