@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
+from draindown.audit import written
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
@@ -125,7 +126,7 @@ def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     # the audit does not trust the header in the intake, it reads the file
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
     # a first line that names no column of the contract is not a header, but a record that was refused
-    return first if first is not None and set(_names_in(first, flow)) & set(flow.columns) else None
+    return first if first is not None and set(_names_in(first, flow)) & set(flow.fields.values()) else None
 
 
 def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
@@ -159,10 +160,10 @@ class _KeySink:
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
-        names = list(flow.columns)
+        names = list(flow.fields.values())
         if header is not None:
             names = _names_in(header, flow)
-        self._read = FieldReader(flow.source, keys.names if keys else [], names)
+        self._read = FieldReader(flow, keys.names if keys else [], names)
 
     def take(self, record: RawRecord) -> None:
         """Add the keys of one record. A record that cannot be read becomes a residue."""
@@ -193,7 +194,8 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     if not Path(path).stat().st_size:
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
-    wanted = [name for name in (keys.names if keys else []) if name in present]
+    fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
+    wanted = [field for field in fields.values() if field in present]
     texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
     for block in blocks(list(dict.fromkeys([*wanted, *texts]))):
         first = facts.lines + 1
@@ -209,7 +211,7 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
             mask = pa.array([first + i not in out for i in range(block.num_rows)])
             kept = block.filter(mask)
             nothing = pa.nulls(kept.num_rows, pa.string())
-            keys.add("raw", [kept.column(n) if n in wanted else nothing for n in keys.names])
+            keys.add("raw", [_as_cast(flow, n, kept.column(f)) if f in wanted else nothing for n, f in fields.items()])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
     kept_out = [position for position in out if position <= facts.lines]
     facts.held = facts.lines - len(kept_out)
@@ -223,7 +225,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_kept_as_text(flow: FlowSpec, name: str) -> bool:
-    return name not in flow.columns or flow.columns[name].type != "binary"
+    """Return whether a field of the file is stored as text: unless a column takes it as binary."""
+    taken = {field: column for column, field in flow.fields.items()}
+    return name not in taken or flow.columns[taken[name]].type != "binary"
 
 
 def _not_utf8(column: pa.Array | pa.ChunkedArray) -> Iterator[int]:
@@ -243,6 +247,14 @@ def _decodes(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
+    """Return a column of a columnar file; if it is text with a form of its own, as text that casts to its type."""
+    form = written.reader_of(flow, name)
+    if form is None or not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
+        return found
+    return pa.array([None if text is None else form(text) for text in found.to_pylist()], pa.string())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from draindown.audit import written
+from draindown.spec.models import FlowSpec
 from draindown.spec.source import SourceSpec
 
 CHUNK = 8 * 1024 * 1024
@@ -139,17 +141,28 @@ Fields = Callable[[bytes], list[str | None]]
 
 
 class FieldReader:
-    """Reads named fields of a record as text; None if a field is missing or null.
+    """Reads columns of a record as text that casts to their types; None if a field is missing or null.
 
-    `suspects` tells whether a record may be none at all, by a look at its bytes.
+    `suspects` returns whether a record may be unreadable, from its bytes alone.
     """
 
-    def __init__(self, source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> None:
-        self._fields, self.suspects = _FIELDS[source.format](source, names, header)
+    def __init__(self, flow: FlowSpec, names: Sequence[str], header: Sequence[str]) -> None:
+        fields = [flow.fields[name] for name in names]
+        self._fields, self.suspects = _FIELDS[flow.source.format](flow.source, fields, header)
+        self._forms = {at: form for at, name in enumerate(names) if (form := written.reader_of(flow, name))}
 
     def __call__(self, raw: bytes) -> list[str | None]:
-        """The fields. Raises ValueError where the record can't be read at all, or holds what is no text."""
-        return self._fields(raw)
+        """The columns. Raises ValueError where the record, or the form of a text, can't be read, or is not Unicode."""
+        found = self._fields(raw)
+        for at, form in self._forms.items():
+            text = found[at]
+            if text is not None and not isinstance(text, Number):
+                found[at] = form(text)
+        return found
+
+
+class Number(str):
+    """The text of a number that the record doesn't say as text."""
 
 
 _Reader = tuple[Fields, Callable[[bytes], bool]]
@@ -191,7 +204,7 @@ def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
     no Unicode text, such as half of a surrogate pair.
     """
     text = raw if isinstance(raw, str) else raw.decode("utf-8")
-    found = json.loads(text, strict=False, parse_float=str, parse_int=str)
+    found = json.loads(text, strict=False, parse_float=Number, parse_int=Number)
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     if "\\u" in text:

@@ -71,8 +71,10 @@ class Lease:
         fence: Fence,
         so_far: Callable[[FlowLayout, str], str],
         clock: Clock = CLOCK,
+        again: str = "",
     ) -> None:
         self._layout = layout
+        self._again = again or f"draindown run {layout.pipeline} --flow {layout.flow}"
         self._fence, self._so_far = fence, so_far
         self._home = Path(layout.lease)
         self._epochs = epochs_of(layout, terms, clock)
@@ -217,7 +219,7 @@ class Lease:
             tried=f"go on as {self._card} in flow {self._layout.flow} of pipeline {self._layout.pipeline}",
             found=f"this driver can't rely on the lease any more: {why}",
             changed="whole batches only, each once; whoever holds the lease next goes on after them",
-            next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
+            next=[self._again, f"draindown doctor {self._layout.pipeline}"],
             in_order=True,
         )
 

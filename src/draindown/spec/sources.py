@@ -19,11 +19,12 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from draindown.spec.base import Problem, refuse
+from draindown.spec.column_types import check_separators
 from draindown.spec.dialect import BACKSLASH, Dialect
 from draindown.spec.formats import FORMATS
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.names import local_path
-from draindown.spec.source import LONGEST_RECORD, RecordBytes, SourceSpec, Zone
+from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
 from draindown.spec.units import Duration, Size
 
 _NEVER = "none"
@@ -98,6 +99,13 @@ class FilesSource(SourceSpec):
         examples=["\\N"],
     )
     timezone: Zone = "UTC"
+    decimal_separator: DecimalSeparator = None
+    thousands_separator: ThousandsSeparator = None
+
+    @property
+    def separators(self) -> tuple[str | None, str | None]:
+        """What separates fractions and thousands."""
+        return self.decimal_separator, self.thousands_separator
 
     @property
     def dialect(self) -> Dialect:
@@ -147,6 +155,7 @@ class FilesSource(SourceSpec):
 
     @model_validator(mode="after")
     def _combination(self) -> FilesSource:
+        check_separators(*self.separators)
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
             problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))

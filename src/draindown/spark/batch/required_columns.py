@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from draindown.base.errors import TerminalError
+from draindown.flow.hints import NULLED
 from draindown.spark.batch.model import Batch
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.sql import quoted
@@ -41,7 +42,8 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     goal = batch.writer.flow.target
     texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
     partitions = [name for name in goal.partition_by if name in texts]
-    reasons = [_of_essential(name, texts) for name in goal.essential]
+    nulled = NULLED if batch.writer.flow.transform else None
+    reasons = [_of_essential(name, texts, nulled) for name in goal.essential]
     reasons += [_of_partition(name, goal.essential) for name in partitions]
     if not reasons:
         return frame
@@ -53,9 +55,9 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     return frame.withColumns(emptied) if emptied and goal.essential else frame
 
 
-def _of_essential(name: str, texts: Collection[str]) -> Column:
+def _of_essential(name: str, texts: Collection[str], nulled: str | None) -> Column:
     value = F.col(quoted(name))
-    absent = F.when(value.isNull(), _reason("missing", name))
+    absent = F.when(value.isNull(), _reason("missing", name, nulled))
     return absent.when(~F.is_valid_utf8(value), _reason("type", name, "not valid UTF-8")) if name in texts else absent
 
 

@@ -66,6 +66,16 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
             return pair(F.expr(text), F.when(~in_field("_raw", name, text, _STRICT_SQL), F.expr(text)))
         return F.expr(text)
 
-    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else [])]
+    numbers = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
+    if numbers:
+        schema = ", ".join(f"{quoted(name)} variant" for name in numbers)
+        frame = frame.withColumn("_kinds", F.from_json("value", schema, _STRICT_JSON))
+
+    def is_text(name: str) -> Column:
+        return F.schema_of_variant(f"_kinds.{quoted(name)}") == "STRING" if name in numbers else F.lit(True)
+
+    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else []), *(["_kinds"] if numbers else [])]
     marks = drift_marks.of_map(flow, known)
-    return Records(finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"))
+    return Records(
+        finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"), is_text=is_text
+    )

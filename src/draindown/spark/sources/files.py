@@ -36,7 +36,7 @@ class FilesReader:
         """Read lines, one plan per distinct header, or rows, one plan per distinct schema."""
         files, form = [InputFile.of(unit) for unit in units], flow.source.form
         if form.columnar:
-            return [Read(rows) for rows in columnar_groups(spark, files, form.name, flow.columns, spool)]
+            return [Read(rows) for rows in columnar_groups(spark, files, form.name, flow.as_recorded.columns, spool)]
         if not files:
             return [Read(relation(spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, ()))]
         if form.delimited:
