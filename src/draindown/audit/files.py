@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
+from draindown.audit.cells import CellReader, checked, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
@@ -149,7 +150,10 @@ def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterat
 
 
 class _KeySink:
-    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks."""
+    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks.
+
+    Each cell of such a record must be a value of its column's type.
+    """
 
     def __init__(
         self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
@@ -160,19 +164,24 @@ class _KeySink:
         if header is not None:
             names = _names_in(header, flow)
         self._read = FieldReader(flow.source, keys.names if keys else [], names)
+        self._cells = CellReader(flow, names)
 
     def take(self, record: RawRecord) -> None:
-        """Add the keys of one record. A record that cannot be read becomes a residue."""
-        if self._keys is None:
-            return
+        """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
         try:
-            self._rows.append(self._read(record.raw))
+            if self._keys is not None:
+                self._rows.append(self._read(record.raw))
+            for why in self._cells.wrong(record.raw):
+                self._residue("accepted-of-no-type", record, why)
         except ValueError as error:
-            if len(self._residues) < MOST:
-                where = f"{self._path}:{record.position}"
-                self._residues.append(Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200]))
+            self._residue("accepted-unreadable", record, str(error))
         if len(self._rows) >= _ROWS:
             self.flush()
+
+    def _residue(self, kind: str, record: RawRecord, why: str) -> None:
+        if len(self._residues) < MOST:
+            where = f"{self._path}:{record.position}"
+            self._residues.append(Residue(kind, where, "refused", "accepted", why[:200]))
 
     def flush(self) -> None:
         """Add the collected rows to the `KeyRecount`."""
@@ -188,13 +197,20 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     if not Path(path).stat().st_size:
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
-    wanted = [name for name in (keys.names if keys else []) if name in present]
+    judged = [name for name in checked(flow) if name in present]
+    wanted = list(dict.fromkeys([*(name for name in (keys.names if keys else []) if name in present), *judged]))
     for block in blocks(wanted):
         first = facts.lines + 1
         facts.lines += block.num_rows
-        if keys and block.num_rows:
-            mask = pa.array([first + i not in out for i in range(block.num_rows)])
-            kept = block.filter(mask)
+        if not wanted or not block.num_rows:
+            continue
+        mask = pa.array([first + i not in out for i in range(block.num_rows)])
+        kept = block.filter(mask)
+        rows = f"{path}:{first}-{facts.lines}"
+        for name in judged:
+            for why in unlike(flow.columns[name].type, kept.column(name)):
+                facts.residues.append(Residue("accepted-of-no-type", rows, "refused", "accepted", f"{name} {why}"))
+        if keys:
             nothing = pa.nulls(kept.num_rows, pa.string())
             keys.add("raw", [kept.column(n) if n in wanted else nothing for n in keys.names])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)

@@ -75,9 +75,6 @@ class ColumnarFormat(Protocol):
     def needs_copy(self, path: str) -> bool:
         """Whether Spark's reader fails at a type in the file that pyarrow reads."""
 
-    def nanoseconds(self, path: str) -> dict[str, bool]:
-        """Columns of timestamps that Spark reads as numbers of nanoseconds, and whether they are moments."""
-
 
 class Parquet:
     """Parquet."""
@@ -107,13 +104,6 @@ class Parquet:
     def needs_copy(self, path: str) -> bool:  # noqa: ARG002
         """Never."""
         return False
-
-    def nanoseconds(self, path: str) -> dict[str, bool]:
-        """Timestamps of the schema; the caller knows which of them Spark reads as numbers."""
-        import pyarrow.types
-
-        fields = [field for field in self.schema(path) if pyarrow.types.is_timestamp(field.type)]
-        return {field.name: field.type.tz is not None for field in fields}
 
 
 class Orc:
@@ -149,10 +139,6 @@ class Orc:
         import pyarrow.types
 
         return any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(self.schema(path)))
-
-    def nanoseconds(self, path: str) -> dict[str, bool]:  # noqa: ARG002
-        """None: Spark reads them as timestamps."""
-        return {}
 
 
 COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}
