@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,7 +94,7 @@ TEXTS: Mapping[str, Mapping[str, Any]] = {
             *("2026-11-01T01:30:00 America/New_York", "2026-03-08T02:30:00 America/New_York"),
             *("2026-03-29T02:30:00", "2026-10-25T02:30:00", "2026-04-05T01:45:00 Australia/Lord_Howe"),
             *(
-                "2026-04-05T02:15:00Antarctica/Troll",
+                "2026-03-29T02:15:00Antarctica/Troll",
                 "2026-10-25T01:30:00 Antarctica/Troll",
                 "1969-09-30T12:00:00 Pacific/Kwajalein",
             ),
@@ -331,3 +333,28 @@ def test_a_sequence_is_not_cut(spark: SparkSession) -> None:
     rows = parsed(spark, columns, lines, **target).orderBy("_id").select(f"{WHY}.reason", f"{WHY}.detail").collect()
     assert [row["reason"] for row in rows] == list(times.values())
     assert "more than microseconds" in rows[-1]["detail"]
+
+
+_EXAMPLES = re.compile(r"<!-- values: begin -->(.*?)<!-- values: end -->", re.DOTALL)
+
+
+def test_the_page_says_what_is_taken_and_what_is_refused(spark: SparkSession) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    found = _EXAMPLES.search(page)
+    assert found is not None
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].strip().splitlines()[2:]]
+    examples = {kind.strip("`"): [re.findall(r"`([^`]+)`", cell) for cell in both] for kind, *both in rows}
+    columns = {f"c{at}": kind for at, kind in enumerate(examples)}
+    asked = [
+        (kind, value, taken)
+        for kind, both in examples.items()
+        for taken, values in zip((True, False), both, strict=True)
+        for value in values
+    ]
+    names = {kind: name for name, kind in columns.items()}
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        frame = parsed(spark, columns, [f'{{"{names[kind]}":{value}}}' for kind, value, _ in asked])
+        told = [row["reason"] for row in frame.orderBy("_id").select(f"{WHY}.reason").collect()]
+    assert len(asked) > 70 and len(examples) == 13
+    wrong = [one for one, why in zip(asked, told, strict=True) if (None if one[2] else "type") != why]
+    assert not wrong

@@ -131,7 +131,10 @@ def _nested(name: str, parts: Sequence[Any], zone: tzinfo, value: Any) -> Any:
     if not isinstance(value, dict) or name == "array":
         raise ValueError(f"is no {name}")
     if name == "map":
-        return {_value(parts[0], zone, False, k): _value(parts[1], zone, False, v) for k, v in value.items()}
+        entries = {_value(parts[0], zone, False, k): _value(parts[1], zone, False, v) for k, v in value.items()}
+        if len(entries) < len(value):
+            raise ValueError("has a key twice")
+        return entries
     return {field: _value(own, zone, False, value.get(field)) for field, own in parts}
 
 
@@ -207,7 +210,14 @@ def _moment(name: str, text: str, zone: tzinfo) -> datetime:
         return local.replace(tzinfo=offset).astimezone(UTC)
     if written and "/" not in written:
         raise ValueError("names a zone by an abbreviation")
-    return _once(local, ZoneInfo(written) if written else zone, is_day=found[4] is None)
+    return _once(local, _region(written) if written else zone, is_day=found[4] is None)
+
+
+def _region(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError("names a region that there is not") from error
 
 
 def _once(local: datetime, zone: tzinfo, *, is_day: bool) -> datetime:
