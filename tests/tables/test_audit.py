@@ -62,6 +62,7 @@ class World:
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
     origins: list[tuple[str, int]] = field(default_factory=list)
+    added: set[str] = field(default_factory=set)
     misread: Callable[[list[dict[str, Any]]], object] = lambda inputs: None
 
     def __post_init__(self) -> None:
@@ -154,6 +155,8 @@ class World:
         if not self.keyed:
             origins = [{"unit": unit, "position": position} for unit, position in self.origins]
             target = target.append_column("_origin", pa.array(origins, ORIGIN))
+        for name in self.columns.keys() - {*target.column_names, *self.added}:
+            target = target.append_column(name, pa.nulls(len(target), pa.string()))
         write_deltalake(path, target.slice(0, 0))
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
@@ -333,6 +336,13 @@ def test_a_cell_that_is_no_value_of_its_type_should_have_been_refused(tmp_path: 
     world = World(tmp_path, keyed=False, contents=[FIRST[0], FIRST[1] + bad.encode()], columns=columns)
     found = {residue.where for residue in world.audit().residues if residue.kind == "accepted-of-no-type"}
     assert found == {f"{world.path(1)}:{6 + at}" for at in range(len(_NO_VALUES[kind]))}
+
+
+def test_a_column_that_was_added_later_had_no_type_before(tmp_path: Path) -> None:
+    columns = {"id": "string not null", "n": "int not null", "v": "int"}
+    contents = [FIRST[0], FIRST[1] + b'\n{"id": "x", "n": 1, "v": "old"}']
+    world = World(tmp_path, keyed=False, contents=contents, columns=columns, added={"v"})
+    assert "accepted-of-no-type" not in world.kinds()
 
 
 def test_what_no_number_and_no_time_of_a_columnar_file_is(tmp_path: Path) -> None:

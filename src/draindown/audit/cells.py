@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
+from deltalake.exceptions import DeltaError
 
 from draindown.audit.raw import cells_of
 from draindown.audit.values import check_of, json_object, wrong
+from draindown.lake.table_log import TableLog
 from draindown.spec.models import FlowSpec
 
 _FLOATS = ("float", "double")
@@ -20,27 +22,33 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
-def checked(flow: FlowSpec) -> list[str]:
+def checked(flow: FlowSpec, table: TableLog) -> list[str]:
     """Return the columns whose cells are judged: those that every accepted record must have right.
 
-    A record that deletes needs its keys and sequence only, and which records delete is decided by SQL.
+    A record that deletes needs its keys and sequence only, and which records delete is decided by SQL. A column that
+    was added to the table later was a field without a type to the records before.
     """
-    deletes = bool(flow.target.apply_as_deletes) or flow.deletes_by_null
     names = [name for name, column in flow.columns.items() if column.taken_from is None]
-    return [name for name in names if name in flow.target.essential] if deletes else names
+    try:
+        first = {*TableLog(table.path, 0).column_types, *flow.target.essential}
+    except (DeltaError, OSError):  # its log no longer begins with the first version
+        first = set(flow.target.essential)
+    if flow.target.apply_as_deletes or flow.deletes_by_null:
+        first = set(flow.target.essential)
+    return [name for name in names if name in first]
 
 
 class CellReader:
-    """Judges the cells of text records. `header`: names of CSV cells."""
+    """Judges the cells of text records. `header`: names of CSV cells; `judged`: the columns to look at."""
 
-    def __init__(self, flow: FlowSpec, header: Sequence[str]) -> None:
+    def __init__(self, flow: FlowSpec, header: Sequence[str], judged: Sequence[str]) -> None:
         self._flow, self._header = flow, header
-        self._checks = {name: check_of(flow.columns[name], flow.source.timezone) for name in checked(flow)}
+        self._checks = {name: check_of(flow.columns[name], flow.source.timezone) for name in judged}
         self._cells = _CELLS.get(flow.source.format)
 
     def wrong(self, raw: bytes) -> Iterator[str]:
         """Yield a sentence for each cell of another type. Raises ValueError if the record can't be read."""
-        if self._cells is not None:
+        if self._cells is not None and self._checks:
             yield from wrong(self._checks, self._cells(self, raw))
 
     def _json(self, raw: bytes) -> Mapping[str, Any]:

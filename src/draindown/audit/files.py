@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
-from draindown.audit.cells import CellReader, checked, unlike
+from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
@@ -69,23 +69,30 @@ class Refusals:
         return row["quarantine_id"] in self._released
 
 
-def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`."""
+def recount(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str] = ()
+) -> FileFacts:
+    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`.
+
+    `judged`: columns in which each accepted record must have a value of their type, or none.
+    """
     path = taken["path"]
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
     if flow.source.form.columnar:
-        return _columnar(path, flow, refusals, keys)
-    return _text(taken, flow, refusals, keys)
+        return _columnar(path, flow, refusals, keys, judged)
+    return _text(taken, flow, refusals, keys, judged)
 
 
-def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _text(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     path, multiline = taken["path"], bool(taken.get("multiline"))
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
-    sink = _KeySink(path, flow, keys, header, facts.residues)
+    sink = _KeySink(path, flow, keys, header, facts.residues, judged)
     file = TextFile(path, source=flow.source if multiline else None)
     for record in file:
         row = refused.pop(record.position, None)
@@ -156,7 +163,13 @@ class _KeySink:
     """
 
     def __init__(
-        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
+        self,
+        path: str,
+        flow: FlowSpec,
+        keys: KeyRecount | None,
+        header: bytes | None,
+        residues: list[Residue],
+        judged: Sequence[str],
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
@@ -164,7 +177,7 @@ class _KeySink:
         if header is not None:
             names = _names_in(header, flow)
         self._read = FieldReader(flow.source, keys.names if keys else [], names)
-        self._cells = CellReader(flow, names)
+        self._cells = CellReader(flow, names, judged)
 
     def take(self, record: RawRecord) -> None:
         """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
@@ -190,14 +203,16 @@ class _KeySink:
         self._rows = []
 
 
-def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _columnar(
+    path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
     facts = FileFacts(path)
     if not Path(path).stat().st_size:
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
-    judged = [name for name in checked(flow) if name in present]
+    judged = [name for name in judged if name in present]
     wanted = list(dict.fromkeys([*(name for name in (keys.names if keys else []) if name in present), *judged]))
     for block in blocks(wanted):
         first = facts.lines + 1

@@ -100,7 +100,7 @@ class Records:
         places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
         left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
-        cells = CellReader(self._context.flow, ())
+        cells = CellReader(self._context.flow, (), self._context.judged)
         for block in self._blocks():
             places: list[tuple[Any, ...]] = []
             fields: list[list[str | None]] = []
