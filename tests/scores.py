@@ -5,7 +5,7 @@
      0    it took surgery, or it stays red
     -1    exit 0 although something is wrong
 
-`python -m tests.scores` writes the table from the newest run of each case (`make faults` does it at its end).
+`python -m tests.scores` writes the table from the newest run of each case (`make campaign` does it at its end).
 """
 
 from __future__ import annotations

@@ -10,9 +10,6 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.cluster import Cluster, Secured
 from tests.kafka.flow import KafkaFlow
-from tests.spark_session import spark
-
-__all__ = ["spark"]
 
 
 @pytest.fixture(scope="session")

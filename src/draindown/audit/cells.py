@@ -11,7 +11,8 @@ import pyarrow.types as kinds
 from deltalake.exceptions import DeltaError
 
 from draindown.audit.raw import cells_of
-from draindown.audit.values import check_of, json_object, wrong
+from draindown.audit.values import Check, Number, check_of, json_object, wrong
+from draindown.audit.written import reader_of
 from draindown.lake.table_log import TableLog
 from draindown.spec.models import FlowSpec
 
@@ -28,7 +29,7 @@ def checked(flow: FlowSpec, table: TableLog) -> list[str]:
     A record that deletes needs its keys and sequence only, and which records delete is decided by SQL. A column that
     was added to the table later was a field without a type to the records before.
     """
-    names = [name for name, column in flow.columns.items() if column.taken_from is None]
+    names = list(flow.fields)
     try:
         first = {*TableLog(table.path, 0).column_types, *flow.target.essential}
     except (DeltaError, OSError):  # its log no longer begins with the first version
@@ -43,7 +44,7 @@ class CellReader:
 
     def __init__(self, flow: FlowSpec, header: Sequence[str], judged: Sequence[str]) -> None:
         self._flow, self._header = flow, header
-        self._checks = {name: check_of(flow.columns[name], flow.source.timezone) for name in judged}
+        self._checks = {flow.fields[name]: _check(flow, name) for name in judged}
         self._cells = _CELLS.get(flow.source.format)
 
     def wrong(self, raw: bytes) -> Iterator[str]:
@@ -55,8 +56,15 @@ class CellReader:
         return json_object(raw)
 
     def _csv(self, raw: bytes) -> Mapping[str, Any]:
-        cells = cells_of(raw, self._flow.source.delimiter)
-        return {name: cell or None for name, cell in zip(self._header, cells, strict=False)}
+        return dict(zip(self._header, cells_of(raw, self._flow.source), strict=False))
+
+
+def _check(flow: FlowSpec, name: str) -> Check:
+    """Return the check of a column's text, after its own form if it has one."""
+    check, form = check_of(flow.columns[name], flow.source.timezone), reader_of(flow, name)
+    if form is None:
+        return check
+    return lambda text: check(form(text) if isinstance(text, str) and not isinstance(text, Number) else text)
 
 
 _CELLS: Mapping[str, Callable[[CellReader, bytes], Mapping[str, Any]]] = {

@@ -7,12 +7,18 @@ almost nothing. Only for the others the JSON is parsed again, as a type that kee
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from draindown.spark.sql import literal, quoted
 
 _LIKE_NESTED = "(startswith({0}, '{{') and endswith({0}, '}}') or startswith({0}, '[') and endswith({0}, ']'))"
+_Leaf = Callable[[Column], Column]
 
 
 def in_field(line: str, name: str, text: str, options: str) -> Column:
@@ -35,3 +41,30 @@ def is_beyond_double(line: str, name: str, text: str, options: str) -> Column:
     """
     parsed = f"from_json({line}, {literal(f'{quoted(name)} double')}, {options}).{quoted(name)} is not null"
     return F.expr(f"if({text} in ('Infinity', '-Infinity'), {parsed}, false)")
+
+
+def has_text(kind: DataType) -> bool:
+    """Return whether a value of the type holds strings at any depth, keys of maps included."""
+    if isinstance(kind, ArrayType):
+        return has_text(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_text(kind.keyType) or has_text(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(has_text(field.dataType) for field in kind)
+    return isinstance(kind, StringType)
+
+
+def any_text(value: Column, kind: DataType, leaf: _Leaf) -> Column:
+    """Return whether `leaf` is true for any string of a value, keys of maps included. The result is never NULL."""
+    if not has_text(kind):
+        return F.lit(False)
+    if isinstance(kind, ArrayType):
+        found = F.exists(value, lambda item: any_text(item, kind.elementType, leaf))
+    elif isinstance(kind, MapType):
+        parts = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
+        found = reduce(or_, (any_text(items, ArrayType(held), leaf) for items, held in parts))
+    elif isinstance(kind, StructType):
+        found = reduce(or_, (any_text(value[field.name], field.dataType, leaf) for field in kind))
+    else:
+        found = leaf(value)
+    return F.coalesce(found, F.lit(False))

@@ -1,18 +1,21 @@
-"""The Spark session of a tier's tests."""
+"""The Spark session of a test process, one for all its tiers. Jars: `$DRAINDOWN_JARS` or where set-up put them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from draindown.spark.session import session
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session with all jars, short-run settings and two cores; it ends with the tests."""
+    from draindown.spark.session import session  # tests without Spark don't load it
+
     started = session("draindown-tests", master="local[2]", short=True)
     yield started
     started.stop()
