@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.base.errors import DraindownError
+from draindown.base.errors import DraindownError, next_steps
 from draindown.base.exits import Exit, exit_for
-from draindown.cli.at_work import others, unreported
+from draindown.base.formatting import printable
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, landing_flows, new_run_id, setting
 from draindown.cli.output import Output, table
 
@@ -90,7 +91,7 @@ def report(
     every = {name: _starts(states[name], run) for name in names}
     shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
     if not shown:
-        left = list(unreported(spec, names, run))
+        left = list(_unreported(spec, names, run))
         if start or not left:
             raise _no_report(spec, run, start)
         Output(as_json).result([], "\n\n".join(left))
@@ -99,7 +100,7 @@ def report(
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
     text = card(shown, of_reports(states.__getitem__, shown), whole=start is None)
-    at_work = others(spec, names, shown) if run == "last" and not start else ()
+    at_work = _others_at_work(spec, names, shown) if run == "last" and not start else ()
     told = _proofs(spec, names) if start is None else ""
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
 
@@ -293,3 +294,28 @@ def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Except
         found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
         next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
     )
+
+
+def _others_at_work(spec: PipelineSpec, names: Sequence[str], shown: Sequence[StepReport]) -> Iterator[str]:
+    """Yield, per flow, who holds its lease if that is another run than the one shown, and how far it is."""
+    from draindown.flow.at_work import lease_holder_so_far
+
+    for flow in names:
+        holder, so_far = lease_holder_so_far(spec.layout(flow))
+        if holder is None or any(step.flow == flow and step.run_id == holder.run_id for step in shown):
+            continue
+        command = f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
+        told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
+        yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
+
+
+def _unreported(spec: PipelineSpec, names: Sequence[str], run: str) -> Iterator[str]:
+    """Yield, per flow, what is known of a drain of the run that left no report: it is at work, or its driver died."""
+    from draindown.flow.at_work import look
+
+    for flow in names:
+        found = look(spec.layout(flow), spec.pipeline, run, "drain")
+        if found.state in ("at work", "died"):
+            lines = [f"UNFINISHED  {spec.pipeline}/{flow}  {found}"]
+            lines += [f"          {label}: {step}" for label, step in next_steps({"next": found.next})]
+            yield "\n".join(map(printable, lines))
