@@ -9,14 +9,22 @@ PY := $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 PYTEST := $(PY) -m pytest
-# Without a JVM tests run side by side, one per core; Spark sessions and Airflows in pairs: each leaves a core half idle.
-PARALLEL := -n auto -q
-PAIRS := -n 2 --dist worksteal -q
-SIDE_BY_SIDE := unit tables
-IN_PAIRS := spark kafka airflow
+# Spark sessions and Airflows run in pairs: each leaves a core half idle. A worker that is done takes tests of another.
+PARALLEL := -n auto --dist worksteal
+PAIRS := -n 2 --dist worksteal
+# A tier has processes of its own: Airflow's environment is set once per process. Streams share Spark's session.
+unit := $(PARALLEL) tests/unit
+tables := $(PARALLEL) tests/tables
+streams := $(PAIRS) tests/spark tests/kafka
+airflow := $(PAIRS) tests/airflow
+faults := $(PAIRS) --ignore tests/e2e/test_evening.py tests/faults tests/e2e
+evening := tests/e2e/test_evening.py
+# $(call tier,FORM,TIER,MARKERS): the tests of a tier with these markers, within the tier's budget (tests/budget.toml).
+tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $($(2))
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo demo-kafka up down test unit test-spark test-kafka test-airflow e2e faults check shape schema bench bench-all lock clean
+.PHONY: help setup demo demo-kafka up down test test-long test-all unit test-spark test-kafka test-airflow e2e campaign
+.PHONY: check shape schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
@@ -38,41 +46,49 @@ up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../s
 down: ## Stop it
 	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi
 
-# A tier has processes of its own: Spark's session and Airflow's environment are set once per process.
-test: setup ## All tests but the long fault campaign
-	@set -e; for tier in $(SIDE_BY_SIDE); do echo "== tests/$$tier"; $(PYTEST) $(PARALLEL) "tests/$$tier"; done
-	@set -e; for tier in $(IN_PAIRS); do \
-	  echo "== tests/$$tier"; $(PYTEST) $(PAIRS) -m "not campaign" "tests/$$tier"; done
-	@echo "== tests/faults, tests/e2e"; $(PYTEST) $(PAIRS) -m "not campaign" --ignore tests/e2e/test_evening.py tests/faults tests/e2e
-	@echo "== an evening on call"; $(PYTEST) -q -m "not campaign" tests/e2e/test_evening.py
+test: setup ## Every rule once, within minutes; some tests start Spark, Kafka and Airflow
+	$(call tier,test,unit,not long and not campaign)
+	$(call tier,test,tables,not long and not campaign)
+	$(call tier,test,streams,not long and not campaign)
+	$(call tier,test,airflow,not long and not campaign)
+	$(call tier,test,faults,not long and not campaign)
+
+test-long: setup ## What test-all has beyond test: other forms of the same rules, and what takes long
+	$(call tier,long,unit,long and not campaign)
+	$(call tier,long,tables,long and not campaign)
+	$(call tier,long,streams,long and not campaign)
+	$(call tier,long,airflow,long and not campaign)
+	$(call tier,long,faults,long and not campaign)
+	$(call tier,long,evening,not campaign)
+
+test-all: test test-long ## Every rule in every form; only the campaign has more
 
 unit: setup ## Tests without a JVM
-	@$(PYTEST) $(PARALLEL) tests/unit
+	@$(PYTEST) -q $(unit)
 
 test-spark: setup ## Tests with a Spark session, the long ones too
-	@$(PYTEST) $(PAIRS) tests/spark
+	@$(PYTEST) -q $(PAIRS) -m "not campaign" tests/spark
 
 test-kafka: setup ## Tests against a real broker on loopback
-	@$(PYTEST) $(PAIRS) tests/kafka
+	@$(PYTEST) -q $(PAIRS) -m "not campaign" tests/kafka
 
 test-airflow: setup ## Tests through real DAG runs
-	@$(PYTEST) $(PAIRS) tests/airflow
+	@$(PYTEST) -q $(airflow)
 
 e2e: setup ## The whole way, as a user would
-	@$(PYTEST) $(PAIRS) tests/e2e
+	@$(PYTEST) -q $(PAIRS) -m "not campaign" tests/e2e
 
-faults: setup ## Kill and break everything, at length; writes the tables of docs/guarantees.md
-	@rm -f .work/faults.jsonl .work/bad-input.jsonl
-	@failed=0; $(PYTEST) $(PAIRS) --timeout 3600 tests/faults || failed=1; \
-	  $(PYTEST) $(PAIRS) --timeout 1800 -m campaign tests/spark || failed=1; \
-	  $(PY) -m tests.faults.score || failed=1; $(PY) -m tests.scores || failed=1; exit $$failed
+# Parts and their ages: `make campaign PART=list`.
+PART ?= next
+campaign: setup ## Kill and break everything, a part of at most 40 minutes; PART=3, or the one not run for longest
+	@$(PY) -m tests.campaign $(PART)
 
 check: setup ## Format, lint, types, layers, spelling, docs
 	@$(BIN)/ruff check $(wildcard $(LINTED))
 	@$(BIN)/ruff format --check $(wildcard $(LINTED))
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(PY) scripts/shape.py | tail -6
+	@$(PY) scripts/shape.py | tail -8
 	@$(BIN)/codespell
 	@$(PYTEST) -q -m docs tests/unit
 

@@ -56,7 +56,8 @@ class Derivation:
         self.consumed: int | None
         partitioned = f"partitioned by ({partition_by})" if partition_by else ""
         spark.sql(
-            f"create table delta.`{self.path}` ({_TYPES}, _changed_at timestamp) using delta {partitioned} "
+            f"create table if not exists delta.`{self.path}` ({_TYPES}, _changed_at timestamp) "
+            f"using delta {partitioned} "
             "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
         )
 
@@ -113,7 +114,10 @@ class Derivation:
         """Derive one slice as batch `batch`."""
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch)
         writer = TableWriter(self.layout, self.flow, 1, batch)
-        return derive(self.spark, DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached))
+        batch = DeriveBatch(
+            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+        )
+        return derive(self.spark, batch)
 
     def whole(self) -> list[tuple[Any, ...]]:
         """The whole query over the newest version of the source."""

@@ -1,4 +1,4 @@
-"""One session for all Spark tests, and lakes to write to. Jars: `$DRAINDOWN_JARS` or where set-up put them."""
+"""Lakes to write to."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.landing import Landing
-from tests.spark_session import spark
-
-__all__ = ["spark"]
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
 from draindown.audit import written
+from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
@@ -19,6 +21,7 @@ from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -70,30 +73,38 @@ class Refusals:
         return row["quarantine_id"] in self._released
 
 
-def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`."""
+def recount(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str] = ()
+) -> FileFacts:
+    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`.
+
+    `judged`: columns in which each accepted record must have a value of their type, or none.
+    """
     path = taken["path"]
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
     if flow.source.form.columnar:
-        return _columnar(path, flow, refusals, keys)
-    return _text(taken, flow, refusals, keys)
+        return _columnar(path, flow, refusals, keys, judged)
+    return _text(taken, flow, refusals, keys, judged)
 
 
-def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _text(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     path, multiline = taken["path"], bool(taken.get("multiline"))
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
-    sink = _KeySink(path, flow, keys, header, facts.residues)
+    sink = _KeySink(path, flow, keys, header, facts.residues, judged)
     file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
     for record in file or DocumentFile(path):
         row = refused.pop(record.position, None)
-        if not record.raw.strip() or record.raw == header:
-            facts.blank += record.raw != header
+        is_header = header is not None and record.raw.removeprefix(_BOM) == header
+        if not record.raw.strip() or is_header:
+            facts.blank += not is_header
             if row:
-                what = "a header" if record.raw == header else "blank"
+                what = "a header" if is_header else "blank"
                 facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what))
             continue
         if row:
@@ -129,10 +140,10 @@ def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
 
 def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
     try:
-        cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source.delimiter)
+        cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source)
     except ValueError:
         return []
-    return [cell.strip() for cell in cells]
+    return [(cell or "").strip() for cell in cells]
 
 
 def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
@@ -151,10 +162,19 @@ def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterat
 
 
 class _KeySink:
-    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks."""
+    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks.
+
+    Each cell of such a record must be a value of its column's type.
+    """
 
     def __init__(
-        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
+        self,
+        path: str,
+        flow: FlowSpec,
+        keys: KeyRecount | None,
+        header: bytes | None,
+        residues: list[Residue],
+        judged: Sequence[str],
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
@@ -162,19 +182,26 @@ class _KeySink:
         if header is not None:
             names = _names_in(header, flow)
         self._read = FieldReader(flow, keys.names if keys else [], names)
+        self._cells = CellReader(flow, names, judged)
 
     def take(self, record: RawRecord) -> None:
-        """Add the keys of one record. A record that cannot be read becomes a residue."""
-        if self._keys is None:
-            return
+        """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
         try:
-            self._rows.append(self._read(record.raw))
+            if self._keys is not None or self._read.suspects(record.raw):
+                fields = self._read(record.raw)
+                if self._keys is not None:
+                    self._rows.append(fields)
+            for why in self._cells.wrong(record.raw):
+                self._residue("accepted-of-no-type", record, why)
         except ValueError as error:
-            if len(self._residues) < MOST:
-                where = f"{self._path}:{record.position}"
-                self._residues.append(Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200]))
+            self._residue("accepted-unreadable", record, str(error))
         if len(self._rows) >= _ROWS:
             self.flush()
+
+    def _residue(self, kind: str, record: RawRecord, why: str) -> None:
+        if len(self._residues) < MOST:
+            where = f"{self._path}:{record.position}"
+            self._residues.append(Residue(kind, where, "refused", "accepted", why[:200]))
 
     def flush(self) -> None:
         """Add the collected rows to the `KeyRecount`."""
@@ -183,7 +210,9 @@ class _KeySink:
         self._rows = []
 
 
-def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _columnar(
+    path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
     facts = FileFacts(path)
@@ -191,13 +220,28 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
+    cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
-    for block in blocks(wanted):
+    texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
+    for block in blocks(list(dict.fromkeys([*wanted, *texts, *cells.values()]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
-        if keys and block.num_rows:
-            mask = pa.array([first + i not in out for i in range(block.num_rows)])
-            kept = block.filter(mask)
+        for name in texts:
+            wrong = (first + at for at in _not_utf8(block.column(name)))
+            facts.residues += [
+                Residue("accepted-unreadable", f"{path}:{position}", "refused", "accepted", f"{name} is not UTF-8")
+                for position in islice(wrong, MOST)
+                if position not in out
+            ]
+        if (not keys and not cells) or not block.num_rows:
+            continue
+        mask = pa.array([first + i not in out for i in range(block.num_rows)])
+        kept = block.filter(mask)
+        rows = f"{path}:{first}-{facts.lines}"
+        for name, own in cells.items():
+            for why in unlike(flow.columns[name].type, kept.column(own)):
+                facts.residues.append(Residue("accepted-of-no-type", rows, "refused", "accepted", f"{name} {why}"))
+        if keys:
             nothing = pa.nulls(kept.num_rows, pa.string())
             keys.add("raw", [_as_cast(flow, n, kept.column(f)) if f in wanted else nothing for n, f in fields.items()])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
@@ -206,6 +250,35 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_kept_as_text(flow: FlowSpec, name: str) -> bool:
+    """Return whether a field of the file is stored as text: unless a column takes it as binary."""
+    taken = {field: column for column, field in flow.fields.items()}
+    return name not in taken or flow.columns[taken[name]].type != "binary"
+
+
+def _not_utf8(column: pa.Array | pa.ChunkedArray) -> Iterator[int]:
+    """Yield the places of texts that are not UTF-8, which pyarrow reads as they are."""
+    as_bytes = column.cast(pa.large_binary())
+    try:
+        as_bytes.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        for at, value in enumerate(as_bytes.to_pylist()):
+            if value is not None and not _decodes(value):
+                yield at
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
@@ -227,7 +300,7 @@ Blocks = Callable[[list[str]], Iterator[Any]]
 """Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
 
 
-def _parquet(path: str) -> tuple[Blocks, list[str]]:
+def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     reader = parquet.ParquetFile(path)
 
     def blocks(wanted: list[str]) -> Iterator[Any]:
@@ -235,17 +308,17 @@ def _parquet(path: str) -> tuple[Blocks, list[str]]:
             rows = reader.metadata.row_group(group).num_rows
             yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(rows)
 
-    return blocks, reader.schema_arrow.names
+    return blocks, {field.name: field.type for field in reader.schema_arrow}
 
 
-def _orc(path: str) -> tuple[Blocks, list[str]]:
+def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     reader = orc.ORCFile(path)
 
     def blocks(wanted: list[str]) -> Iterator[Any]:
         for stripe in range(reader.nstripes):
             yield reader.read_stripe(stripe, columns=wanted or None)
 
-    return blocks, reader.schema.names
+    return blocks, {field.name: field.type for field in reader.schema}
 
 
 _COLUMNAR = {"parquet": _parquet, "orc": _orc}

@@ -59,6 +59,11 @@ class _Run:
         """Return the request of one step of this run."""
         return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
 
+    def tell(self, request: Request) -> Callable[[DraindownError], None]:
+        """Return what to do with the error of a step: note its code, as the card has the rest."""
+        where = f"{self.spec.pipeline}/{request.flow}: {request.step}"
+        return lambda error: self.out.note(f"{where} failed: {error.code}")
+
     def may_run(self, flow: str) -> bool:
         """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
         kept_from = [name for name in self.spec.graph.upstream(flow) if name in self.failed | self.not_run.keys()]
@@ -138,7 +143,8 @@ def compact(
     """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
     here = setting(ctx)
     spec = here.spec(pipeline)
-    this = _Run(here, spec, Output(as_json), {"force": force})
+    command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
+    this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, short=True) as spark:
         for name in flows(spec, flow):
             _step(this, name, "compact", spark)
@@ -211,7 +217,7 @@ def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
 
     request = this.request(flow, step)
     this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
-    report, code = attempt(request, lambda stop: _work(this, request, spark, stop))
+    report, code = attempt(request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request))
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
@@ -241,7 +247,10 @@ def _compacted(request: Request, spark: SparkSession) -> StepReport:
 
 
 def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
-    """Run the drain step with `asked` (`replay` or `quarantine_ids`), print its card and exit with its code."""
+    """Run the drain step with `asked`, print its card and exit with its code.
+
+    `asked`: `replay` or `quarantine_ids`, and `command`, which goes on with it.
+    """
     this = _Run(here, spec, out, asked)
     with _spark(this, short=True) as spark:
         _step(this, flow, "drain", spark)
@@ -253,7 +262,8 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    this = _Run(here, spec, out)
+    command = f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
+    this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)
 
@@ -266,7 +276,9 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
     with _spark(this, short=True) as spark:
         if yes:
             report, this.exit = attempt(
-                request, lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed)
+                request,
+                lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed),
+                tell=this.tell(request),
             )
             this.reports.append(report)
         else:  # a plan writes no report: that of the failed check stays the newest
@@ -284,7 +296,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 def _withdrawal_text(plan: Plan) -> str:
     from draindown.flow import withdrawals
 
-    rows = [[printable("NULL" if value is None else value, 40) for value in row.values()] for row in plan.sample]
+    rows = [[printable("NULL" if value is None else value, 200) for value in row.values()] for row in plan.sample]
     back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
@@ -305,7 +317,9 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.rebuild import rebuild
 
-    this = _Run(here, spec, out)
+    missing = " --accept-missing" if accept_missing else ""
+    command = f"draindown rebuild {spec.pipeline} --flow {flow}{missing} --yes"
+    this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
     with _spark(this, short=False) as spark:
         report, this.exit = attempt(
@@ -313,6 +327,7 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
             lambda stop: rebuild(
                 request, spark(request), accept_missing=accept_missing, progress=out.progress, stop=stop
             ),
+            tell=this.tell(request),
         )
     out.progress_done()
     this.reports.append(report)

@@ -12,8 +12,9 @@ from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import UNREADABLE, TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
@@ -97,8 +98,7 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
     table = log_of(layout, path)
     if not table.is_whole:
         return False
-    # deltalake raises arbitrary exceptions for a torn log; its oldest version may still be readable
-    with suppress(Exception):
+    with suppress(*UNREADABLE):  # its newest versions may be torn, and the oldest still be readable
         return table.id == TableLog(str(_aside(layout, generation, path)), version=0).id
     return False
 
@@ -132,7 +132,5 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
 
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
-    everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine, layout.late, layout.inputs)
-    decisions = (layout.resolutions, layout.late_decisions)
     generation = generations.generation_if_told(layout) or 1
-    return (*everyone, layout.raw, layout.intake_of(generation), layout.parked, *decisions)
+    return tuple(table.path for table in reversed(flow_tables(layout, generation)))

@@ -34,7 +34,8 @@ def new_start() -> str:
 class Again(BaseModel):
     """Input to be read again: first seen in [since, until), or the named units of the source.
 
-    With `again`, also input that was replayed before.
+    With `again`, also input that was replayed before. `of_all`: asked of all flows of a run, so that one that can't
+    read input again is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +44,21 @@ class Again(BaseModel):
     until: AwareDatetime | None = None
     units: tuple[str, ...] = ()
     again: bool = False
+    of_all: bool = False
+
+    @property
+    def times(self) -> str:
+        """The range as options of a command."""
+        return f"--from {_iso(self.since)} --to {_iso(self.until)}"
+
+    @property
+    def options(self) -> str:
+        """The range and `--again` as options of a command."""
+        return self.times + (" --again" if self.again else "")
+
+
+def _iso(at: datetime | None) -> str:
+    return "?" if at is None else at.astimezone(UTC).isoformat()
 
 
 class Request(BaseModel):
@@ -59,6 +75,7 @@ class Request(BaseModel):
         default_factory=new_start, max_length=100, description="this start of the step; each leaves its own report"
     )
     try_number: int = 1
+    command: str = Field(default="", description="the command that goes on with the same work; empty: a run does")
     owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
     root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")
     suite: dict[str, Any] | None = Field(
@@ -108,6 +125,11 @@ class Request(BaseModel):
     def declared(self) -> FlowSpec | DerivedFlow:
         """The spec of the request's flow, landing or derived."""
         return self.spec.flows[self.flow]
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on where this work ends if it is cut short."""
+        return self.command or f"draindown run {self.spec.pipeline} --flow {self.flow}"
 
     @property
     def layout(self) -> FlowLayout:

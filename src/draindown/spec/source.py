@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from draindown.spec.base import Model
 from draindown.spec.column_types import DECIMAL_SCHEMA, THOUSANDS_SCHEMA
+from draindown.spec.dialect import Dialect
 from draindown.spec.formats import FORMATS, Format
 from draindown.spec.units import Size
 
@@ -82,6 +83,9 @@ class SourceSpec(Model):
         max_bytes_per_trigger: int | None
         max_record_bytes: int
         delimiter: str
+        quote: str
+        escape: str | None
+        null_marker: str | None
         timezone: str
 
     @property
@@ -101,6 +105,11 @@ class SourceSpec(Model):
     def form(self) -> Format:
         """The properties of the format."""
         return FORMATS[self.format]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the cells of a delimited format are written."""
+        return Dialect()
 
     @property
     def has_header(self) -> bool:

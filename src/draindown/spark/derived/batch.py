@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from draindown.base.progress import StepHook, ignore_step
 from draindown.spark.derived.scope import WHOLE, Bucket
-from draindown.spark.targets.delta_target import TableWriter
-from draindown.spark.tuning import TUNING, Tuning
+from draindown.spark.targets.batch import BaseBatch
 from draindown.spec.derived import DerivedFlow
 
 
@@ -25,6 +22,7 @@ class Versions:
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows were updated or deleted.
         read_at: the version at which rows are read, `until` unless the batch is a replay; None for `until`.
+        unit: the name of the table in the intake; empty for its path.
     """
 
     path: str
@@ -34,6 +32,7 @@ class Versions:
     bytes: int = 0
     changes: bool = True
     read_at: int | None = None
+    unit: str = ""
 
     @property
     def at(self) -> int:
@@ -79,16 +78,13 @@ class TableSlice:
         return sum(one.rows or 0 for one in self.tables)
 
 
-@dataclass(frozen=True)
-class DeriveBatch:
-    """The input, identity and hooks of one batch. Attributes as those of `spark.batch.model.Batch`."""
+@dataclass(frozen=True, kw_only=True)
+class DeriveBatch(BaseBatch):
+    """The input, identity and hooks of one batch of a derived flow.
 
-    writer: TableWriter
+    `verify`: called before the sources are read. Raises if one is another table than the pinned one.
+    """
+
     flow: DerivedFlow
     slice: TableSlice
-    run_id: str
-    changed_at: datetime
-    started_at: datetime
-    start: str = ""
-    reached: StepHook = ignore_step
-    tuning: Tuning = TUNING
+    verify: Callable[[], None] = lambda: None

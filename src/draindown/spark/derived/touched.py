@@ -120,26 +120,16 @@ def _counted(
     nothing_decided = piece.decided[0] == piece.decided[1]
     for table, relation, rows in zip(piece.tables, kind.relations, netted, strict=True):
         found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
-        inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + late))
+        inputs.append(Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + late))
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
-    layout = batch.writer.layout
-    row = BatchRow(
-        pipeline=layout.pipeline,
-        flow=layout.flow,
-        generation=batch.writer.generation,
-        batch=batch.writer.batch,
-        kind=batch.writer.ledger_kind,
-        run_id=batch.run_id,
+    row = batch.ledger_row(
+        "derive",
         cut=piece.number,
         units=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,
         late=late,
-        changed_at=batch.changed_at,
-        started_at=batch.started_at,
-        start=batch.start,
-        form="derive",
         used=used,
         irrelevant=records - late - used,
     )

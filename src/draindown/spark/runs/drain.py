@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base import formatting
 from draindown.base.clock import now
-from draindown.base.errors import TerminalError, TransientError
+from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import drain_part, generations, schema_drift
+from draindown.flow import drain_part, generations, resume, schema_drift
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
 from draindown.planning.expiry import refuse_expiring
@@ -30,14 +30,15 @@ from draindown.sources import batch_size, raw
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
+from draindown.sources.tables import readers
 from draindown.spark import session
 from draindown.spark.batch.port import Batches
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs import batch_lines
 from draindown.spark.runs.batches import batches_of, refuse_unresolved
-from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
+from draindown.spark.sql import literal, quoted
 from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.models import FlowSpec
 
@@ -110,10 +111,9 @@ def drain(
     `source`: the source as the run's plan saw it, if this process made the plan. Batches that were committed before
     an error are in the ledger.
 
-    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
+    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `invalid-pipeline`,
     `backlog-expires`, and the errors of a checkpoint, an input or a table that was changed from outside.
     """
-    _refuse_other_modes(request)
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         refuse_unresolved(request, spark)
@@ -131,22 +131,6 @@ def drain(
     if done.drain is not None and done.drain.after.units:
         refuse_expiring(request, plan.look(request, now(), source), now())
     return done
-
-
-def _refuse_other_modes(request: Request) -> None:
-    """Refuse a replay request: a project's old jobs/drain.py would drain instead of replaying, and succeed.
-
-    Raises TerminalError `job-outdated`.
-    """
-    if request.replay is None and request.quarantine_ids is None:
-        return
-    to = "s/spark.drain import drain$/spark.modes import run_drain/; s/ drain(request/ run_drain(request/"
-    raise TerminalError(
-        "job-outdated",
-        tried="replay, as this run was asked to",
-        found="jobs/drain.py calls draindown.spark.runs.drain.drain, which only drains",
-        next=f"sed -i '{to}' {shlex.quote(str(Path(request.root, 'jobs', 'drain.py')))}",
-    )
 
 
 def under_lease(
@@ -169,11 +153,12 @@ def under_lease(
     source = source or source_of(request)
     batches = batches_of(request, source, generation, tuning=tuning)
     without = generations.without(layout, generation)
+    resume.forget_void(layout, generation, source)
     state = _Drain(source, batches, generation, _bounds(request, stop), progress, reached, without)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
-    switch_on(request, spark, layout)
+    _switch_on_feed(request, spark, layout)
     source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
@@ -213,7 +198,7 @@ def _drained(
     before = plan.backlog(request, started, state.source)
     state.progress(f"{formatting.count(before.units, before.unit)} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
-    bounded = _stream(spark, layout, state) if before.units else None
+    bounded = _stream(spark, request, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
         bound = batch_size.bound_now(layout, source, heap)
@@ -222,7 +207,7 @@ def _drained(
         if count := pinning.taken.slices - taken:
             state.progress(f"{formatting.count(count, 'batch', 'batches')} more, {bound.reason}")
             told.append(bound.reason)
-            bounded = _stream(spark, layout, state)
+            bounded = _stream(spark, request, state)
     return before, "; then ".join(dict.fromkeys(told)), bounded
 
 
@@ -245,8 +230,9 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     return "done" if before.units else "idle"
 
 
-def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
+def _stream(spark: SparkSession, request: Request, state: _Drain) -> str | None:
     """Run the streaming query until it ends. Return the bound that stopped it early, or None."""
+    layout = request.layout
     query = (
         spark.readStream.format("delta")
         .option("startingVersion", FIRST)
@@ -262,7 +248,7 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
         await_end(
             query,
             tried=f"drain flow {layout.flow} of pipeline {layout.pipeline}",
-            next=f"draindown run {layout.pipeline}   # it resumes where this one ended",
+            next=f"{request.resume}   # it resumes where this one ended",
         )
     return str(state.failure) if isinstance(state.failure, _Stopped) else None
 
@@ -289,3 +275,18 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
 
 def _least(*values: float | int | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -> None:
+    """Give the table of the request's flow what its readers need, in one commit. No-op if it has it, or has no readers.
+
+    Changes of earlier commits can't be read: a reader begins with a fill at a version that was published later. A
+    staged rebuild is left alone: its table is read by nobody.
+    """
+    log = TableLog(layout.table)
+    if layout.staged or not readers.readers(request) or not log.exists:
+        return
+    owed = readers.owed(request, log)
+    if owed:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in owed.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(layout.table)} SET TBLPROPERTIES ({said})")

@@ -70,5 +70,5 @@ def _cells(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spoo
     folded = [file for file in files if file.multiline]
     frames = [read_text(spark, plain)] if plain else []
     if folded:
-        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes, spool))
+        frames.append(read_multiline(spark, folded, flow.source.dialect, flow.source.max_record_bytes, spool))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +26,12 @@ from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.container import LIMITS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sources.folded import lines_of, split_records
+from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
-from draindown.spark.sql import quoted
+from draindown.spark.sql import literal, quoted
+from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
@@ -94,22 +97,28 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
     if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
-    counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
-    nanos = {name: moment for name, moment in columnar.nanoseconds(first).items() if name in counted}
-    own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
-    return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
+    own = {name: F.col(quoted(name)) for name in rows.columns}
+    kinds = {field.name: field.type for field in columnar.schema(first)}
+    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType) for field in rows.schema}
+    own |= {name: F.expr(text).alias(name) for name, text in found.items() if text}
+    cut = [name for name in rows.columns if found[name] and isinstance(rows.schema[name].dataType, LongType)]
+    return rows.select(
+        F.struct(*own.values()).alias("_row"), *_besides(rows.schema, known, own), *_cut(cut), *_place(rows)
+    )
 
 
-def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
+def _cut(nanos: Sequence[str]) -> list[Column]:
+    """Return the column CUT, if there are columns of nanoseconds."""
+    names = ", ".join(f"if(pmod({quoted(name)}, 1000) > 0, {literal(name)}, null)" for name in nanos)
+    return [F.expr(f"array_compact(array({names}))").alias(CUT)] if nanos else []
+
+
+def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Column]) -> list[Column]:
     """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
     sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
     size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
-    more = [
-        _from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name))
-        for name in schema.names
-        if name not in known
-    ]
+    more = [own[name] for name in schema.names if name not in known]
     return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
 
 
@@ -148,26 +157,13 @@ def _sizes(rows: pa.RecordBatch) -> pa.Array:
     return sizes
 
 
-def _from_nanos(name: str, moment: bool) -> Column:
-    """Return a column of nanoseconds since 1970 as a timestamp, truncated to microseconds.
-
-    `moment`: TIMESTAMP if true, else TIMESTAMP_NTZ.
-    """
-    column = quoted(name)
-    micros = f"({column} - pmod({column}, 1000)) div 1000"
-    if moment:
-        return F.expr(f"timestamp_micros({micros})").alias(name)
-    since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
-    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + {since}").alias(name)
-
-
 def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
     """Return CSV files grouped by header record."""
     return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
 
 
 def read_multiline(
-    spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int, spool: str
+    spark: SparkSession, files: Sequence[InputFile], dialect: Dialect, limit: int, spool: str
 ) -> DataFrame:
     """Return CSV records that may span lines as `value`, plus PLACE (one block per file).
 
@@ -176,8 +172,7 @@ def read_multiline(
     """
 
     def records(file: InputFile) -> Iterator[bytes]:
-        split = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
-        return (record.encode("latin-1") for record in split)
+        return (record.encode("latin-1") for record in split_records(lines_of(file.path), dialect, limit))
 
     return _spooled(spark, files, records, spool)
 
@@ -208,77 +203,6 @@ def _spooled(
                 out.write_table(pa.table([list(column) for column in held], schema=schema))
     spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
-
-
-def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1024**2) -> Iterator[str]:
-    """Yield CSV records from physical lines. A line end inside a quoted cell is part of the record.
-
-    If an opening quote is not properly closed within `limit` characters, its line becomes a record of its own, and the
-    lines after it are split as usual.
-    """
-    waiting: deque[str] = deque()
-    source = iter(lines)
-
-    def take() -> str | None:
-        return waiting.popleft() if waiting else next(source, None)
-
-    while (line := take()) is not None:
-        if line.count('"') % 2 == 0 or not _open_after(line, False, delimiter):
-            yield line
-            continue
-        held, closed = _until_closed(line, take, delimiter, limit)
-        if closed:
-            yield "\n".join(held)
-        else:
-            waiting.extendleft(reversed(held[1:]))
-            yield line
-
-
-def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, limit: int) -> tuple[list[str], bool]:
-    """Return the line plus the lines up to the one that closes its quote, and whether the quote closes properly."""
-    held, size = [line], len(line)
-    while size <= limit and (more := take()) is not None:
-        held.append(more)
-        size += len(more)
-        after = _open_after(more, True, delimiter)
-        if not after:
-            return held, after is False
-    return held, False
-
-
-def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
-    """Return whether a quoted cell is open at the end of the line; None if text follows a closing quote in its cell."""
-    at, end = 0, len(line)
-    if not inside and line.startswith('"'):
-        at, inside = 1, True
-    while True:
-        if inside:
-            at = line.find('"', at)
-            if at < 0:
-                return True
-            at += 1
-            if line.startswith('"', at):
-                at += 1
-                continue
-            inside = False
-            if at < end and not line.startswith(delimiter, at):
-                return None
-        else:
-            at = line.find(delimiter, at)
-        if at < 0 or at >= end:
-            return False
-        at += len(delimiter)
-        inside = line.startswith('"', at)
-        at += inside
-
-
-def _text_of(file: InputFile) -> Iterator[str]:
-    """Yield the lines of a file, decoded as Latin-1 so that every byte survives. A UTF-8 BOM is removed."""
-    opener = gzip.open if file.path.endswith(".gz") else open
-    with opener(file.path, "rt", encoding="latin-1", newline=None) as text:
-        for number, line in enumerate(text):
-            bare = line.removesuffix("\n")
-            yield bare if number else bare.removeprefix("\xef\xbb\xbf")
 
 
 def _opened(file: InputFile) -> BinaryIO:
