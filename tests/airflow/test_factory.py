@@ -53,11 +53,11 @@ def test_each_step_of_a_flow_follows_the_other_and_flows_that_read_nothing_of_ea
     dag = bag.dags["good"]
     for flow in ("first", "second"):
         steps = [f"{flow}.{step}" for step in ("plan", "drain", "check", "compact")]
-        assert dag.get_task(steps[0]).upstream_task_ids == set()
+        assert dag.get_task(steps[0]).upstream_task_ids == {"plan-all"}
         for task, following in pairwise(steps):
             assert dag.get_task(task).downstream_task_ids == {following}
         assert dag.get_task(steps[-1]).downstream_task_ids == set()
-    assert len(dag.tasks) == 8 and dag.max_active_tasks == 1
+    assert len(dag.tasks) == 9 and dag.max_active_tasks == 1
 
 
 def test_every_task_is_careful(bag: DagBag) -> None:
@@ -246,7 +246,7 @@ def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(d
         mended = DagBag(folder).dags["shop"]
     finally:
         path.unlink()
-    assert "invalid-spec" not in mended.tags and mended.tasks[0].task_id == "f.plan"
+    assert "invalid-spec" not in mended.tags and mended.tasks[0].task_id == "plan-all"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Par
 from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow import unreached
-from draindown.airflow.operators import PlanOperator, StepOperator
+from draindown.airflow.operators import StepOperator
+from draindown.airflow.plans import PlanAllOperator, PlanOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
 from draindown.base import clock
 from draindown.base.errors import TerminalError, described
@@ -24,6 +25,7 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.outline import FALLBACK
 
 INVALID = "invalid-spec"
+PLAN_ALL = "plan-all"  # no flow has a hyphen in its name
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
 # `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
@@ -190,12 +192,15 @@ def _pipeline(spec: PipelineSpec) -> DAG:
         tags=["draindown", *spec.tags],
         doc_md=doc_of(spec),
     ) as dag:
+        plan_all = PlanAllOperator(task_id=PLAN_ALL, spec=spec, **_behaviour("plan"))
         checks: dict[str, BaseOperator] = {}
         for flow in spec.graph.order:
             plan, drain, check, compact = _steps(spec, flow)
             plan >> drain >> check >> compact
             for upstream in spec.graph.upstream(flow):
                 checks[upstream] >> plan  # which publishes what this flow reads
+            if not spec.graph.upstream(flow):
+                plan_all >> plan
             checks[flow] = check
     return dag
 

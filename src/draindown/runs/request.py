@@ -34,7 +34,8 @@ def new_start() -> str:
 class Again(BaseModel):
     """Input to be read again: first seen in [since, until), or the named units of the source.
 
-    With `again`, also input that was replayed before.
+    With `again`, also input that was replayed before. `of_all`: asked of all flows of a run, so that one that can't
+    read input again is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +44,7 @@ class Again(BaseModel):
     until: AwareDatetime | None = None
     units: tuple[str, ...] = ()
     again: bool = False
+    of_all: bool = False
 
     @property
     def times(self) -> str:
