@@ -835,7 +835,7 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (every, []))
     steps: list[tuple[str, str]] = []
 
-    def attempt(request: Request, work: Any) -> tuple[StepReport, Exit]:
+    def attempt(request: Request, work: Any, **_: Any) -> tuple[StepReport, Exit]:
         steps.append((request.flow, request.step))
         if steps[-1] != fails:
             return of(request, now(), "done"), Exit.DONE

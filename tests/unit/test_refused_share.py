@@ -257,6 +257,8 @@ def test_a_failed_share_names_the_way_on() -> None:
     error = refusal.refusal(FlowLayout("lake", "p", "f", "f"), part, keyed=True)
     assert error.next == (
         "draindown quarantine list p --flow f",
+        "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",
+        "draindown quarantine discard p --flow f --yes   # gives them up; the next check no longer counts them",
         "draindown gate waive p refused_share --flow f --reason TEXT",
     )
     text = card([step("check", 1, "failed", check=part, error=error.as_dict())])
