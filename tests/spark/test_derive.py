@@ -473,7 +473,7 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
 
 
 _BIG = 2**53
-_AVERAGES = {
+_AVERAGES: dict[str, dict[str, Any]] = {
     "window": {"window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}},
     "per": {"per": {"keys": ["k"], "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k"}},
 }
@@ -501,7 +501,7 @@ def test_an_average_that_would_lose_digits_is_refused(derivation: Callable[..., 
     assert caught.value.code == "invalid-derivation" and "decimal(20,0)" in caught.value.found
 
 
-_FAILING = {
+_FAILING: dict[str, tuple[dict[str, Any], str]] = {
     "window": ({"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}}, "q of group"),
     "per": (
         {"per": {"keys": ["k"], "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k"}},
