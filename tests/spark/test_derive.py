@@ -526,3 +526,13 @@ def test_a_group_that_cannot_be_computed_is_named(derivation: Callable[..., Deri
     it.sql("delete from {t} where k = 'bad'")
     it.derive()
     assert it.table() == it.whole(), "once the row is gone, the flow goes on"
+
+
+def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0))
+    it.derive()
+    it.sql("update {t} set at = timestamp_micros(9223372036854775807) where id = 1")
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "group-not-computed" and "d" in caught.value.tried
