@@ -186,10 +186,10 @@ def _records(one: Sighting) -> str:
 
 
 def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
-    outer = one.name.partition(".")[0]
-    if outer != one.name and outer in flow.columns:
+    column = next((name for name, field in flow.fields.items() if one.name.startswith(f"{field}.")), None)
+    if column is not None:
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
-        return f"name it in the type of column {outer} of flow {layout.flow}, then {again}; till then _rescued has it"
+        return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued has it"
     twin = next((name for name in flow.columns if name.lower() == one.name.lower()), None)
     if twin is not None or not is_column_name(one.name):
         way = renamed(one.name).removeprefix("; ") or "rename it at the source"
