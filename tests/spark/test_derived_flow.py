@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -297,3 +298,43 @@ def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[...
     assert "open      3 windows from" in card([report])
     report = it.check("carriers")
     assert report.check and report.check.open_windows == "", "a query per key has no windows"
+
+
+def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_path: Path) -> None:
+    it = chain(hourly=HOURLY, daily=DAILY)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run()
+    shutil.copytree(it.home / "lake", tmp_path / "copy")
+    before = {path: path.stat().st_mtime_ns for path in (it.home / "lake").rglob("*")}
+    (it.home / "lake").rename(tmp_path / "away")
+    document = it.document | {"lake": str(tmp_path / "copy")}
+    it.spec = PipelineSpec.model_validate(document)
+    assert not it.waits("hourly")
+    it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
+    it.run()
+    assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
+    (read,) = {row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")}
+    assert read == "tables/flights" and not (it.home / "lake").exists()
+    (tmp_path / "away").rename(it.home / "lake")
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
+
+
+def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
+    wrong = CARRIERS | {"per": CARRIERS["per"] | {"sql": "select carrier, sum(gone) c from flights group by carrier"}}
+    it = chain(carriers=wrong)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run("flights")
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "invalid-derivation" and error.value.next == [
+        "draindown run p --flow carriers   # once the file is corrected"
+    ]
+    it.spec = PipelineSpec.model_validate(it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}})
+    assert it.waits("carriers")
+    it.run()
+    assert it.rows("carriers") == [("AA", 6, 1.0)] and not it.waits("carriers")
+
+    it.spec = PipelineSpec.model_validate(it.document)  # back to the wrong one, whose batches are not in the table
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "derivation-changed", "rows are in the table"
