@@ -113,7 +113,10 @@ class Derivation:
         """Derive one slice as batch `batch`."""
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch)
         writer = TableWriter(self.layout, self.flow, 1, batch)
-        return derive(self.spark, DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached))
+        batch = DeriveBatch(
+            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+        )
+        return derive(self.spark, batch)
 
     def whole(self) -> list[tuple[Any, ...]]:
         """The whole query over the newest version of the source."""

@@ -9,14 +9,18 @@ import atexit
 import json
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from draindown.launch.settings import JARS
+from tests.workers import together
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="draindown-airflow-"))
@@ -76,11 +80,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def database() -> None:
-    """The metadata database, made once."""
-    from airflow.utils.db import initdb
+def database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
+    """The metadata database, made by the first of all workers and copied by the others."""
+    made = together(tmp_path_factory, worker_id) / "airflow.db"
+    with FileLock(f"{made}.lock"):
+        if made.exists():
+            _copy(made, HOME / "airflow.db")
+        else:
+            from airflow.utils.db import initdb
 
-    initdb()
+            initdb()
+            _copy(HOME / "airflow.db", made)
+
+
+def _copy(one: Path, other: Path) -> None:
+    with closing(sqlite3.connect(one)) as made, closing(sqlite3.connect(other)) as copy:
+        made.backup(copy)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def test_the_dag_shows_the_graph(dag: DAG) -> None:
     assert dag.max_active_tasks == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fails", "stopped"),
     [
@@ -81,6 +82,7 @@ def test_a_failing_branch_stops_only_what_depends_on_it(dag: DAG, told: Path, fa
     assert {state for task, state in found.items() if task not in stopped} == {"success"}
 
 
+@pytest.mark.long
 def test_a_flow_runs_after_those_that_it_reads(dag: DAG, told: Path) -> None:
     assert set(states(dag).values()) == {"success"}
     calls = (told / "calls").read_text().split()

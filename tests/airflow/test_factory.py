@@ -228,8 +228,7 @@ def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(d
     path = Path(folder) / "pipelines" / "shop.yaml"
     try:
         path.write_text(SCHEDULED.replace("string", "strng"))
-        done = DagBag(folder).dags["shop"].test(logical_date=None)
-        assert {ti.task_id: str(ti.state) for ti in done.get_task_instances()} == {"invalid-spec": "failed"}
+        _is_red(DagBag(folder).dags["shop"], OWN)
         path.write_text(SCHEDULED)
         mended = DagBag(folder).dags["shop"]
     finally:
@@ -290,7 +289,7 @@ def _project_of(home: Path, pipelines: int) -> Path:
 
 def test_parsing_imports_nothing_heavy_and_costs_each_pipeline_the_same(tmp_path: Path, project: Path) -> None:
     """Cost is counted in calls, which are the same on every machine."""
-    few, many = _project_of(tmp_path / "few", 10), _project_of(tmp_path / "many", 100)
+    few, many = _project_of(tmp_path / "few", 5), _project_of(tmp_path / "many", 50)
     code = f"""
 import runpy, sys
 import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
@@ -306,8 +305,8 @@ def calls(script, pipelines):
     assert sum(type(v).__name__ == "DAG" for v in found.values()) == pipelines, list(found)
     assert not any("invalid-spec" in v.tags for v in found.values() if type(v).__name__ == "DAG")
     return made
-calls({str(few)!r}, 10)  # what is imported and cached once
-few, many = calls({str(few)!r}, 10), calls({str(many)!r}, 100)
+calls({str(few)!r}, 5)  # what is imported and cached once
+few, many = calls({str(few)!r}, 5), calls({str(many)!r}, 50)
 heavy = {{"pyspark", "deltalake", "duckdb", "great_expectations", "pandas", "pyarrow", "numpy"}} & set(sys.modules)
 assert not heavy, heavy
 assert many <= 10 * few * 1.05, (few, many)
@@ -315,7 +314,7 @@ print(few)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout.split()[-1]) > 1_000, "calls were counted"
+    assert int(done.stdout.split()[-1]) > 500, "calls were counted"
 
 
 def test_two_parses_make_the_same_dags(project: Path) -> None:

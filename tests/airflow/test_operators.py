@@ -1,4 +1,4 @@
-"""The steps as Airflow runs them: real DAG runs and real processes, with a script in the place of spark-submit."""
+"""The steps as Airflow runs them, in one real DAG run and by themselves, with a script in the place of spark-submit."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request
 from draindown.spec.project import rooted
+from tests.airflow.steps import Steps
 
 Plans = dict[str, PlanPart]
 Run = Callable[..., tuple[str, dict[str, str]]]
+Asked = Callable[..., Steps]
+FIRST = ("first.plan", "first.drain", "first.check", "first.compact")
 ALL = PlanPart(backlog=Backlog(units=2, bytes=10), batches=5, drain=True, check=True, compact=True)
 IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 
@@ -69,12 +72,66 @@ def run(dag: DAG) -> Callable[..., tuple[str, dict[str, str]]]:
     return once
 
 
+@pytest.fixture
+def steps(dag: DAG) -> Asked:
+    """Makes the steps of a run with the conf that it is given."""
+    return lambda conf=None: Steps(dag, conf)
+
+
 def calls(told: Path) -> list[str]:
     """The steps for which a driver was started, in order."""
     path = told / "calls"
     return path.read_text().split() if path.exists() else []
 
 
+def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_no_secret(
+    told: Path, plans: Plans, project: Path, monkeypatch: Any, capfd: Any, database: None
+) -> None:
+    """S8, and what a scheduler adds to the steps: order, skips that do not cascade, branches, asset events."""
+    canary = "canary-4f1d8a3b"
+    connection: dict[str, Any] = {"conn_type": "spark", "host": "local[2]", "login": canary, "password": canary}
+    connection["extra"] = {"token": canary, "spark.hadoop.fs.s3a.secret.key": canary, "principal": None}
+    monkeypatch.setenv("AIRFLOW_CONN_CANARY", json.dumps(connection))
+    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "canary")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canary)
+    dag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"]
+    for task in dag.tasks:
+        task.retries = 0
+    plans["second"] = PlanPart(backlog=Backlog(), check=True)
+    (told / "second.check.code").write_text("65")
+    (told / "second.check.error").write_text("gate-failed")
+    done = dag.test(logical_date=None, run_conf={"force_compact": True})
+    found = {ti.task_id: str(ti.state) for ti in done.get_task_instances()}
+    assert str(done.state) == "failed"
+    assert found == dict.fromkeys(FIRST, "success") | {
+        "second.plan": "success",
+        "second.drain": "skipped",
+        "second.check": "failed",
+        "second.compact": "upstream_failed",
+    }
+    assert sorted(calls(told)) == ["first.check", "first.compact", "first.drain", "second.check"]
+    assert [call for call in calls(told) if call.startswith("first")] == list(FIRST[1:])
+    assert (newest_event()["version"], newest_event()["rows"]) == (3, 7)
+    cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
+    left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
+    left += list(Path(os.environ["AIRFLOW_HOME"]).glob("airflow.db*"))
+    assert len(left) > 10
+    assert not [path for path in left if canary.encode() in path.read_bytes()]
+    assert cards
+    for said in (*cards, *capfd.readouterr()):
+        assert canary not in said
+
+
+def newest_event() -> dict[str, Any]:
+    """What the newest asset event says."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return dict(session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra)
+
+
+@pytest.mark.long
 def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run) -> None:
     state, tasks = run({"force_compact": True})
     assert state == "success"
@@ -84,39 +141,7 @@ def test_all_steps_of_all_flows_run_in_order(told: Path, plans: Plans, run: Run)
         assert [call for call in calls(told) if call.startswith(flow)] == steps
 
 
-@pytest.mark.parametrize("conf", [{"max_batchs": 3}, {"flow": "second", "zzz": 1}])
-def test_a_run_with_an_unknown_param_does_nothing(told: Path, plans: Plans, run: Run, conf: dict[str, Any]) -> None:
-    state, tasks = run(conf)
-    assert state == "failed" and calls(told) == []
-    assert tasks["first.plan"] == tasks["second.plan"] == "failed"
-    assert set(tasks.values()) == {"failed", "upstream_failed"}
-
-
-@pytest.mark.parametrize(
-    ("conf", "hint"),
-    [({"max_batchs": 3}, "did you mean 'max_batches'"), ({"flow": "second", "zzz": 1}, "there is no param 'zzz'")],
-)
-def test_the_nearest_param_is_named_and_no_retry_is_made(dag: DAG, conf: dict[str, Any], hint: str) -> None:
-    context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
-    for task in ("first.plan", "first.drain"):
-        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
-            dag.get_task(task).execute(context)
-        assert hint in str(caught.value)
-
-
-def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, run: Run) -> None:
-    plans |= {"first": IDLE, "second": IDLE}
-    state, tasks = run()
-    assert state == "success"
-    assert calls(told) == []
-    assert {task.split(".")[1]: s for task, s in tasks.items()} == {
-        "plan": "success",
-        "drain": "skipped",
-        "check": "skipped",
-        "compact": "skipped",
-    }
-
-
+@pytest.mark.long
 def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
     plans["first"] = PlanPart(backlog=Backlog(), check=True)
     state, tasks = run()
@@ -125,6 +150,7 @@ def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
     assert (tasks["first.drain"], tasks["first.compact"]) == ("skipped", "skipped")
 
 
+@pytest.mark.long
 def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: Plans, run: Run) -> None:
     (told / "first.check.code").write_text("65")
     (told / "first.check.error").write_text("gate-failed")
@@ -135,32 +161,54 @@ def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: P
     assert sorted(calls(told)) == ["first.check", "first.drain", "second.check", "second.drain"]
 
 
-def test_a_driver_that_died_is_not_excused_by_the_report_of_an_earlier_try(
-    told: Path, plans: Plans, run: Run, project: Path
+@pytest.mark.parametrize(
+    ("conf", "hint"),
+    [({"max_batchs": 3}, "did you mean 'max_batches'"), ({"flow": "second", "zzz": 1}, "there is no param 'zzz'")],
+)
+def test_the_nearest_param_is_named_and_no_retry_is_made(
+    told: Path, plans: Plans, dag: DAG, conf: dict[str, Any], hint: str
 ) -> None:
+    """Of a flow that the run is not for either: the conf may have misspelt it."""
+    context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
+    for task in dag.tasks:
+        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
+            task.execute(context)
+        assert hint in str(caught.value)
+    assert calls(told) == []
+
+
+def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, steps: Asked) -> None:
+    plans["first"] = IDLE
+    assert list(steps().run(*FIRST).values()) == ["success", *["skipped"] * 3]
+    assert calls(told) == []
+
+
+def test_a_driver_that_died_is_not_excused_by_the_report_of_an_earlier_try(
+    told: Path, plans: Plans, steps: Asked, project: Path
+) -> None:
+    run = steps()
+    assert run.run("first.plan", "first.drain")["first.drain"] == "success"
     (told / "first.drain.silent").touch()
-    state, tasks = run()
-    assert (state, tasks["first.drain"]) == ("failed", "failed")
+    assert run.run("first.drain")["first.drain"] == "failed"
 
 
-def test_compact_starts_no_driver_without_evidence(told: Path, plans: Plans, run: Run) -> None:
-    _, tasks = run()
-    assert tasks["first.compact"] == "skipped"
-    assert "first.compact" not in calls(told)
+def test_compact_starts_no_driver_without_evidence(told: Path, plans: Plans, steps: Asked) -> None:
+    assert steps().run("first.plan", "first.compact")["first.compact"] == "skipped"
+    assert calls(told) == []
 
 
-def test_force_compact_overrides_the_plan(told: Path, plans: Plans, run: Run) -> None:
-    plans |= {"first": IDLE, "second": IDLE}
-    state, _ = run({"force_compact": True})
-    assert state == "success"
-    assert sorted(calls(told)) == ["first.compact", "second.compact"]
+def test_force_compact_overrides_the_plan(told: Path, plans: Plans, steps: Asked) -> None:
+    plans["first"] = IDLE
+    found = steps({"force_compact": True}).run(*FIRST)
+    assert list(found.values()) == ["success", "skipped", "skipped", "success"]
+    assert calls(told) == ["first.compact"]
 
 
 def test_what_a_person_types_reaches_the_job_inside_the_request_only(
-    told: Path, plans: Plans, run: Run, project: Path
+    told: Path, plans: Plans, steps: Asked, project: Path
 ) -> None:
-    state, _ = run({"max_batches": 3, "deadline_minutes": 2})
-    assert state == "success"
+    found = steps({"max_batches": 3, "deadline_minutes": 2}).run("second.plan", "second.check")
+    assert found["second.check"] == "success"
     argv = json.loads((told / "second.check.argv").read_text())
     request = Request.decode(argv[-1])
     assert argv[-3:-1] == [str(project / "jobs" / "check.py"), "--request"]
@@ -194,7 +242,7 @@ def test_s1_hostile_params_are_refused_before_anything_runs(told: Path, plans: P
 
 
 def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
-    told: Path, plans: Plans, run: Run, dag: DAG, project: Path
+    told: Path, plans: Plans, dag: DAG, project: Path
 ) -> None:
     marker = told / "marker"
     texts = [text.format(marker=marker) for text in HOSTILE]
@@ -205,15 +253,15 @@ def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
         with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
             dag.get_task("first.drain").execute(context)
         assert len(str(caught.value)) < 2000 and len(str(caught.value).splitlines()) <= 5
-    assert run(hostile)[0] == "failed" and calls(told) == []
+    assert calls(told) == []
     assert not marker.exists()
 
 
 def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
-    told: Path, plans: Plans, run: Run, project: Path
+    told: Path, plans: Plans, steps: Asked, project: Path
 ) -> None:
     def driver(conf: dict[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
-        assert run(conf)[0] == "success"
+        assert steps(conf).run("first.plan", "first.drain")["first.drain"] == "success"
         argv = json.loads((told / "first.drain.argv").read_text())
         request = Request.decode(argv.pop()).model_dump(mode="json")
         return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner", "start")}
@@ -223,33 +271,10 @@ def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
     assert driver({"max_batches": 3, "flow": "first"}) == (argv, request | {"max_batches": 3})
 
 
-def test_s8_no_secret_of_the_worker_shows(
-    told: Path, plans: Plans, project: Path, monkeypatch: Any, capfd: Any, database: None
-) -> None:
-    canary = "canary-4f1d8a3b"
-    connection: dict[str, Any] = {"conn_type": "spark", "host": "local[2]", "login": canary, "password": canary}
-    connection["extra"] = {"token": canary, "spark.hadoop.fs.s3a.secret.key": canary, "principal": None}
-    monkeypatch.setenv("AIRFLOW_CONN_CANARY", json.dumps(connection))
-    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "canary")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canary)
-    dag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"]
-    (told / "first.check.code").write_text("78")
-    assert dag.test(logical_date=None, run_conf={"flow": "first"}).state == "failed"
-    assert calls(told) == ["first.drain", "first.check"]
-    cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
-    left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
-    left += list(Path(os.environ["AIRFLOW_HOME"]).glob("airflow.db*"))
-    assert len(left) > 10
-    assert not [path for path in left if canary.encode() in path.read_bytes()]
-    assert cards
-    for said in (*cards, *capfd.readouterr()):
-        assert canary not in said
-
-
 def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
-    told: Path, plans: Plans, run: Run, project: Path, capfd: Any
+    told: Path, plans: Plans, steps: Asked, project: Path, capfd: Any
 ) -> None:
-    run({"flow": "first"})
+    steps().run("first.plan", "first.drain")
     said = "".join(capfd.readouterr())
     request = json.loads((told / "first.drain.argv").read_text())[-1]
     log = next(project.glob("lake/_draindown/good/first/reports/*/drain@*.log"))
@@ -260,20 +285,21 @@ def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
     assert request in kept and kept.startswith("== ")  # the command, to be typed again
 
 
-def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Plans, run: Run, capfd: Any) -> None:
+def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Plans, steps: Asked) -> None:
     (told / "first.drain.silent").touch()
     (told / "first.drain.code").write_text("1")
-    run({"flow": "first"})
-    said = "".join(capfd.readouterr())
+    run = steps()
+    assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
+    said = run.errors["first.drain"]
     assert "driver-died: the driver ended with exit code 1" in said
     assert re.search(r"drain@\S+\.log   # what Spark said last", said)
 
 
 def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
-    told: Path, plans: Plans, run: Run, project: Path, monkeypatch: Any
+    told: Path, plans: Plans, steps: Asked, project: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(project / "nowhere"))
-    assert run({"flow": "first"})[1]["first.drain"] == "failed" and calls(told) == []
+    assert steps().run("first.plan", "first.drain")["first.drain"] == "failed" and calls(told) == []
     shown = pages.flows(project / "dags" / "pipelines", project)[0].runs[0]
     assert shown.headline.startswith("FAILED  good/first  drain: no-spark-submit")
     assert "export DRAINDOWN_SPARK_SUBMIT=" in shown.card
@@ -317,42 +343,16 @@ def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) ->
     assert "earlier try" not in "".join(capfd.readouterr())
 
 
-def test_check_tells_the_asset_what_was_published(told: Path, plans: Plans, run: Run) -> None:
-    run()
-    extra = newest_event()
-    assert (extra["version"], extra["rows"]) == (3, 7)
+def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, steps: Asked) -> None:
+    run = steps()
+    assert run.run("first.plan", "first.check")["first.check"] == "success"
+    assert (run.events["first.check"]["version"], run.events["first.check"]["rows"]) == (3, 7)
+    (told / "first.check.outcome").write_text("idle")
+    run = steps()
+    assert run.run("first.plan", "first.check")["first.check"] == "skipped" and not run.events
 
 
-def newest_event() -> dict[str, Any]:
-    """What the newest asset event says."""
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        return dict(session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra)
-
-
-def events() -> int:
-    """How many asset events there are by now."""
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        return int(session.query(AssetEvent).count())
-
-
-def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, run: Run) -> None:
-    for flow in ("first", "second"):
-        (told / f"{flow}.check.outcome").write_text("idle")
-    before = events()
-    state, tasks = run({"force_compact": True})
-    assert state == "success"
-    assert {tasks["first.check"], tasks["second.check"]} == {"skipped"}
-    assert (tasks["second.drain"], tasks["second.compact"]) == ("success", "success")
-    assert events() == before
-
-
-def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, run: Run, monkeypatch: Any) -> None:
+def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, steps: Asked, monkeypatch: Any) -> None:
     from draindown.gate import published
 
     def pointer(layout: FlowLayout) -> published.Published:
@@ -362,25 +362,22 @@ def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, r
         )
 
     AT = None
-    plans["second"] = IDLE
     (told / "first.check.outcome").write_text("idle")
     monkeypatch.setattr(published, "published", pointer)
-    before = events()
-    assert run()[1]["first.check"] == "success"
-    assert events() == before + 1
-    assert newest_event()["rows"] == 5, "what was published, not what was left to judge"
+    run = steps()
+    assert run.run("first.plan", "first.check")["first.check"] == "success"
+    assert run.events["first.check"]["rows"] == 5, "what was published, not what was left to judge"
     AT = now()  # as where Airflow does a run again: it is planned again, after it published
-    assert run()[1]["first.check"] == "skipped"
-    assert events() == before + 1
+    run = steps()
+    assert run.run("first.plan", "first.check")["first.check"] == "skipped" and not run.events
 
 
 def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
-    told: Path, plans: Plans, run: Run, project: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+    told: Path, plans: Plans, steps: Asked, project: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans["second"] = IDLE
     for mark in ("silent", "committed"):
         (told / f"first.drain.{mark}").touch()
-    assert run()[1]["first.drain"] == "failed"
+    assert steps().run("first.plan", "first.drain")["first.drain"] == "failed"
     first = Request.decode(json.loads((told / "first.drain.argv").read_text())[-1])
     assert "by the ledger it committed 1 batch: 200,000 rows -> 200,000 applied" in "".join(capfd.readouterr())
     (told / "first.drain.silent").unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,25 +119,34 @@ def plugin() -> Any:
     return module.DraindownPlugin
 
 
-@pytest.fixture
-def client(database: None, project: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    """Airflow's own API server with the plugin's app mounted as Airflow mounts it."""
+@pytest.fixture(scope="module")
+def client(database: None) -> Iterator[TestClient]:
+    """Airflow's own API server with the plugin's app mounted as Airflow mounts it, once for all who ask it."""
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient  # warns when it is imported
 
     passwords = Path(os.environ["AIRFLOW_HOME"]) / "passwords.json"
     passwords.write_text(json.dumps({"admin": "secret-of-the-test"}))
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "admin:admin")
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
-    server: FastAPI = create_app(apps="all")
-    mounted = plugin().fastapi_apps[0]
-    server.mount(mounted["url_prefix"], mounted["app"])
-    # routes are tried in order, and the UI's own catches everything
-    server.router.routes.insert(0, server.router.routes.pop())
-    return TestClient(server, base_url="http://127.0.0.1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "admin:admin")
+        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
+        server: FastAPI = create_app(apps="all")
+        mounted = plugin().fastapi_apps[0]
+        server.mount(mounted["url_prefix"], mounted["app"])
+        # routes are tried in order, and the UI's own catches everything
+        server.router.routes.insert(0, server.router.routes.pop())
+        with TestClient(server, base_url="http://127.0.0.1") as started:
+            yield started
 
 
-def test_nobody_sees_the_page_without_login(client: TestClient) -> None:
+@pytest.fixture(scope="module")
+def login(client: TestClient) -> dict[str, str]:
+    """The headers of who has logged in."""
+    answer = client.post("/auth/token", json={"username": "admin", "password": "secret-of-the-test"})
+    return {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+
+def test_nobody_sees_the_page_without_login(client: TestClient, project: Path) -> None:
     mounted = plugin().fastapi_apps[0]
     routes = [route for route in mounted["app"].routes if hasattr(route, "methods")]
     assert {route.path for route in routes} == {"/", "/dag/{dag_id}"}
@@ -147,41 +157,38 @@ def test_nobody_sees_the_page_without_login(client: TestClient) -> None:
         assert client.get(path).status_code == 404
 
 
-def logged_in(client: TestClient) -> dict[str, str]:
-    """The headers of who has logged in."""
-    answer = client.post("/auth/token", json={"username": "admin", "password": "secret-of-the-test"})
-    return {"Authorization": f"Bearer {answer.json()['access_token']}"}
-
-
 @pytest.mark.parametrize("readable", [set(), {"good"}, {"broken"}])
 @pytest.mark.parametrize("query", ["", "?dag_id=mine", "?dag_id=good", "?dag_id=~"])
 def test_each_sees_what_he_may_read_whatever_the_query_names(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, readable: set[str], query: str
+    client: TestClient,
+    login: dict[str, str],
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    readable: set[str],
+    query: str,
 ) -> None:
     from airflow.api_fastapi.app import get_auth_manager
 
-    with client:
-        headers = logged_in(client)
-        manager = get_auth_manager()
-        monkeypatch.setattr(manager, "get_authorized_dag_ids", lambda **_: readable)
-        monkeypatch.setattr(manager, "is_authorized_dag", lambda **k: k["details"].id in {"mine", *readable})
-        page = client.get(f"/draindown/{query}", headers=headers)
-        assert page.status_code == 200
-        assert ("second" in page.text) == ("good" in readable)
-        assert ("bro ken.yaml" in page.text) == ("broken" in readable)
-        one = client.get(f"/draindown/dag/good{query}", headers=headers)
-        assert one.status_code == (200 if "good" in readable else 403)
+    manager = get_auth_manager()
+    monkeypatch.setattr(manager, "get_authorized_dag_ids", lambda **_: readable)
+    monkeypatch.setattr(manager, "is_authorized_dag", lambda **k: k["details"].id in {"mine", *readable})
+    page = client.get(f"/draindown/{query}", headers=login)
+    assert page.status_code == 200
+    assert ("second" in page.text) == ("good" in readable)
+    assert ("bro ken.yaml" in page.text) == ("broken" in readable)
+    one = client.get(f"/draindown/dag/good{query}", headers=login)
+    assert one.status_code == (200 if "good" in readable else 403)
 
 
-def test_who_may_read_everything_sees_it(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_read_everything_sees_it(
+    client: TestClient, login: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow.api_fastapi.app import get_auth_manager
 
-    with client:
-        headers = logged_in(client)
-        # no scheduler has written the DAGs into the database of this test
-        monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "broken"})
-        for path in ("/draindown/", "/draindown/dag/good"):
-            page = client.get(path, headers=headers)
-            assert page.status_code == 200
-            assert "good" in page.text
-            assert "frame-ancestors 'self'" in page.headers["content-security-policy"]
+    # no scheduler has written the DAGs into the database of this test
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "broken"})
+    for path in ("/draindown/", "/draindown/dag/good"):
+        page = client.get(path, headers=login)
+        assert page.status_code == 200
+        assert "good" in page.text
+        assert "frame-ancestors 'self'" in page.headers["content-security-policy"]

@@ -22,6 +22,7 @@ from draindown.runs import store
 from draindown.runs.request import Again, Request
 from draindown.spec.loader import load
 from draindown.spec.models import PipelineSpec
+from tests.airflow.steps import Steps
 from tests.flowfiles import drained
 
 PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
@@ -41,6 +42,7 @@ flows:
     target: {keys: [id], sequence_by: [n]}
     max_batches: 1
 """
+F = ("f.plan", "f.drain", "f.check", "f.compact")
 NEW_YEAR = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T01:00:00+01:00"}
 THAT_DAY = Again(since=datetime(2026, 1, 1, tzinfo=UTC), until=datetime(2026, 1, 2, tzinfo=UTC))
 
@@ -95,12 +97,13 @@ def asked_of(told: Path, step: str) -> Request:
 
 
 def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
-    told: Path, run: Run, spec: PipelineSpec, project: Path
+    told: Path, dag: DAG, spec: PipelineSpec, project: Path
 ) -> None:
-    state, tasks = run({"mode": "replay", "flow": "f", **NEW_YEAR})
-    assert state == "success"
+    tasks = Steps(dag, {"mode": "replay", "flow": "f", **NEW_YEAR}).run()
     assert calls(told) == ["f.drain", "f.check"]
-    assert {state for task, state in tasks.items() if task.startswith("g.")} == {"skipped"}
+    assert {task: state for task, state in tasks.items() if state != "skipped"} == dict.fromkeys(
+        ("f.plan", "f.drain", "f.check"), "success"
+    )
     request = asked_of(told, "drain")
     assert (request.replay, request.max_batches) == (THAT_DAY, None)  # the flow's own bounds are about drains
     planned = store.read(request.layout, request.run_id, "plan")
@@ -112,20 +115,20 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert planned.plan.replay in shown[0].card
 
 
-def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, run: Run, project: Path) -> None:
+def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG, project: Path) -> None:
     conf = {"mode": "replay", "flow": "f", "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z"}
-    state, tasks = run(conf)
-    assert (state, tasks["f.drain"]) == ("success", "skipped")
+    assert Steps(dag, conf).run(*F)["f.drain"] == "skipped"
     assert calls(told) == ["f.check"]  # what is not published is judged, whoever left it
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
     assert "nothing to replay" in shown[0].headline
     assert "no drained input was first seen then" in shown[0].card
 
 
-def test_what_cannot_be_replayed_fails_in_the_plan(told: Path, run: Run) -> None:
-    state, tasks = run({"mode": "replay", **NEW_YEAR})
-    assert (state, tasks["g.plan"], tasks["g.drain"]) == ("failed", "failed", "upstream_failed")
-    assert calls(told) == ["f.drain", "f.check"]  # a flow that reads nothing of the other's
+def test_what_cannot_be_replayed_fails_in_the_plan(told: Path, dag: DAG) -> None:
+    run = Steps(dag, {"mode": "replay", **NEW_YEAR})
+    assert run.run("g.plan", *F) == {"g.plan": "failed"} | dict.fromkeys(F[:3], "success") | {F[3]: "skipped"}
+    assert "replay-would-double" in run.errors["g.plan"]
+    assert calls(told) == ["f.drain", "f.check"]
 
 
 def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, project: Path) -> None:
@@ -137,6 +140,7 @@ def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, pro
     assert caught.value.code == "replay-would-double"
 
 
+@pytest.mark.long
 def test_a_run_of_a_backfill_replays_its_interval(
     told: Path, run: Run, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:

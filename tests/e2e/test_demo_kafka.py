@@ -16,6 +16,7 @@ def left_behind(home: Path) -> list[str]:
     return [" ".join(words) for words in found if any(str(home) in word for word in words)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_demo_is_right_and_leaves_nothing_behind(tmp_path: Path) -> None:
     first = demo("demo_kafka.py", tmp_path, DRAINDOWN_DEMO_RECORDS="5000")

@@ -28,7 +28,10 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "one",
-    [pytest.param(one, id=name, marks=() if one.short else pytest.mark.campaign) for name, one in ACTIONS.items()],
+    [
+        pytest.param(one, id=name, marks=pytest.mark.long if one.short else pytest.mark.campaign)
+        for name, one in ACTIONS.items()
+    ],
 )
 def test_evening(shift: Shift, one: Action, record_property: Callable[[str, object], None]) -> None:
     tally = perform(one, shift, shift.pipelines[one.pipeline])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import pytest
+from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from draindown.spark.session import session
 from tests.faults import lakes
 from tests.faults.lakes import Control
+from tests.workers import together
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +27,13 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def control(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Control:
-    """Three batches and their witness, drained in peace."""
-    return lakes.control(tmp_path_factory.mktemp("control") / "lake", lambda landing: landing.drain(spark))
+def control(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Control:
+    """Three batches and their witness, drained in peace, by the first worker that asks."""
+    home = together(tmp_path_factory, worker_id) / "control"
+    home.mkdir(exist_ok=True)
+    kept = home / "kept"
+    with FileLock(home / "lock"):
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(lakes.control(home / "lake", lambda landing: landing.drain(spark))))
+    found: Control = pickle.loads(kept.read_bytes())
+    return found

@@ -65,6 +65,7 @@ def test_each_flow_meets_each_gap() -> None:
     assert met == {(flow, gap) for flow in DERIVED for gap in (*GAPS, *ENDS)}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
     _play(tmp_path, range(2), ("hourly",), spark)

@@ -146,6 +146,7 @@ def _goes_on(trial: Trial, history: History) -> None:
         trial.promise(f"{name} equals its query after more came", derived.found(it, name) == expected)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("event", ["restored", "withdrawn"])
 def test_a_source_that_changed_between_runs(tmp_path: Path, spark: SparkSession, event: str) -> None:

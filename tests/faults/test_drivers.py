@@ -62,6 +62,7 @@ def _entry(landing: Landing, step: str, batch: int, act: str) -> dict[str, Any]:
     return {"home": str(landing.home), "place": [step, batch], "act": act}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_driver_refuses_company_and_ends_politely(tmp_path: Path, spark: SparkSession, control: Control) -> None:
     landing = lakes.lake(tmp_path / "once")

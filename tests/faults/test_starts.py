@@ -1,4 +1,4 @@
-"""A try that is killed after it committed: what it did stands in the numbers and the card of whoever comes after it."""
+"""kill -9 between MERGE and ledger: the next start is right, tells what the killed one did; nobody saw half of it."""
 
 from __future__ import annotations
 
@@ -11,37 +11,60 @@ from pyspark.sql import SparkSession
 from draindown import pages
 from draindown.base.exits import Exit
 from draindown.cli import main
+from draindown.runs.report import StepReport
 from draindown.runs.store import read
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.drain import drain
 from tests.faults import lakes
-from tests.faults.trial import Trial
+from tests.faults.lakes import Control
+from tests.faults.reader import Reader
+from tests.faults.trial import Trial, conclude
+from tests.landing import Landing
 
 
 @pytest.mark.timeout(300)
-def test_what_a_killed_try_committed_is_told_by_the_next(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+def test_a_start_after_kill_is_right_and_tells_what_the_killed_one_committed(
+    tmp_path: Path, spark: SparkSession, control: Control, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    landing = lakes.lake(tmp_path / "lake")
+    landing, beside = lakes.lake(tmp_path / "lake"), lakes.witness(tmp_path / "lake")
     landing.write_pipeline()
-    lakes.killed(Trial("F01", "last batch", "kill -9 after its commit", ""), landing.home, ("merged", 2))
+    trial = Trial("F4", "last batch, merged, alone", "SIGKILL between MERGE and ledger")
+    with Reader(landing.layout.table, beside.layout.table) as reader:
+        lakes.killed(trial, landing.home, ("merged", 2), beside=True)
+        again = _next_start(landing, spark, trial)
+        beside.drain(spark)
+    lakes.hold(trial, landing, control, beside=True)
+    lakes.read_whole(trial, reader, landing, control, beside=True)
+    conclude(trial)
+    _shown(landing, again, capsys)
+
+
+def _next_start(landing: Landing, spark: SparkSession, trial: Trial) -> StepReport:
+    """The same run is tried again."""
     assert read(landing.layout, "r", "drain") is None, "it left no report"
     recorded = landing.ledger()
     assert len(recorded) == 2, "nor did it record its last batch"
     again = landing.request("r")
     report, code = attempt(again, lambda stop: drain(again, spark, stop=stop, progress=lambda _: None))
+    trial.ran(code, report.error, report.seconds)
     assert code == Exit.DONE and report.drain is not None and report.run is not None
     rows = landing.ledger()
     assert len(rows) == 3 and len({row["start"] for row in rows}) == 1 and again.start not in {r["start"] for r in rows}
     assert (report.drain.batches, report.drain.totals["records"]) == ([], 0)
     assert report.run.totals["records"] == sum(row["records"] for row in rows) > 0
     assert report.run.totals["applied"] == sum(row["applied"] for row in rows)
+    return report
+
+
+def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is typed and the page tell of both starts."""
+    rows = landing.ledger()
     _, out = capsys.readouterr(), main(["--root", str(landing.home), "report", "p", "--run", "r", "--json"])
     assert out == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["outcome"], one["start"]) for one in listed] == [
         ("no report", rows[0]["start"]),
-        (report.outcome, again.start),
+        (report.outcome, report.start),
     ]
     assert listed[0]["totals"]["batches"] == 3
     assert main(["--root", str(landing.home), "report", "p"]) == 0

@@ -1,9 +1,7 @@
-"""Workers and tasks that die, and too little memory (F7, F8)."""
+"""Workers and tasks that die, and too little memory (F7, F8); what a driver says of it: tests/unit/test_runner.py."""
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import signal
@@ -13,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
 from draindown.drill.process import gone
-from draindown.runs import store
-from draindown.runs.report import StepReport
-from draindown.spark.job.main import attempt
 from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.trial import Trial, conclude
@@ -107,67 +101,6 @@ def _hungry(home: Path, batch: int) -> Landing:
     return landing
 
 
-def test_exhausted_heap_is_named(tmp_path: Path) -> None:
-    def work(stop: object) -> StepReport:
-        raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
-
-    report, code = attempt(Landing(tmp_path).request(), work)
-    assert report.error
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "out-of-memory")
-    assert "DRAINDOWN_DRIVER_MEMORY=4096m" in report.error["next"][0]
-
-
-def test_a_full_heap_is_named_although_tidying_up_failed_after_it(tmp_path: Path) -> None:
-    def work(stop: object) -> StepReport:
-        try:
-            raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
-        finally:
-            raise ValueError("could not unpersist")
-
-    report, code = attempt(Landing(tmp_path).request(), work)
-    assert report.error
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "out-of-memory")
-
-
-class _Mute(Exception):
-    """As py4j's are once the JVM is gone that would say what happened."""
-
-    def __str__(self) -> str:
-        raise ConnectionRefusedError
-
-
-def test_an_error_that_can_say_nothing_leaves_a_report(tmp_path: Path) -> None:
-    def work(stop: object) -> StepReport:
-        raise _Mute
-
-    report, code = attempt(Landing(tmp_path).request(), work)
-    assert report.error
-    assert (code, report.error["code"], report.error["found"]) == (Exit.CRASH, "crash", "_Mute: ")
-
-
-class _Gone(io.StringIO):
-    """The standard error of a driver whose task was killed: nobody reads it."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
-def test_a_driver_that_nobody_listens_to_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(stop: object) -> StepReport:
-        raise ConnectionRefusedError("the JVM is gone")
-
-    request = Landing(tmp_path).request()
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    # the session of other tests lives, and its end would be awaited
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr(sys, "stderr", _Gone())
-    report, code = attempt(request, work)
-    monkeypatch.undo()
-    assert (report.outcome, code) == ("failed", Exit.TRY_AGAIN)
-    assert report.error is not None and report.error["code"] == "jvm-gone"
-    assert store.read(request.layout, request.run_id, "drain") is not None
-
-
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_too_little_memory_is_red_and_more_is_right(tmp_path: Path, spark: SparkSession) -> None:
@@ -205,6 +138,7 @@ def tidy(df):
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_command_whose_jvm_is_killed_says_so_and_the_next_is_right(tmp_path: Path) -> None:
     landing = Landing(tmp_path, transform="fatal.tidy")

@@ -24,6 +24,7 @@ from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.scope import pruning_of
+from draindown.spark.derived.whole import prove as by_spark
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
@@ -452,3 +453,20 @@ def test_versions_whose_files_are_gone_end_red(derivation: Callable[..., Derivat
     with pytest.raises(TerminalError) as refused:
         it.derive()
     assert refused.value.code == "history-gone" and it.table() == before
+
+
+def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
+    derivation: Callable[..., Derivation],
+) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(*(row(number, 20 * number, "ab"[number % 2]) for number in range(12)))
+    it.derive()
+    source, right = TableLog(it.path), TableLog(it.layout.table)
+    assert right.version == 1, "opened before somebody adds a row"
+    path = f"delta.`{it.layout.table}`"
+    it.spark.sql(f"insert into {path} select * from {path} where window_start = (select min(window_start) from {path})")
+    for table, differing in ((right, 0), (TableLog(it.layout.table), 2)):
+        ours, theirs = prove(it.layout, it.flow, source, table), by_spark(it.spark, it.layout, it.flow, [source], table)
+        for found in (ours, theirs):
+            assert (found.expected, found.differing, len(found.falsehoods)) == (len(it.whole()), differing, differing)
+        assert (ours.found, ours.digest) == (theirs.found, theirs.digest)

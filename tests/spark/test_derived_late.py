@@ -149,7 +149,9 @@ class World:
                 left.clear()
                 raise Injected(step)
 
-        batch = DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached)
+        batch = DeriveBatch(
+            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+        )
         try:
             row = derive(self.spark, batch)
         except Injected:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.clock import now
@@ -24,8 +25,10 @@ from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
+from draindown.spark.contract import drift_marks
 from draindown.spark.runs.replay_input import replay as read_again
 from draindown.spark.sql import STAMPS
+from draindown.spec.formats import FORMATS
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -314,3 +317,34 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
     assert here.attempt()[1] == Exit.DONE
     assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}
     assert audit(here.spec, "f", root=here.home).clean
+
+
+def test_the_likely_type_is_that_of_every_value_and_not_of_a_few(spark: Any) -> None:
+    middle = [str(number) for number in range(10, 99)]
+    cases: dict[str, list[str | None]] = {
+        "fraction in the middle": [*middle, "97.5"],
+        "word in the middle": [*middle, "5x"],
+        "empty text": [*middle, ""],
+        "whole": middle,
+        "too large in the middle": [*middle, "3000000000"],
+        "negative and too large": ["-3000000000", "-1"],
+        "beyond bigint": ["1", "99999999999999999999"],
+        "exponent": ["1", "1e3"],
+        "booleans": ["true", "false", None],
+        "a word beside booleans": ["false", "no", "true"],
+        "days": ["2026-01-01", "2026-12-31"],
+        "a day that is none": ["2026-01-01", "2026-13-45", "2026-12-31"],
+        "days and moments": ["2026-01-01", "2026-01-01T12:00:00Z", "2026-01-01 12:00:00.5"],
+        "objects": ['{"a": 1}', "1"],
+        "no value": [None],
+        "no object": ["{", "[info] x"],
+    }
+    rows = [(name, value) for name, values in cases.items() for value in values]
+    frame = spark.createDataFrame(rows, "name string, value string")
+    once = frame.groupBy("name").agg(*drift_marks._values(F.col("value")))
+    twice = frame.groupBy("name", "value").agg(*drift_marks._values(F.col("value"))).groupBy("name")
+    for found in (once, twice.agg(*drift_marks._merged())):
+        likely = {
+            row["name"]: schema_drift.likely(drift_marks._witnesses(row), FORMATS["json"]) for row in found.collect()
+        }
+        assert likely == {name: schema_drift.likely(values, FORMATS["json"]) for name, values in cases.items()}

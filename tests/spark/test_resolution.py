@@ -127,6 +127,65 @@ def test_the_words_are_those_of_this_spark(spark: SparkSession) -> None:
     assert {name for name in functions if re.fullmatch(r"[a-z_]\w*", name)} == FUNCTIONS
 
 
+_AROUND = (
+    "a {} 'b'",
+    "a not {} 'b'",
+    "a {} b",
+    "a {} (b)",
+    "a {} (b, c)",
+    "a not {} (b)",
+    "a {} any ('b')",
+    "a {} b and c",
+)
+_AROUND += ("a is {}", "a is not {}", "a is {} from b", "{} a", "{} 'a'", "a {} 'b' escape 'c'")
+_SIGNS = (
+    "=",
+    "==",
+    "<=>",
+    "<>",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "||",
+    "&",
+    "|",
+    "^",
+    "<<",
+    ">>",
+    ">>>",
+)
+
+
+def test_every_operator_and_predicate_of_spark_is_taken(spark: SparkSession) -> None:
+    """Each word of Spark in each place around operands: where Spark reads more than a name for the result."""
+    parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+    symbols = spark._jvm.org.apache.spark.sql.catalyst.parser.SqlBaseLexer.VOCABULARY  # type: ignore[union-attr]
+    tokens = {symbols.getSymbolicName(at) for at in range(symbols.getMaxTokenType() + 1)} - {None}
+    words = {name.lower() for name in tokens if re.fullmatch("[A-Z_]+", name)} | FUNCTIONS | KEYWORDS
+    parsed = set()
+    for text in (form.format(word) for form in _AROUND for word in sorted({*words, *_SIGNS, "!", "~"})):
+        try:
+            kind = parser.parseExpression(text).getClass().getSimpleName()
+        except Exception:  # noqa: BLE001  Spark refuses it
+            continue
+        if kind != "Alias":
+            parsed.add(text)
+    assert {"a rlike 'b'", "a regexp 'b'", "a not rlike 'b'", "a ilike any ('b')", "a is distinct from b"} <= parsed
+    assert {text: found for text in parsed if (found := list(problems(text, ["a", "b", "c"])))} == {}
+
+
+@pytest.mark.parametrize("text", ["a rlike", "a regexp", "a ilike", "a div", "a rlik 'b'"])
+def test_an_operator_needs_what_it_stands_between(text: str) -> None:
+    assert list(problems(text, ["a"]))
+
+
 _WITHOUT_EXAMPLES = frozenset(
     {"case", "collations", "python_worker_logs", "range", "sql_keywords", "variant_explode"}
 ) | {"variant_explode_outer"}

@@ -116,7 +116,10 @@ class Shop:
     def _batch(self, piece: TableSlice, reached: StepHook) -> BatchRow:
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.batch)
         writer = TableWriter(self.spec.layout("d"), self.flow, 1, self.batch)
-        row = derive(self.spark, DeriveBatch(writer, self.flow, piece, "r", at, at, reached=reached))
+        batch = DeriveBatch(
+            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+        )
+        row = derive(self.spark, batch)
         self.batch += 1
         return row
 

@@ -17,7 +17,7 @@ from draindown.cli import main
 from draindown.flow import at_work
 from draindown.lake.documents import write_json
 from draindown.recovery.opening import lease_of
-from draindown.runs import report, store, unfinished
+from draindown.runs import report, starts, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request, new_start
@@ -82,7 +82,7 @@ def test_a_driver_that_was_killed_is_told_with_what_it_committed(tmp_path: Path)
     pid = died(asked)
     found = look(asked)
     assert (found.state, found.batches) == ("died", 2)
-    assert f"process {pid} " in str(found) and "its driver died after" in str(found)
+    assert f"process {pid} " in str(found) and "or more after it began" in str(found)
     assert found.next[0].startswith(f"draindown run {asked.spec.pipeline}")
     assert at_work.left(asked.layout, asked.spec.pipeline, asked.run_id, "drain") == found
 
@@ -198,4 +198,34 @@ def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFix
     for words in (["--run", asked.run_id], ["--list"]):
         code = main(["--root", str(tmp_path), "report", asked.spec.pipeline, *words])
         said = " ".join(capsys.readouterr().out.split())
-        assert code == 0 and "UNFINISHED" in said and "its driver died after" in said
+        assert code == 0 and "UNFINISHED" in said and "or more after it began" in said
+
+
+def test_a_replay_that_was_killed_goes_on_with_the_replay(tmp_path: Path) -> None:
+    command = "draindown replay p --flow f --file /in/a --yes"
+    asked = request(tmp_path, command=command)
+    died(asked)
+    assert look(asked).next[0].startswith(f"{command} ")
+
+
+def test_a_start_that_died_without_a_batch_is_among_the_starts(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    died(asked)
+    second = asked.model_copy(update={"start": new_start()})
+    with DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log, at_work.at_work(second):
+        log.write("came up")
+        store.write(asked.layout, report.of(second, clock.now(), "idle"))
+    listed = [(one.step, one.start, one.outcome) for one in starts.listed(asked.layout, asked.run_id)]
+    assert [one for one in listed if one[0] == "drain"] == [
+        ("drain", asked.start, "no report"),
+        ("drain", second.start, "idle"),
+    ]
+
+
+def test_what_a_dead_driver_committed_is_unknown_where_the_ledger_is_torn(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    died(asked)
+    for log in Path(asked.layout.ledger, "_delta_log").iterdir():
+        log.write_text("{")
+    found = at_work.look(asked.layout, "p", asked.run_id, "drain")
+    assert (found.state, found.batches) == ("died", None) and "can't be read" in str(found)

@@ -17,6 +17,7 @@ from draindown.doctor.examination import examine, examine_setup
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.tables import look_at_tombstones
 from draindown.gate import published as pointer
+from draindown.gate import waivers
 from draindown.lake import delta
 from draindown.lake.documents import write_json
 from draindown.lake.table_log import TableLog
@@ -210,6 +211,9 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     assert "was refused" in told.found and "amount_known" in told.found
     assert told.next == "draindown gate show p --flow f"
     assert "healthy, 1 note" in str(health)
+    waivers.waive(asked.layout, "amount_known", by="ada", reason="known", known=["amount_known"], until_version=9)
+    told = next(symptom for symptom in examine(asked).symptoms if symptom.code == "unpublished")
+    assert told.next.startswith("draindown run p --flow f ")
 
 
 def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:

@@ -519,7 +519,7 @@ def test_a_replay_of_nothing_is_refused(tmp_path: Path, asked: Again, code: str)
 def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": ALWAYS})
     commit(asked, 2, bytes=20, seconds=4.0)  # what the forecast knows
-    part = planner.plan_replay(asked)
+    part = planner.plan_replay(asked)[0]
     assert (part.drain, part.check, part.compact) == (True, True, True)
     assert (part.backlog.units, part.batches) == (2, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
@@ -533,15 +533,15 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
         write_deltalake(
             asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])
         )
-        part = planner.plan_replay(asked)
+        part = planner.plan_replay(asked)[0]
         assert words in part.reasons["drain"]
     assert (part.drain, part.check, part.batches) == (False, True, 0)  # nothing was published yet
     assert planner.planned(asked).outcome == "done"
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert "1 file first seen then" not in planner.plan_replay(asked).reasons["drain"]  # it is pinned
+    assert "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]  # it is pinned
     again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True})})
-    assert "1 file first seen then wait" in planner.plan_replay(again).reasons["drain"]
+    assert "1 file first seen then wait" in planner.plan_replay(again)[0].reasons["drain"]
 
 
 def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
+from draindown.base.exits import Exit, exit_for
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
@@ -24,6 +26,7 @@ from draindown.sources import intake
 from draindown.sources.batch_size import Bound, bound_for
 from draindown.sources.files import catalog, parked, pinning
 from draindown.sources.files.batching import divided
+from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import Verified
 from draindown.sources.port import Taken
 from draindown.sources.registry import source_of
@@ -368,3 +371,46 @@ def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next
     assert [row["slice"] for row in rows(asked)] == [1, 2]
     take(asked, 1)
     assert [(Path(row["unit"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of files that storage fails to read, to be added to."""
+    names: set[str] = set()
+    whole = FileBytes.chunks
+
+    def chunks(data: FileBytes) -> Iterator[bytes]:
+        if Path(data.handle.name).name in names:
+            raise OSError(errno.EIO, "Input/output error")
+        return whole(data)
+
+    monkeypatch.setattr(FileBytes, "chunks", chunks)
+    return names
+
+
+def test_a_file_that_storage_fails_to_read_is_left_out_once_and_not_parked(tmp_path: Path, failing: set[str]) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "1.json", "2.json")
+    failing.add("2.json")
+    source = source_of(asked)
+    taken = take(asked, source=source)
+    assert (taken.units, taken.kept_out) == (1, 0)
+    (told,) = taken.findings
+    assert (told.kind, Path(told.subject).name) == ("unread", "2.json") and "EIO" in told.detail
+    source.refuse_findings(taken.findings)  # the other file was read
+    failing.clear()
+    taken = take(asked, 1)
+    assert (taken.units, taken.kept_out, taken.findings) == (1, 0, ())
+
+
+def test_where_storage_fails_for_all_files_the_run_may_be_tried_again(tmp_path: Path, failing: set[str]) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "1.json", "2.json")
+    failing.update(("1.json", "2.json"))
+    source = source_of(asked)
+    taken = take(asked, source=source)
+    assert (taken.units, taken.kept_out) == (0, 0)
+    with pytest.raises(TransientError) as caught:
+        source.refuse_findings(taken.findings)
+    assert (caught.value.code, exit_for(caught.value)) == ("files-unread", Exit.TRY_AGAIN)
+    assert "EIO" in caught.value.found

@@ -10,17 +10,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
 from draindown.base.errors import TransientError
+from draindown.base.exits import Exit
 from draindown.lake.layout import FlowLayout
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
+from draindown.spark.job.main import attempt
+from draindown.spark.runs.compaction import compact
+from draindown.spark.runs.drain import drain
 from draindown.spec.lease import LeaseSpec
+from tests.landing import Landing
 
 DRIVER = """
 import sys
@@ -226,3 +231,25 @@ def test_a_lake_that_can_not_be_looked_at_keeps_no_lock(tmp_path: Path) -> None:
     assert (jvm.locked, jvm.open) == (False, 0)
     with second(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("step", ["drain", "compact"])
+def test_a_step_beside_a_drain_leaves_with_75_before_it_wants_a_session_and_touches_nothing(
+    tmp_path: Path, step: str
+) -> None:
+    flow = Landing(tmp_path)
+    flow.deliver('{"id": "a", "seq": 1}')
+    asked = flow.request(run_id="second").model_copy(update={"step": step})
+    none = cast(Any, None)
+
+    def files() -> dict[str, int]:
+        some = (path for path in Path(flow.spec.lake).rglob("*") if path.is_file() and "reports" not in path.parts)
+        return {str(path): path.stat().st_mtime_ns for path in some}
+
+    with lease_of(flow.layout, LeaseSpec(), owner="first", run_id="run-1"):
+        before = files()
+        told, code = attempt(asked, lambda stop: drain(asked, none) if step == "drain" else compact(asked, none))
+        assert files() == before
+    assert code == Exit.TRY_AGAIN == 75
+    assert told.error is not None and told.error["code"] == "lease-held"
+    assert "another driver is at work" in str(told.error["found"])

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 
 from draindown.base.clock import now
+from draindown.doctor.examination import examine
 from draindown.flow import quarantine, refused_share
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger.table import of_run, source_after
-from draindown.runs import starts
-from draindown.runs.report import Expectation
+from draindown.runs import report, starts, store
+from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
 from tests.flowfiles import AT as WHEN
 from tests.flowfiles import REFUSED, commit, request, take_in
@@ -201,3 +202,20 @@ def test_no_start_takes_the_report_of_another(asked: Request) -> None:
     assert len({one.start for one in told}) == 3
     first = store.read(asked.layout, "r", "drain", asked.start)
     assert first is not None and first.outcome == "done"
+
+
+def test_doctor_sends_to_a_run_once_what_was_refused_is_decided_about(asked: Request) -> None:
+    drain(asked, 0, 10)
+    drain(asked, 1, 0, run="later")
+    state = published.unpublished(asked.layout)
+    found = verdict(asked)
+    assert state is not None and found is not None
+    part = CheckPart(version=state.version, expectations=[found])
+    checked = asked.model_copy(update={"step": "check"})
+    store.write(asked.layout, report.of(checked, now(), "failed", error={"code": "gate-failed"}, check=part))
+    told = [one for one in examine(asked).symptoms if one.code == "unpublished"]
+    assert [one.next for one in told] == ["draindown gate show p --flow f"]
+    ids = [row["quarantine_id"] for row in quarantine.listed(asked.layout, quarantine.Filter())]
+    quarantine.discard(asked.layout, ids, by="ada")
+    (since,) = [one for one in examine(asked).symptoms if one.code == "unpublished"]
+    assert since.next.startswith("draindown run p --flow f ")

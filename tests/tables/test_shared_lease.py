@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -32,7 +32,7 @@ from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
-from draindown.lease.shared import KEPT, LONGEST, RELEASED, SAFE, Epochs
+from draindown.lease.shared import CLOCK, KEPT, LONGEST, RELEASED, SAFE, Clock, Epochs
 from draindown.ledger import table as ledger_table
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
@@ -43,21 +43,21 @@ from draindown.spec.models import PipelineSpec
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
 DRIVER = """
-import sys
+import itertools, sys
 from draindown.lease import locks
 from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
-from draindown.runs.request import Request
+from draindown.lease.shared import CLOCK, Clock
 from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import PipelineSpec
-root, name, expires = sys.argv[1:]
+root, name, expires, skips = sys.argv[1:]
 locks._kernel = lambda: name
 layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
+clock = Clock(itertools.count(step=int(skips)).__next__, lambda _: None) if skips != "0" else CLOCK
 print("ready", flush=True)
 while sys.stdin.readline():
     try:
-        with lease_of(layout, terms, owner=name, run_id=name) as held:
+        with lease_of(layout, terms, owner=name, run_id=name, clock=clock) as held:
             print("held", held._heart.number, flush=True)
             while sys.stdin.readline().strip() != "leave":
                 try:
@@ -72,10 +72,10 @@ while sys.stdin.readline():
 
 
 class Driver:
-    """A process that wants the lease; it begins when it is told to."""
+    """A process that wants the lease; it begins when it is told to. `skips`: seconds that each look of it takes."""
 
-    def __init__(self, root: Path, name: str, expires: float = EXPIRES) -> None:
-        command = [sys.executable, "-c", DRIVER, str(root), name, str(expires)]
+    def __init__(self, root: Path, name: str, skips: int = 0) -> None:
+        command = [sys.executable, "-c", DRIVER, str(root), name, str(EXPIRES), str(skips)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.said() == "ready"
 
@@ -97,8 +97,8 @@ class Driver:
 
 
 @contextmanager
-def drivers(root: Path, *names: str, expires: float = EXPIRES) -> Iterator[list[Driver]]:
-    made = [Driver(root, name, expires) for name in names]
+def drivers(root: Path, *names: str, skips: int = 0) -> Iterator[list[Driver]]:
+    made = [Driver(root, name, skips) for name in names]
     try:
         yield made
     finally:
@@ -124,9 +124,28 @@ def epochs(root: Path) -> Epochs:
     return Epochs(f"{layout(root).lease}/epochs", EXPIRES)
 
 
-def shared(root: Path, name: str = "me", form: str = "shared") -> Lease:
+class Skipping:
+    """Time of a driver that waits for one that is dead: it passes only where the driver lets it pass."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def pause(self, seconds: float) -> None:
+        self.passed += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.passed, self.pause)
+
+
+def shared(root: Path, name: str = "me", form: str = "shared", clock: Clock = CLOCK) -> Lease:
     terms = LeaseSpec.model_construct(form=form, expires=EXPIRES)  # type: ignore[arg-type]
-    return lease_of(layout(root), terms, owner=name, run_id=name)
+    return lease_of(layout(root), terms, owner=name, run_id=name, clock=clock)
+
+
+def after_the_wait(root: Path, name: str = "me", form: str = "shared") -> Lease:
+    """The lease for who follows one that is dead."""
+    return shared(root, name, form, Skipping().clock)
 
 
 def until(there: Callable[[], Any]) -> None:
@@ -136,11 +155,13 @@ def until(there: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path) -> None:
-    """Twenty times for a lease that was left in order, twice for one that was not."""
+@pytest.mark.parametrize(("in_order", "not_in_order"), [(3, 1), pytest.param(20, 2, marks=pytest.mark.long)])
+def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path, in_order: int, not_in_order: int) -> None:
+    """For a lease that was left in order, and for one that was not."""
+    last = in_order + not_in_order
     with drivers(tmp_path, "a", "b", "c", "d") as racing:
-        for epoch in range(1, 23):
-            if epoch > 20:
+        for epoch in range(1, last + 1):
+            if epoch > in_order:
                 epochs(tmp_path).tell(epoch - 1, b"17")  # as if its holder had died
             for driver in racing:
                 driver.tell("go")
@@ -152,7 +173,7 @@ def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path) -> N
             assert winner.told("leave") == "left"
             assert epochs(tmp_path).pulse(epoch) == RELEASED
     left = sorted(path.name for path in Path(epochs(tmp_path).home).iterdir())
-    kept = range(22 - KEPT + 1, 23)
+    kept = range(max(1, last - KEPT + 1), last + 1)
     assert left == sorted(f"{number:010}.{kind}" for number in kept for kind in ("beat", "json"))
 
 
@@ -166,7 +187,7 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
         old.signal(signal.SIGKILL)
         old.process.wait()
         assert holder(layout(tmp_path), patient=False)
-        with mock.patch.object(locks, "_kernel", lambda: "new"), shared(tmp_path) as held:
+        with mock.patch.object(locks, "_kernel", lambda: "new"), after_the_wait(tmp_path) as held:
             found = holder(layout(tmp_path))
             assert found is not None
             assert (found.owner, found.epoch) == ("me", 2)
@@ -184,7 +205,7 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
 
 
 def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path) -> None:
-    with drivers(tmp_path, "old", "new") as (old, new):
+    with drivers(tmp_path, "old", "new", skips=1) as (old, new):
         assert old.told("go") == "held 1"
         old.signal(signal.SIGSTOP)
         assert new.told("go") == "held 2"
@@ -201,6 +222,19 @@ def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path)
 
 def test_a_holder_that_nobody_followed_stops_by_itself(tmp_path: Path) -> None:
     """Its own clock says that somebody might; that nobody did makes no difference."""
+    slept = 0.0
+    with pytest.raises(TransientError) as caught, shared(tmp_path, clock=Clock(held=lambda: slept)) as held:
+        slept = EXPIRES * SAFE
+        held.check()
+        slept += 0.1
+        held.check()
+    assert caught.value.code == "lease-lost"
+    assert epochs(tmp_path).is_open(1)
+
+
+@pytest.mark.long
+def test_a_holder_that_was_stopped_and_that_nobody_followed_stops_by_itself(tmp_path: Path) -> None:
+    """The clock that it goes by counts while it is stopped."""
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
         old.signal(signal.SIGSTOP)
@@ -211,9 +245,14 @@ def test_a_holder_that_nobody_followed_stops_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_store_that_takes_no_heartbeat_ends_the_lease(tmp_path: Path) -> None:
-    with pytest.raises(TransientError) as caught, shared(tmp_path) as held:
+    at = 0.0
+    with pytest.raises(TransientError) as caught, shared(tmp_path, clock=Clock(held=lambda: at)) as held:
         held.check()
-        with mock.patch.object(Epochs, "tell", side_effect=OSError(5, "Input/output error")):
+        with mock.patch.object(Epochs, "tell", side_effect=OSError(5, "Input/output error")) as told:
+            until(lambda: told.called)
+            at = EXPIRES * SAFE
+            held.check()
+            at += 0.1
             until(held._lost)
         held.guard(lambda _: None)("remembered")
     assert caught.value.code == "lease-lost"
@@ -232,10 +271,9 @@ def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path) -> None:
                 while not looked.is_set():
                     for path in list(Path(epochs(tmp_path).home).glob("0*")):
                         stamp = time.time() + shift
-                        try:
+                        with suppress(FileNotFoundError):
                             os.utime(path, (stamp, stamp))
-                        except FileNotFoundError:
-                            continue
+                    looked.wait(0.001)
 
             thread = threading.Thread(target=redate)
             thread.start()
@@ -261,8 +299,10 @@ def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
     if beat is not None:
         (home / "0000000007.beat").write_bytes(beat)
     (home / "notes.txt").touch()
-    with mock.patch.object(locks, "POLL", 0.001), shared(tmp_path):
+    waited = Skipping()
+    with mock.patch.object(locks, "POLL", 0.001), shared(tmp_path, clock=waited.clock):
         assert epochs(tmp_path).newest() == 8
+    assert EXPIRES <= waited.passed <= EXPIRES * (1 if beat is not None else 2) + 0.2
     assert holder(layout(tmp_path)) is None
 
 
@@ -300,7 +340,7 @@ def test_an_error_nobody_foresaw_leaves_the_epoch_open(tmp_path: Path) -> None:
         raise ValueError("inside")
     assert epochs(tmp_path).is_open(1)
     foreseen = TerminalError("input-changed", tried="", found="")
-    with pytest.raises(TerminalError), shared(tmp_path):
+    with pytest.raises(TerminalError), after_the_wait(tmp_path):
         raise foreseen
     assert not epochs(tmp_path).is_open(2)
 
@@ -311,10 +351,10 @@ def test_a_fence_that_fails_is_owed_by_the_next(tmp_path: Path) -> None:
     with (
         mock.patch.object(fencing, "write", side_effect=OSError(5, "Input/output error")),
         pytest.raises(OSError, match="Input"),
-        shared(tmp_path),
+        after_the_wait(tmp_path),
     ):
         pass
-    with mock.patch.object(fencing, "write", return_value=[]) as wrote, shared(tmp_path):
+    with mock.patch.object(fencing, "write", return_value=[]) as wrote, after_the_wait(tmp_path):
         assert wrote.call_args.args == (layout(tmp_path), 3)
 
 
@@ -325,7 +365,7 @@ def test_an_error_under_a_lost_lease_says_that_it_was_lost(tmp_path: Path) -> No
     assert caught.value.code == "lease-lost"
     assert "epoch 2" in caught.value.found
     assert isinstance(caught.value.__cause__, TerminalError)
-    with pytest.raises(TransientError) as fenced, shared(tmp_path):
+    with pytest.raises(TransientError) as fenced, after_the_wait(tmp_path):
         raise RuntimeError("[DELTA_CONCURRENT_TRANSACTION] This error occurs when multiple streaming queries ...")
     assert fenced.value.code == "lease-lost"
 
@@ -345,7 +385,7 @@ def test_locks_of_one_kernel_count_in_the_shared_form_too(tmp_path: Path) -> Non
 def test_who_says_local_follows_who_said_shared(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), shared(tmp_path):
         raise ValueError("inside")
-    with shared(tmp_path, "local", "local") as held:
+    with after_the_wait(tmp_path, "local", "local") as held:
         assert held._heart
         assert held._heart.number == 2
     with shared(tmp_path, "local", "local") as held:
@@ -365,14 +405,17 @@ def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
         assert "stale" not in str(found)
         old.signal(signal.SIGKILL)
         old.process.wait()
+        assert holder(layout(tmp_path)) is not None, "held until nobody can doubt it"
+        card = Path(epochs(tmp_path).home, "0000000001.json")
+        card.write_text(json.dumps(json.loads(card.read_bytes()) | {"expires": 0.1}))  # so long whoever looks waits
         before = files()
-        until(lambda: holder(layout(tmp_path)) is None)  # held until nobody can doubt it
+        until(lambda: holder(layout(tmp_path)) is None)
         until(lambda: "it looks stale" in str(holder(layout(tmp_path), patient=False)))
         health = examine(asked(tmp_path))
         assert [symptom.code for symptom in health.symptoms if symptom.part == "lease"] == ["stale-lease"]
         assert "epoch 1" in next(symptom.found for symptom in health.symptoms if symptom.part == "lease")
         assert files() == before
-    with shared(tmp_path):
+    with after_the_wait(tmp_path):
         assert str(holder(layout(tmp_path))).startswith("me (run me")
     assert holder(layout(tmp_path)) is None
     assert json.loads(Path(epochs(tmp_path).home, "0000000002.json").read_bytes())["expires"] == EXPIRES
@@ -384,7 +427,7 @@ def test_a_holder_stops_before_anybody_follows() -> None:
 
 def died(root: Path) -> None:
     """A holder that did not leave in order."""
-    with pytest.raises(ValueError, match="inside"), shared(root):
+    with pytest.raises(ValueError, match="inside"), after_the_wait(root):
         raise ValueError("inside")
 
 
@@ -396,7 +439,7 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     Path(where.table, "_delta_log", f"{2:020}.json").write_text(json.dumps(protocol) + "\n")
     died(tmp_path)
-    with shared(tmp_path):
+    with after_the_wait(tmp_path):
         assert TableLog(where.table).version == 2
         assert TableLog(where.quarantine).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == [where.table]
@@ -404,7 +447,7 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
     assert [where.table in note.found for note in notes] == [True]
     Path(where.table, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)
-    with shared(tmp_path):
+    with after_the_wait(tmp_path):
         assert TableLog(where.table).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == []
 
@@ -451,7 +494,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
             return write(*given, **more)
 
         place = mock.patch.object(delta, "fence", frozen) if fenced else mock.patch.object(fencing, "write", late)
-        with place, pytest.raises(TransientError) as caught, shared(tmp_path):
+        with place, pytest.raises(TransientError) as caught, after_the_wait(tmp_path):
             pass
         assert caught.value.code == "lease-lost"
         assert [TableLog(path).version for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
@@ -501,7 +544,7 @@ def test_a_first_heartbeat_that_fails_says_why_and_leaves_no_lock(tmp_path: Path
         shared(tmp_path),
     ):
         pass
-    with shared(tmp_path) as held:
+    with after_the_wait(tmp_path) as held:
         held.check()
 
 
@@ -521,15 +564,15 @@ def test_a_listing_that_is_older_than_the_epoch_loses_nothing(tmp_path: Path) ->
 
 def test_a_heartbeat_that_a_host_does_not_see_yet_is_awaited_longer(tmp_path: Path) -> None:
     with shared(tmp_path):
-        right, began = Epochs.pulse, time.monotonic()
+        right, waited = Epochs.pulse, Skipping()
 
         def cached(self: Epochs, number: int) -> bytes | None:
-            late = time.monotonic() - began > 1.4 * EXPIRES
+            late = waited.passed > 1.4 * EXPIRES
             mine = threading.current_thread() is threading.main_thread()
             return right(self, number) if late or not mine else None
 
         with mock.patch.object(Epochs, "pulse", cached):
-            assert epochs(tmp_path).watch(1) == "alive"
+            assert Epochs(epochs(tmp_path).home, EXPIRES, waited.clock).watch(1) == "alive"
 
 
 def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(tmp_path: Path) -> None:

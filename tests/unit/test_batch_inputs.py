@@ -33,7 +33,7 @@ def _input(*units: Unit) -> SliceInput:
 def _inputs(read: SliceInput, *groups: tuple[str, int, bool, int]) -> list[Input]:
     names: tuple[Any, ...] = ("_unit", "_block", "_blank", "n")
     counted = Counted([Row(**dict(zip(names, group, strict=True))) for group in groups], Pruning(), None)
-    batch = Batch(cast(Writer, None), "r", AT, AT, AT, input=read)
+    batch = Batch(writer=cast(Writer, None), run_id="r", first_seen=AT, changed_at=AT, started_at=AT, input=read)
     return counting.inputs(batch, counted)
 
 

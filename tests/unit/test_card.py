@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.ledger.rows import BatchRow, total
-from draindown.runs.card import card, verdict
+from draindown.runs.card import ALL_FINDINGS, card, verdict
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, RunSums, StepReport
 from draindown.runs.unfinished import Unfinished
 
@@ -220,7 +221,7 @@ def test_the_worst_card_is_short_and_narrow() -> None:
     drain = drained(batches=[batch(reasons=reasons)]).model_copy(update={"findings": many})
     failed = refused.model_copy(update={"outcome": "failed", "error": error})
     lines = card([step("plan"), drain, failed, compacted()]).splitlines()
-    assert len(lines) <= 47 and max(map(len, lines)) <= 100
+    assert len(lines) <= 55 and max(map(len, lines)) <= 100
     assert any("and 48 more" in line for line in lines)
 
 
@@ -279,7 +280,7 @@ def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     lines = card([step("plan", 0.4, plan=WANTED)], [known]).splitlines()
     assert lines[0].startswith("UNFINISHED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC")
     text = " ".join(line.strip() for line in lines)
-    assert "its driver died after 3 min 20 s, process 20434 on vm; 2 batches of it committed" in text
+    assert "its driver died, 3 min 20 s or more after it began, process 20434 on vm; 2 batches of it committed" in text
     assert "in 0.4 s" not in text
     assert "next: draindown run flights --flow flights" in text and "less /lake/reports/r/drain.log" in text
 
@@ -394,7 +395,7 @@ def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
 def test_parked_files_are_told_of_until_someone_decides() -> None:
     plan = PlanPart(backlog=Backlog(), parked=2)
     said = card([step("plan", 0.4, "idle", plan=plan)])
-    assert said.splitlines()[0] == "IDLE  flights/flights  no new input; 2 files parked; nothing to do  in 0.4 s"
+    assert said.splitlines()[0] == "IDLE  flights/flights  no new input; 2 files parked  in 0.4 s"
     assert "parked    2 files wait for a decision" in said and PARKED_NEXT in said
     done = card([step("plan", plan=plan), drained(parked=0, kept_out=0), checked()])
     assert "wait for a decision" not in done
@@ -412,3 +413,30 @@ def test_a_derived_flow_shows_both_accounts() -> None:
     assert "adds up ✓" in text and "1,234 images, 9 keys -> 7 changed" in text
     wrong = part.model_copy(update={"totals": total([replace(row, touched=10)])})
     assert "DOES NOT ADD UP" in card([step("drain", 1, drain=wrong)])
+
+
+def test_an_idle_run_with_a_finding_does_not_say_that_there_is_nothing_to_do() -> None:
+    lost = Finding(kind="unread", subject="/in/a", detail="left out of this run: EIO", next="ls -l /in/a")
+    plan = step("plan", 0.4, "idle", plan=PlanPart(backlog=Backlog()), findings=[lost])
+    assert card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; 1 finding  in 0.4 s"
+
+
+def test_report_shows_the_findings_that_a_run_leaves_out() -> None:
+    many = [Finding(kind="parked", subject=f"p{i}", detail="d", next="act") for i in range(5)]
+    told = drained().model_copy(update={"findings": many})
+    text = card([told])
+    assert "and 3 more" in text and f"next: draindown report flights --flow flights --run {told.run_id}" in text
+    every = card([told], findings=ALL_FINDINGS)
+    assert all(f"parked  p{i}" in every for i in range(5)) and "more" not in every
+
+
+@pytest.mark.parametrize("width", [1, 80, 300])
+def test_a_failing_value_is_shown_whole_and_as_json(width: int) -> None:
+    value = {"order_id": "B-1", "amount": -5.0, "note": "n " * (width // 2), "none": None}
+    text = card([step("plan"), checked(failing(sample=[value]), published=None)])
+    assert json.dumps(value, ensure_ascii=False).split() == text[text.index("{") : text.index("}") + 1].split()
+
+
+def test_a_failing_value_without_end_is_cut() -> None:
+    text = card([step("plan"), checked(failing(sample=["x" * 5000]), published=None)])
+    assert "x" * 500 in text and "x" * 601 not in text

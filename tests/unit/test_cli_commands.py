@@ -9,14 +9,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 import yaml
 
 from draindown.base.clock import now
-from draindown.base.errors import DraindownError, GateFailed, TerminalError, TransientError
+from draindown.base.errors import DraindownError, GateFailed, TransientError
 from draindown.base.exits import Exit
 from draindown.cli import context, inspect, main
 from draindown.flow import quarantine, schema_drift
@@ -27,7 +26,6 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart, StepReport, of
 from draindown.runs.request import Request
 from draindown.sources.files import parked
-from draindown.spark.runs.drain import drain
 from draindown.spec import scaffold
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.loader import load
@@ -119,20 +117,6 @@ RUN = ["dags/draindown_dags.py", "plugins/draindown_plugin.py", "jobs/drain.py",
 @pytest.mark.parametrize("path", RUN)
 def test_init_writes_what_this_repository_runs(project: Path, path: str) -> None:
     assert (project / path).read_text() == (Path(__file__).parents[2] / path).read_text()
-
-
-def test_a_job_of_an_older_scaffold_refuses_to_drain_in_place_of_a_replay(project: Path, spec: PipelineSpec) -> None:
-    job = project / "jobs" / "drain.py"
-    ours = job.read_text()
-    job.write_text(
-        ours.replace("spark.modes import run_drain", "spark.drain import drain").replace("run_drain(", "drain(")
-    )
-    asked = Request(spec=spec, flow="orders", step="drain", run_id="r", root=str(project), quarantine_ids=("a",))
-    with pytest.raises(TerminalError) as caught:
-        drain(asked, Mock())
-    assert caught.value.code == "job-outdated"
-    subprocess.run(caught.value.next[0], shell=True, check=True)
-    assert job.read_text() == ours
 
 
 def test_init_reads_where_files_land_from_the_environment(project: Path) -> None:

@@ -14,10 +14,15 @@ import pytest
 import typer
 
 from draindown.cli import app
+from draindown.cli.quarantine import HEADER
 from draindown.flow.quarantine import COLUMNS as QUARANTINE
 from draindown.flow.quarantine import RESOLUTIONS
+from draindown.lake.flow_tables import flow_tables
+from draindown.lake.layout import FlowLayout
 from draindown.ledger.inputs import SCHEMA as INPUTS
+from draindown.ledger.rows import ACCOUNT
 from draindown.ledger.table import SCHEMA as LEDGER
+from draindown.runs.card_parts import APPLIED, FATES
 from draindown.sources.files.parked import _SCHEMA as PARKED
 
 pytestmark = pytest.mark.docs
@@ -224,6 +229,16 @@ def test_columns_of_side_tables_are_listed(table: str, columns: set[str]) -> Non
     assert named == columns
 
 
+def test_every_table_of_a_flow_is_documented_as_the_code_treats_it() -> None:
+    section = TEXTS["docs/architecture.md"].split("\n## Files under the lake")[1].split("\n## ")[0]
+    found = re.findall(r"^\| ([a-z ]+) \| `(\S+)` \| (.+) \| (.+) \| (yes|) ?\| (yes|) ?\|$", section, re.MULTILINE)
+    listed = flow_tables(FlowLayout("", "<pipeline>", "<flow>", "<table>"), 1)
+    assert found == [
+        (one.name, one.path[1:], one.holds, one.restored, "yes" if one.writes else "", "yes" if one.compacted else "")
+        for one in listed
+    ]
+
+
 @pytest.mark.parametrize(
     ("part", "package"),
     [
@@ -249,3 +264,58 @@ def test_versions_of_jars_are_those_of_the_lock() -> None:
     for jar in ("delta-storage", "spark-sql-kafka-0-10_2.13", "kafka-clients", "postgresql"):
         locked = re.search(rf":{re.escape(jar)}:(\S+) ", lock)
         assert locked and re.search(rf"[ ,|]{re.escape(locked[1])}[ ,|]", text), jar
+
+
+_HOMES = [ROOT, *(ROOT / home for home in ("src/draindown", "src/draindown/spark", "tests", "benchmarks"))]
+_FILES = {path.name for home in ("src", "tests", "scripts", "benchmarks") for path in (ROOT / home).rglob("*.py")}
+
+
+def _unknown_modules(text: str) -> list[str]:
+    """Python files and names within modules, in backquotes, that are not there: `spark/limits.py`, `lake.delta`."""
+    paths = re.findall(r"`([\w./-]+\.py)(?:::\w+)?`", text)
+    gone = [path for path in paths if not any((home / path).exists() for home in _HOMES) and path not in _FILES]
+    packages = "|".join(path.stem for path in (ROOT / "src" / "draindown").iterdir())
+    dotted = re.findall(rf"`(draindown\.(?:{packages})\b(?:\.\w+)*)", text)
+    return gone + [name for name in dotted if not _is_there(name)]
+
+
+def _is_there(name: str) -> bool:
+    parts, at = name.split("."), ROOT / "src"
+    while parts and ((at / parts[0]).is_dir() or (at / f"{parts[0]}.py").is_file()):
+        at = at / parts.pop(0)
+    module = at.with_suffix(".py") if at.with_suffix(".py").is_file() else at / "__init__.py"
+    return not parts or bool(re.search(rf"^(def|class) {parts[0]}\b|^{parts[0]}\b", module.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "CHANGELOG.md" and ".py" in TEXTS[name]])
+def test_every_module_is_there(name: str) -> None:
+    assert not _unknown_modules(TEXTS[name])
+
+
+def test_every_name_that_an_engine_fact_relies_on_is_there() -> None:
+    modules: dict[str, str] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        modules[path.stem] = modules.get(path.stem, "") + path.read_text()
+    rows = [line.split(" | ") for line in TEXTS["docs/engine-facts.md"].splitlines() if line.startswith("| ")]
+    used = {pair for row in rows for pair in re.findall(r"`([a-z_]+)\.(?!py\b)([A-Za-z_]+)`", row[1])}
+    assert ("delta_target", "swap") in used
+    made = {
+        (module, name) for module, name in used if re.search(rf"^(def|class) {name}\b", modules.get(module, ""), re.M)
+    }
+    assert used - made == set()
+
+
+def test_the_columns_of_readme_are_those_of_the_command() -> None:
+    (header,) = re.findall(r"^ID .*", TEXTS["README.md"], re.MULTILINE)
+    assert header.split() == [name.upper() for name in HEADER]
+
+
+@pytest.mark.parametrize("word", [*FATES, *APPLIED, *ACCOUNT])
+def test_every_fate_is_in_the_glossary(word: str) -> None:
+    assert f"**{word}**" in TEXTS["docs/glossary.md"]
+
+
+def test_a_module_that_is_not_there_is_found() -> None:
+    assert not _unknown_modules("`spark/tuning.py`, `draindown.jobs`, `draindown.base.exits.exit_for`, `test_docs.py`")
+    gone = ["spark/batch/tuning.py", "damage.py", "draindown.spark.modes", "draindown.base.exits.nope"]
+    assert _unknown_modules(", ".join(f"`{name}`" for name in gone)) == gone

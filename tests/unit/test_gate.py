@@ -365,3 +365,18 @@ def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayo
     write(layout, batch=0)
     own = published.publish(layout, pointer(layout, 0))
     assert published.publish(layout, pointer(layout, 40, table_id="another")) == own == published.published(layout)
+
+
+def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(layout: FlowLayout) -> None:
+    share = failing("refused_share", scope="input", judged=9, unexpected=2)
+    judged = [failing(name, judged=9, unexpected=2, sample=[{"id": "B-1", "amount": None}]) for name in ("a", "b")]
+    error = refusal.refusal(layout, CheckPart(version=3, expectations=[*judged, share]), keyed=True)
+    of = "flights --flow flights"
+    plain = [command.partition("   #")[0] for command in error.next]
+    assert [f"draindown quarantine {way} {of}" for way in ("list", "replay", "discard")] == [
+        command.removesuffix(" --yes") for command in plain[:3]
+    ]
+    for name in ("a", "b"):
+        assert f"draindown gate quarantine flights {name} --flow flights" in plain
+        assert f"draindown gate waive flights {name} --flow flights --reason TEXT" in plain
+    assert '{"id": "B-1", "amount": null}' in error.found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,7 @@ from draindown.lake.documents import write_json
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import report, store
+from draindown.runs.card import card
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.job.main import attempt
@@ -144,6 +148,64 @@ def test_an_error_beside_a_jvm_that_is_gone_is_a_crash(asked: Request, monkeypat
     assert (code_of(told), code) == ("crash", Exit.CRASH)
 
 
+@pytest.mark.parametrize(("number", "why"), [(9, ", as the kernel does where memory is short"), (6, "")])
+def test_a_jvm_that_a_signal_ended_is_named_with_it(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    ended = subprocess.Popen(["sleep", "600"])
+    ended.send_signal(number)
+    ended.wait()
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=ended))
+    told, code = attempt(asked, fails(RuntimeError("boom")))
+    assert told.error is not None and (code, code_of(told)) == (Exit.CRASH, "crash")
+    assert told.error["found"] == f"the JVM was ended by {signal.Signals(number).name}{why}; RuntimeError: boom"
+
+
+EXHAUSTED = "java.lang.OutOfMemoryError: Java heap space"
+
+
+def tidies_up_in_vain() -> None:
+    try:
+        raise RuntimeError(EXHAUSTED)
+    finally:
+        raise ValueError("could not unpersist")
+
+
+@pytest.mark.parametrize("before", [lambda: None, tidies_up_in_vain], ids=["at once", "while tidying up"])
+def test_an_exhausted_heap_is_named_with_a_larger_one(asked: Request, before: Callable[[], None]) -> None:
+    told, code = attempt(asked, fails(RuntimeError(EXHAUSTED), before))
+    assert told.error is not None and (code, code_of(told)) == (Exit.NEEDS_PERSON, "out-of-memory")
+    assert "DRAINDOWN_DRIVER_MEMORY=4096m" in told.error["next"][0]
+
+
+class Mute(Exception):
+    """As py4j's are once the JVM is gone that would say what happened."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def test_an_error_that_can_say_nothing_leaves_a_report(asked: Request) -> None:
+    told, code = attempt(asked, fails(Mute()))
+    assert told.error is not None
+    assert (code, code_of(told), told.error["found"]) == (Exit.CRASH, "crash", "Mute: ")
+
+
+class Gone(io.StringIO):
+    """The standard error of a driver whose task was killed: nobody reads it."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_driver_that_nobody_listens_to_leaves_a_report(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Gone())
+        told, code = attempt(asked, fails(ConnectionRefusedError("the JVM is gone")))
+    assert (told.outcome, code, code_of(told)) == ("failed", Exit.TRY_AGAIN, "jvm-gone")
+    assert store.read(asked.layout, asked.run_id, asked.step) == told
+
+
 def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:
     note = {"pid": 20434, "host": "vm", "at": AT.isoformat()}
     write_json(asked.layout.at_work(asked.run_id, asked.step), note)
@@ -164,3 +226,53 @@ def test_a_field_is_told_of_where_its_batch_was_committed_and_not_where_it_faile
     ledger_table.record(asked.layout, [row])
     told, _ = attempt(asked, fails(TerminalError("table-mismatch", tried="drain", found="types differ")))
     assert (told.outcome, [finding.subject for finding in told.findings]) == ("failed", ["f0"])
+
+
+def test_a_bug_of_ours_is_a_crash_and_no_jvm_that_is_gone(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an upgrade of pyspark in which a private name is gone."""
+    spark(AttributeError("'JavaObject' object has no attribute 'sc'"), monkeypatch)
+    told, code = attempt(asked, fails(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")))
+    assert (code_of(told), code) == ("crash", Exit.CRASH)
+    assert store.read(asked.layout, asked.run_id, asked.step) == told
+    log = Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
+    assert "has no attribute 'sc'" in log and "Connection refused" in log
+
+
+@pytest.mark.parametrize("error", [KeyError("cut"), OSError(errno.EIO, "Input/output error")], ids=["bug", "storage"])
+@pytest.mark.parametrize("ends", [fails(RuntimeError("boom")), None], ids=["failed", "done"])
+def test_a_report_without_its_batches_says_so(
+    asked: Request, ends: Work | None, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ledger_table, "of_run", raises)
+    told, _ = attempt(asked, ends or (lambda _: report.of(asked, AT, "done")))
+    assert {finding.kind for finding in told.findings} == {"incomplete"}
+    assert type(error).__name__ in told.findings[0].detail or "Input/output" in told.findings[0].detail
+    assert "finding" in card([told])
+
+
+ELSE = "draindown replay p --flow f --from 2026-01-01T00:00:00+00:00 --to 2026-01-02T00:00:00+00:00 --yes"
+
+
+@pytest.mark.parametrize("command", ["", ELSE, "draindown rebuild p --flow f --yes"], ids=["run", "replay", "rebuild"])
+@pytest.mark.parametrize("way", ["crash", "stopped", "jvm-gone", "out-of-memory", "disk-full"])
+def test_next_goes_on_with_what_was_asked(
+    asked: Request, command: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asked.model_copy(update={"command": command})
+    ways: dict[str, tuple[object, Work]] = {
+        "crash": (False, fails(RuntimeError("boom"))),
+        "stopped": (True, fails(RuntimeError("no context"))),
+        "jvm-gone": (ConnectionRefusedError("gone"), fails(ConnectionRefusedError("refused"))),
+        "out-of-memory": (False, fails(RuntimeError("java.lang.OutOfMemoryError: Java heap space"))),
+        "disk-full": (False, fails(OSError(errno.ENOSPC, "No space left on device"))),
+    }
+    state, work = ways[way]
+    spark(state, monkeypatch)
+    told, _ = attempt(asked, work)
+    assert told.error is not None and code_of(told) == way
+    wanted = command or "draindown run p --flow f"
+    assert any(wanted in step for step in told.error["next"])
+    assert bool(command) != any("draindown run" in step for step in told.error["next"])

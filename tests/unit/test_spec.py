@@ -321,6 +321,9 @@ def test_a_source_has_defaults() -> None:
         "max_record_bytes": 8 * 1024**2,
         "header": True,
         "delimiter": ",",
+        "quote": '"',
+        "escape": None,
+        "null_marker": None,
         "timezone": "UTC",
     }
 
@@ -358,7 +361,17 @@ def test_limits_of_a_batch_exclude_each_other() -> None:
     assert list(problems(caught.value)) == ["max_files_per_trigger"]
 
 
-@pytest.mark.parametrize(("key", "value"), [("header", False), ("delimiter", ";")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("header", False),
+        ("delimiter", ";"),
+        ("quote", "'"),
+        ("quote", "none"),
+        ("escape", "\\"),
+        ("null_marker", "\\N"),
+    ],
+)
 def test_csv_keys_count_for_csv_only(key: str, value: object) -> None:
     fields = {"files": "a", key: value}
     assert getattr(FilesSource.model_validate({**fields, "format": "csv"}), key) == value
@@ -371,6 +384,33 @@ def test_csv_keys_count_for_csv_only(key: str, value: object) -> None:
 def test_no_delimiters(delimiter: str) -> None:
     with pytest.raises(ValidationError, match=r"delimiter"):
         FilesSource(files="a", format="csv", delimiter=delimiter)
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ({"quote": ""}, "quote"),
+        ({"quote": "None"}, "quote"),
+        ({"quote": "a"}, "quote"),
+        ({"quote": "\\"}, "quote"),
+        ({"quote": "§"}, "quote"),
+        ({"quote": "'", "delimiter": "'"}, "quote"),
+        ({"escape": "/"}, "escape"),
+        ({"escape": "\\", "quote": "none"}, "escape"),
+        ({"null_marker": ""}, "null_marker"),
+        ({"null_marker": 'a"'}, "null_marker"),
+        ({"null_marker": "a,b"}, "null_marker"),
+    ],
+)
+def test_no_dialects(written: dict[str, str], named: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        FilesSource.model_validate({"files": "a", "format": "csv", **written})
+    assert [details["loc"] or (named,) for details in caught.value.errors()] == [(named,)]
+    assert named in str(caught.value)
+
+
+def test_a_backslash_may_be_written_as_yaml_shows_it() -> None:
+    assert FilesSource(files="a", format="csv", escape="\\\\").escape == "\\"
 
 
 # targets and flows

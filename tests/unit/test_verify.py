@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
+import os
 import random
 import zlib
 from pathlib import Path
@@ -14,6 +16,8 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
+from draindown.sources.files.columnar import COLUMNAR
+from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import LIMITS, Limits, Skipped, Unreadable, Verified, verify
 from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
@@ -293,7 +297,7 @@ def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: P
 def test_a_file_that_cannot_be_opened_is_skipped_with_advice(tmp_path: Path) -> None:
     result = verify(SourceFile(str(tmp_path / "gone.json"), 1, 1), FilesSource(files="x", format="json"))
     assert isinstance(result, Skipped)
-    assert (result.finding.kind, bool(result.finding.next)) == ("ignored", True)
+    assert (result.finding.kind, bool(result.finding.next), result.trouble) == ("ignored", True, "")
 
 
 def test_memory_does_not_follow_the_size_of_the_file(tmp_path: Path) -> None:
@@ -311,3 +315,52 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path: Path) -> None:
     assert isinstance(result, Verified)
     assert result.lines == 40 * 36_000
     assert peak < 12 * 1024**2
+
+
+class _Fails:
+    """A Parquet reader that raises this, as pyarrow does where the machine fails and not the file."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, *_: Any) -> Any:
+        raise self._error
+
+
+TROUBLES = [
+    *(OSError(number, os.strerror(number)) for number in (errno.EIO, errno.ESTALE, errno.EACCES)),
+    MemoryError(),
+    pa.ArrowMemoryError("malloc of size 1073741824 failed"),
+]
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize("error", TROUBLES, ids=["EIO", "ESTALE", "EACCES", "memory", "memory of arrow"])
+def test_a_good_file_that_the_machine_fails_to_read_is_neither_parked_nor_fatal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, error: BaseException
+) -> None:
+    path = tmp_path / "a"
+    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(TABLE, path)
+    assert isinstance(judge(path, None, format), Verified)
+    monkeypatch.setattr(type(COLUMNAR[format]), "measured", _Fails(error))
+    result = judge(path, None, format)
+    assert isinstance(result, Skipped) and result.trouble
+    assert (result.finding.kind, result.finding.subject) == ("unread", str(path))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+@pytest.mark.parametrize("error", TROUBLES[:4], ids=["EIO", "ESTALE", "EACCES", "memory"])
+def test_a_good_text_that_the_machine_fails_to_read_is_neither_parked_nor_fatal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
+) -> None:
+    monkeypatch.setattr(FileBytes, "chunks", _Fails(error))
+    result = judge(tmp_path / name, GZ if name.endswith("gz") else ROWS)
+    assert isinstance(result, Skipped) and result.finding.kind == "unread"
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_a_torn_file_of_columns_is_still_unreadable(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "a"
+    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(TABLE, path)
+    result = judge(path, path.read_bytes()[:-20], format)
+    assert isinstance(result, Unreadable) and result.reason == f"bad-{format}"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
+from draindown.spec.dialect import Dialect
 
 BOM = b"\xef\xbb\xbf"
 ALPHABET = [b"\n", b"\r", b"\r\n", b" ", b"\t", b"\x0b", b"\x0c", b"a", b'"', b",", b"\x00", b"\xff", BOM, b"\xc3\xa4"]
@@ -24,7 +25,7 @@ def model(data: bytes) -> tuple[int, int]:
 
 
 def count(*chunks: bytes, limit: int = 1000, quotes: bool = False, header: bool = False) -> LineCounter:
-    counter = LineCounter(limit=limit, quotes=quotes, header=header)
+    counter = LineCounter(limit=limit, dialect=Dialect() if quotes else None, header=header)
     for chunk in chunks:
         counter.feed(chunk)
     counter.finish()
@@ -72,7 +73,8 @@ def test_known_texts(data: bytes, lines: int, blank: int) -> None:
 def test_the_header_is_the_first_record_that_is_not_blank() -> None:
     assert count(BOM + b"\n  \nid,name\r\n1,a\n", header=True).header == b"id,name"
     assert count(b"id,name", header=True).header == b"id,name"
-    assert count(b'id,"na\nme"\n1,2\n', header=True).header == b'id,"na\nme"'
+    assert count(b'id,"na\nme"\n1,2\n', quotes=True, header=True).header == b'id,"na\nme"'
+    assert count(b'id,"na\r', b'\nme"\r\n1,2\n', quotes=True, header=True).header == b'id,"na\r\nme"'
     assert count(b"id,na", b"me\n1,2\n", header=True).header == b"id,name"
     assert count(b"\n \n", header=True).header is None
 

@@ -15,7 +15,7 @@ def log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
 
     forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""
     what = f"replay {part.replay}: to read again" if part.replay else "waiting"
-    batches = f"; {count(part.batches, 'batch', 'batches')}{forecast}" if part.batches else ""
+    batches = f"; about {count(part.batches, 'batch', 'batches')}{forecast}" if part.batches else ""
     parked = f"; {count(part.parked, part.backlog.unit)} parked until someone decides" if part.parked else ""
     log.info("%s: %s%s%s", what, backlog_words(part.backlog), batches, parked)
     for step in STEPS[1:]:

@@ -114,6 +114,7 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
     """Return the request of one step, with the identity of the running task and the params of its DAG run."""
     flow_spec = spec.declared(flow)
     task = context["ti"]
+    asked = None if _follows(spec, flow, context) else replay(spec, context)
     return Request(
         spec=rooted(spec, root),
         flow=flow,
@@ -123,6 +124,7 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         owner=f"{task.dag_id} {context['run_id']} {task.task_id} try {task.try_number}",
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
-        replay=None if _follows(spec, flow, context) else replay(spec, context),
+        replay=asked,
+        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.times} --yes" if asked else "",
         **bounds(context["params"]),
     )

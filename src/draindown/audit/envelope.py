@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from draindown.audit import written
 from draindown.audit.raw import FieldReader
 from draindown.spec.models import FlowSpec
 
@@ -14,16 +15,19 @@ Fields = Callable[[Mapping[str, Any]], list[str | None]]
 
 def fields_of(flow: FlowSpec, names: Sequence[str]) -> Fields:
     """Return a reader of columns as text: from the value of a record, or from what it came in."""
-    inside = [name for name in names if flow.columns[name].taken_from is None]
-    of_value = FieldReader(flow.source, inside, ())
+    inside = [name for name in names if name in flow.fields]
+    of_value = FieldReader(flow, inside, ())
+    forms = {name: form for name in names if name not in inside and (form := written.reader_of(flow, name))}
 
     def fields(record: Mapping[str, Any]) -> list[str | None]:
         value = record["value"]
         cells = [None] * len(inside) if value is None or not inside else of_value(value)
         found = dict(zip(inside, cells, strict=True))
-        return [
-            found[name] if (place := flow.columns[name].taken_from) is None else _taken(record, place) for name in names
-        ]
+        for name in names:
+            if name not in found:
+                text = _taken(record, flow.columns[name].taken_from or "")
+                found[name] = forms[name](text) if name in forms and text is not None else text
+        return [found[name] for name in names]
 
     return fields
 

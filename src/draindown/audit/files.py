@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
+from draindown.audit import written
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
@@ -18,6 +20,7 @@ from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -88,10 +91,11 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
     file = TextFile(path, source=flow.source if multiline else None)
     for record in file:
         row = refused.pop(record.position, None)
-        if not record.raw.strip() or record.raw == header:
-            facts.blank += record.raw != header
+        is_header = header is not None and record.raw.removeprefix(_BOM) == header
+        if not record.raw.strip() or is_header:
+            facts.blank += not is_header
             if row:
-                what = "a header" if record.raw == header else "blank"
+                what = "a header" if is_header else "blank"
                 facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what))
             continue
         if row:
@@ -122,15 +126,15 @@ def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     # the audit does not trust the header in the intake, it reads the file
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
     # a first line that names no column of the contract is not a header, but a record that was refused
-    return first if first is not None and set(_names_in(first, flow)) & set(flow.columns) else None
+    return first if first is not None and set(_names_in(first, flow)) & set(flow.fields.values()) else None
 
 
 def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
     try:
-        cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source.delimiter)
+        cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source)
     except ValueError:
         return []
-    return [cell.strip() for cell in cells]
+    return [(cell or "").strip() for cell in cells]
 
 
 def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
@@ -156,17 +160,19 @@ class _KeySink:
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
-        names = list(flow.columns)
+        names = list(flow.fields.values())
         if header is not None:
             names = _names_in(header, flow)
-        self._read = FieldReader(flow.source, keys.names if keys else [], names)
+        self._read = FieldReader(flow, keys.names if keys else [], names)
 
     def take(self, record: RawRecord) -> None:
         """Add the keys of one record. A record that cannot be read becomes a residue."""
-        if self._keys is None:
+        if self._keys is None and not self._read.suspects(record.raw):
             return
         try:
-            self._rows.append(self._read(record.raw))
+            fields = self._read(record.raw)
+            if self._keys is not None:
+                self._rows.append(fields)
         except ValueError as error:
             if len(self._residues) < MOST:
                 where = f"{self._path}:{record.position}"
@@ -188,21 +194,67 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
     if not Path(path).stat().st_size:
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
-    wanted = [name for name in (keys.names if keys else []) if name in present]
-    for block in blocks(wanted):
+    fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
+    wanted = [field for field in fields.values() if field in present]
+    texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
+    for block in blocks(list(dict.fromkeys([*wanted, *texts]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
+        for name in texts:
+            wrong = (first + at for at in _not_utf8(block.column(name)))
+            facts.residues += [
+                Residue("accepted-unreadable", f"{path}:{position}", "refused", "accepted", f"{name} is not UTF-8")
+                for position in islice(wrong, MOST)
+                if position not in out
+            ]
         if keys and block.num_rows:
             mask = pa.array([first + i not in out for i in range(block.num_rows)])
             kept = block.filter(mask)
             nothing = pa.nulls(kept.num_rows, pa.string())
-            keys.add("raw", [kept.column(n) if n in wanted else nothing for n in keys.names])
+            keys.add("raw", [_as_cast(flow, n, kept.column(f)) if f in wanted else nothing for n, f in fields.items()])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
     kept_out = [position for position in out if position <= facts.lines]
     facts.held = facts.lines - len(kept_out)
     facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_kept_as_text(flow: FlowSpec, name: str) -> bool:
+    """Return whether a field of the file is stored as text: unless a column takes it as binary."""
+    taken = {field: column for column, field in flow.fields.items()}
+    return name not in taken or flow.columns[taken[name]].type != "binary"
+
+
+def _not_utf8(column: pa.Array | pa.ChunkedArray) -> Iterator[int]:
+    """Yield the places of texts that are not UTF-8, which pyarrow reads as they are."""
+    as_bytes = column.cast(pa.large_binary())
+    try:
+        as_bytes.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        for at, value in enumerate(as_bytes.to_pylist()):
+            if value is not None and not _decodes(value):
+                yield at
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
+    """Return a column of a columnar file; if it is text with a form of its own, as text that casts to its type."""
+    form = written.reader_of(flow, name)
+    if form is None or not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
+        return found
+    return pa.array([None if text is None else form(text) for text in found.to_pylist()], pa.string())
 
 
 @dataclass(frozen=True)
@@ -216,7 +268,7 @@ Blocks = Callable[[list[str]], Iterator[Any]]
 """Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
 
 
-def _parquet(path: str) -> tuple[Blocks, list[str]]:
+def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     reader = parquet.ParquetFile(path)
 
     def blocks(wanted: list[str]) -> Iterator[Any]:
@@ -224,17 +276,17 @@ def _parquet(path: str) -> tuple[Blocks, list[str]]:
             rows = reader.metadata.row_group(group).num_rows
             yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(rows)
 
-    return blocks, reader.schema_arrow.names
+    return blocks, {field.name: field.type for field in reader.schema_arrow}
 
 
-def _orc(path: str) -> tuple[Blocks, list[str]]:
+def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     reader = orc.ORCFile(path)
 
     def blocks(wanted: list[str]) -> Iterator[Any]:
         for stripe in range(reader.nstripes):
             yield reader.read_stripe(stripe, columns=wanted or None)
 
-    return blocks, reader.schema.names
+    return blocks, {field.name: field.type for field in reader.schema}
 
 
 _COLUMNAR = {"parquet": _parquet, "orc": _orc}

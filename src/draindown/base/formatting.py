@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
@@ -54,6 +56,11 @@ def printable(text: str, limit: int | None = None) -> str:
     if limit is not None and (len(shown) > limit or len(text) > limit):
         return shown[: max(limit - 3, 0)] + "..."
     return shown
+
+
+def value_text(value: Any) -> str:
+    """Return a value from JSON as text: a text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def shortened(text: str, limit: int = 600) -> str:

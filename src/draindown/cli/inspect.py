@@ -12,10 +12,11 @@ import typer
 from draindown.base.errors import DraindownError, next_steps
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, landing_flows, new_run_id, setting
-from draindown.cli.output import Output, table
+from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
+    from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
     from draindown.base.findings import Finding
     from draindown.lake.layout import FlowLayout
@@ -77,7 +78,7 @@ def report(
     from draindown.flow.at_work import of_reports
     from draindown.lake.table_log import Snapshot
     from draindown.runs import starts
-    from draindown.runs.card import card
+    from draindown.runs.card import ALL_FINDINGS, card
 
     spec = setting(ctx).spec(pipeline)
     names = flows(spec, flow)
@@ -99,7 +100,7 @@ def report(
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None)
+    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None, findings=ALL_FINDINGS)
     at_work = _others_at_work(spec, names, shown) if run == "last" and not start else ()
     told = _proofs(spec, names) if start is None else ""
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
@@ -114,15 +115,23 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
 
 
 def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
-    """Recount everything from raw input and hold it against the tables. Exit 1 if anything doesn't fit."""
+    """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
+
+    Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
+    """
+    from draindown.audit.derived import unaudited
     from draindown.audit.recount import audit as audit_flow
 
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    found: dict[str, Audit | DraindownError] = {}
-    for name in landing_flows(spec, flow):
+    found: dict[str, Audit | Unaudited | DraindownError] = {}
+    for name in flows(spec, flow):
         try:
-            found[name] = audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            found[name] = (
+                unaudited(spec, name)
+                if spec.is_derived(name)
+                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            )
         except DraindownError as error:  # the other flows can be audited
             found[name] = error
         out.progress_done()
@@ -139,20 +148,14 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audit_data(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> dict[str, Any]:
+def _audit_data(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> dict[str, Any]:
     if isinstance(found, DraindownError):
         return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
     return found.asdict()
 
 
-def _audit_text(spec: PipelineSpec, flow: str, found: Audit | DraindownError) -> str:
-    from draindown.base.formatting import printable_lines
-
-    if isinstance(found, DraindownError):
-        return f"{spec.pipeline}/{flow}  not audited\n" + printable_lines(
-            "\n".join(f"  {line}" for line in str(found).splitlines())
-        )
-    return str(found)
+def _audit_text(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> str:
+    return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
 
 
 def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
@@ -161,7 +164,7 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) 
     from draindown.runs.request import STEPS
 
     time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
-    forecast = f"  forecast {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    forecast = f"  forecast about {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
         lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())

@@ -84,6 +84,11 @@ def _with_options(data: Any, *, is_next: bool = False) -> Any:
             return data
 
 
+def not_done(pipeline: str, flow: str, done: str, error: DraindownError) -> str:
+    """Return why one flow of several was not audited or proven."""
+    return printable_lines("\n".join([f"{pipeline}/{flow}  not {done}", *(f"  {x}" for x in str(error).splitlines())]))
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Return rows under a header as aligned lines. Untrusted text in them must already be printable."""
     return "\n".join(columns([[name.upper() for name in header], *rows], right))

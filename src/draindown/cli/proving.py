@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draindown.base.exits import Exit
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
 from draindown.cli.context import Flow, Json, PipelineName, Setting, derived_flows, new_run_id, setting
-from draindown.cli.output import Output
+from draindown.cli.output import Output, not_done
 
 if TYPE_CHECKING:
     from draindown.proof.certificate import Certificate
@@ -27,19 +29,42 @@ def prove(
 ) -> None:
     """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs.
 
-    Reports and the page name the newest certificate. A sample that holds does not replace one that found a row of the
-    same version that differs.
+    A flow that can't be proven keeps no other from it. Reports and the page name the newest certificate. A sample that
+    holds does not replace one that found a row of the same version that differs.
     """
     here, out = setting(ctx), Output(as_json)
     spec, share = here.spec(pipeline), _share(sample)
-    found = [_prove(here, spec, name, share, out) for name in derived_flows(spec, flow)]
-    for one in found:
-        _keep(spec, one, out)
-    holds = all(one.holds for one in found)
-    data = {"holds": holds, "certificates": [one.as_dict() for one in found]}
-    out.result(data, "\n\n".join(map(str, found)) or f"pipeline {spec.pipeline} has no derived flow")
-    if not holds:
+    found: dict[str, Certificate | DraindownError] = {}
+    for name in derived_flows(spec, flow):
+        try:
+            found[name] = certificate = _prove(here, spec, name, share, out)
+            _keep(spec, certificate, out)
+        except DraindownError as error:  # the other flows can be proven
+            found[name] = error
+    _tell(spec, found, out)
+
+
+def _tell(spec: PipelineSpec, found: Mapping[str, Certificate | DraindownError], out: Output) -> None:
+    """Print the certificates, and in its place why a flow has none. Exit 1 if one does not hold, else as the errors."""
+    refused = {name: one for name, one in found.items() if isinstance(one, DraindownError)}
+    if len(refused) == len(found) == 1:
+        raise next(iter(refused.values()))
+    certificates = [one for one in found.values() if not isinstance(one, DraindownError)]
+    fails = any(not one.holds for one in certificates)
+    data = {
+        "holds": not fails and not refused,
+        "certificates": [one.as_dict() for one in certificates],
+        "refused": [{"pipeline": spec.pipeline, "flow": name, "error": one.as_dict()} for name, one in refused.items()],
+    }
+    texts = [
+        not_done(spec.pipeline, name, "proven", one) if isinstance(one, DraindownError) else str(one)
+        for name, one in found.items()
+    ]
+    out.result(data, "\n\n".join(texts) or f"pipeline {spec.pipeline} has no derived flow")
+    if fails:
         raise typer.Exit(Exit.FINDINGS)
+    if refused:
+        raise typer.Exit(max(map(exit_for, refused.values())))
 
 
 def _keep(spec: PipelineSpec, found: Certificate, out: Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -52,6 +53,8 @@ class State(StrEnum):
 
 
 _SHOWN = 5  # rows of a selection
+HEADER = ("id", "reason", "field", "unit", "position", "raw")
+"""The columns of `list`."""
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
     State.released: "released",
@@ -150,7 +153,8 @@ def replay(
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
-    drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen))
+    command = f"draindown quarantine replay {spec.pipeline} --flow {name}{_options(reason, ids, run)} --yes"
+    drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen), command=command)
 
 
 @quarantine.command()
@@ -208,6 +212,12 @@ def retry(
     _close_files(here, spec, one_flow(spec, flow), paths, note, yes, Output(as_json), "retry")
 
 
+def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:
+    """Return the options of a command that select these rows."""
+    given = [("--reason", reason), *(("--id", one) for one in ids or ()), ("--run", run)]
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
+
+
 def _chosen(
     layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
 ) -> list[str]:
@@ -243,9 +253,7 @@ def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]
     first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if rows:
-        lines += table(
-            ("id", "reason", "field", "unit", "position", "raw"), [_row(row) for row in rows], (4,)
-        ).splitlines()
+        lines += table(HEADER, [_row(row) for row in rows], (4,)).splitlines()
     if more:
         hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
         lines.append(f"{count(len(rows))} shown; {hint}")

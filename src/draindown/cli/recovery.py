@@ -236,7 +236,9 @@ def replay(
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
-    drain_instead(here, spec, request.flow, out, replay=asked)
+    once_more = " --again" if again else ""
+    command = f"draindown replay {spec.pipeline} --flow {request.flow} {found.asked}{once_more} --yes"
+    drain_instead(here, spec, request.flow, out, replay=asked, command=command)
 
 
 def rebuild(

@@ -138,7 +138,8 @@ def compact(
     """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
     here = setting(ctx)
     spec = here.spec(pipeline)
-    this = _Run(here, spec, Output(as_json), {"force": force})
+    command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
+    this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, short=True) as spark:
         for name in flows(spec, flow):
             _step(this, name, "compact", spark)
@@ -241,7 +242,10 @@ def _compacted(request: Request, spark: SparkSession) -> StepReport:
 
 
 def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
-    """Run the drain step with `asked` (`replay` or `quarantine_ids`), print its card and exit with its code."""
+    """Run the drain step with `asked`, print its card and exit with its code.
+
+    `asked`: `replay` or `quarantine_ids`, and `command`, which goes on with it.
+    """
     this = _Run(here, spec, out, asked)
     with _spark(this, short=True) as spark:
         _step(this, flow, "drain", spark)
@@ -253,7 +257,8 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    this = _Run(here, spec, out)
+    command = f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
+    this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)
 
@@ -305,7 +310,9 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.rebuild import rebuild
 
-    this = _Run(here, spec, out)
+    missing = " --accept-missing" if accept_missing else ""
+    command = f"draindown rebuild {spec.pipeline} --flow {flow}{missing} --yes"
+    this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
     with _spark(this, short=False) as spark:
         report, this.exit = attempt(

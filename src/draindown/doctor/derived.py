@@ -49,9 +49,9 @@ def _look_at_proof(desk: Desk) -> None:
     desk.say("proof", str(last) if last else "never proven")
     if last is None or last.holds or not table.exists or table.id != last.table_id:
         return
-    if table.version == last.table_version:
+    if last.is_of(table):
         text = f"the table is not what its query gives: {last.differs}"
-        desk.wrong("proof-failed", "proof", text, desk.command("reset", " --yes   # compares the whole table"))
+        desk.wrong("proof-failed", "proof", text, desk.compare)
     else:
         text = f"{last.differs} in version {last.table_version}; nobody has proven version {table.version} since"
         desk.note("proof-outdated", "proof", text, desk.command("prove"))

@@ -6,6 +6,7 @@ Compares only the newest entries, without Spark and within seconds; `audit` coun
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from draindown.base.errors import DraindownError
 from draindown.base.formatting import shortened
@@ -41,11 +42,14 @@ def examine(request: Request) -> Health:
     """Examine everything that a request's flow stores. An error in one part does not keep the others from it."""
     layout = request.layout
     kind = request.declared.target.kind
-    desk = Desk(FlowState.of(layout), source_of(request), kind.remembers_deletes)
+    is_derived = isinstance(request.declared, DerivedFlow)
+    recount: Literal["audit", "prove"] = "prove" if is_derived else "audit"
+    desk = Desk(FlowState.of(layout), source_of(request), kind.remembers_deletes, recount)
     _look(desk, "lake", look_at_lake)
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
+        _look(desk, "published", lambda desk: look_at_published(desk, request))
         if isinstance(request.declared, DerivedFlow):
             _look(desk, "source", look_at_source)
         elif not request.declared.source.raw_files:
@@ -68,7 +72,7 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         look(desk)
     except DraindownError as error:
         desk.say(part, "does not agree")
-        desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command("audit"))
+        desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command(desk.recount))
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, examine the other parts
@@ -100,5 +104,4 @@ _LOOKS: dict[str, Callable[[Desk], None]] = {
     "quarantine": look_at_quarantine,
     "replays": look_at_replays,
     "rebuild": look_at_rebuild,
-    "published": look_at_published,
 }

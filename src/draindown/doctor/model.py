@@ -70,11 +70,16 @@ class Health:
 
 @dataclass
 class Desk:
-    """Collects the results of an examination in progress. `remembers_deletes`: whether the table has tombstones."""
+    """Collects the results of an examination in progress.
+
+    `remembers_deletes`: whether the table has tombstones. `recount`: the verb that compares each row of the table,
+    `prove` for a derived flow.
+    """
 
     layout: FlowLayout
     _source: Source | None = None
     remembers_deletes: bool = False
+    recount: Literal["audit", "prove"] = "audit"
     looked: dict[str, str] = field(default_factory=dict)
     symptoms: list[Symptom] = field(default_factory=list)
     unlooked: list[str] = field(default_factory=list)
@@ -110,6 +115,11 @@ class Desk:
     def note(self, code: str, part: str, found: str, next: str) -> None:
         """Add a symptom that is worth knowing and needs no action."""
         self.symptoms.append(Symptom(code, "note", part, found, next))
+
+    @property
+    def compare(self) -> str:
+        """The command that compares a derived table with its query, and writes what differs."""
+        return self.command("reset", " --yes   # compares the whole table")
 
     def command(self, verb: str, rest: str = "") -> str:
         """Return a draindown command for this flow."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import generations, integrity, quarantine, resume, withdrawals
+from draindown.flow import generations, integrity, proven, quarantine, refused_share, resume, withdrawals
 from draindown.gate import published as gate_published
+from draindown.gate import waivers
+from draindown.gate.published import Unpublished
 from draindown.lake.commits import Commit
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
+from draindown.runs.request import Request
 
 _HEALED = 100  # commits that the start of a drain searches for batches missing from the ledger
 _WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
@@ -44,13 +47,15 @@ def look_at_target(desk: Desk) -> None:
     if desk.at_work:
         return
     resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)
-    foreign = _foreign(desk, version)
+    proof = proven.newest(desk.layout)
+    foreign = [commit for commit in _foreign(desk, version) if proof is None or not proof.covers(table, commit.version)]
     if foreign:
         shown = ", ".join(f"version {commit.version} ({commit.operation})" for commit in foreign[:3])
         text = (
             f"{count(len(foreign), 'commit')} since the newest batch wrote rows and are no batch of this flow: {shown}"
         )
-        desk.wrong("foreign-commits", "target", text, f"draindown audit {desk.layout.pipeline}")
+        failed = proof is not None and not proof.holds and proof.is_of(table)
+        desk.wrong("foreign-commits", "target", text, desk.compare if failed else desk.command(desk.recount))
 
 
 def _foreign(desk: Desk, version: int) -> list[Commit]:
@@ -73,7 +78,7 @@ def look_at_ledger(desk: Desk) -> None:
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
-    held, audit = 0 if newest is None else newest + 1, f"draindown audit {desk.layout.pipeline}"
+    held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)
     if numbers.rows > numbers.batches:
         text = f"{count(numbers.rows - numbers.batches, 'row')} too many"
         desk.wrong("ledger-double-batch", "ledger", text, audit)
@@ -131,7 +136,7 @@ def look_at_quarantine(desk: Desk) -> None:
         desk.note("quarantine-open", "quarantine", text, list_)
 
 
-def look_at_published(desk: Desk) -> None:
+def look_at_published(desk: Desk, request: Request) -> None:
     """Examine whether the table still has the published version, undamaged."""
     pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
@@ -140,7 +145,7 @@ def look_at_published(desk: Desk) -> None:
         return
     if pointer is None:
         if state is not None and state.pending:
-            _unpublished(desk, "nothing was published yet", state.version)
+            _unpublished(desk, request, state, "nothing was published yet")
         return
     if state is None:
         desk.wrong(
@@ -157,7 +162,7 @@ def look_at_published(desk: Desk) -> None:
         desk.wrong("published-other-commit", "published", text + "it was put back from a copy", run)
     else:
         if state.pending:
-            _unpublished(desk, f"version {pointer.version} is published", state.version)
+            _unpublished(desk, request, state, f"version {pointer.version} is published")
         _published_files(desk, pointer.version, run)
 
 
@@ -173,19 +178,31 @@ def _published_files(desk: Desk, version: int, run: str) -> None:
         )
 
 
-def _unpublished(desk: Desk, published: str, version: int) -> None:
-    """Note that a version is unpublished, and what the newest check with a report found."""
+def _unpublished(desk: Desk, request: Request, state: Unpublished, published: str) -> None:
+    """Note that a version is unpublished, what the newest check with a report found, and what was decided since."""
     checks = (store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS))
-    last = next((step for step in checks if step and step.check), None)
-    refused = "" if last is None or last.check is None or last.outcome != "failed" else _refused(last, last.check)
-    judged = last is not None and last.check is not None and last.check.version == version
-    if refused and judged:
-        text = f"{published}; version {version} {refused}"
+    last, version = next((step for step in checks if step and step.check), None), state.version
+    run = desk.command("run", "   # judges and publishes it")
+    if last is None or last.check is None or last.outcome != "failed":
+        desk.note("unpublished", "published", f"{published}; version {version} is not judged yet", run)
+        return
+    refused = _refused(last, last.check)
+    if last.check.version != version:
+        text = f"{published}; version {version} is not judged yet, and version {last.check.version} {refused}"
+        desk.note("unpublished", "published", text, run)
+    elif _is_decided(request, state, last.check):
+        text = f"{published}; version {version} {refused}; all of that was decided about or waived since"
+        desk.note("unpublished", "published", text, run)
     else:
-        earlier = f", and version {last.check.version} {refused}" if refused and last and last.check else ""
-        text = f"{published}; version {version} is not judged yet{earlier}"
-    command = desk.command("gate show") if refused else desk.command("run", "   # judges and publishes it")
-    desk.note("unpublished", "published", text, command)
+        desk.note("unpublished", "published", f"{published}; version {version} {refused}", desk.command("gate show"))
+
+
+def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -> bool:
+    """Return whether nothing stands in the way of the next check any more that made this one fail."""
+    failed = [one for one in check.expectations if not one.success]
+    left = [one for one in waivers.apply_waivers(request.layout, failed, state.version) if not one.waived]
+    held = all(verdict.success for verdict in refused_share.judged(request, state))
+    return all(one.name == gate_published.REFUSED_SHARE for one in left) and (held or not left)
 
 
 def _refused(step: report.StepReport, check: report.CheckPart) -> str:

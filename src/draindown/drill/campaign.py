@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from draindown.audit.recount import audit
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
@@ -17,6 +19,7 @@ from draindown.drill.faults import Fault
 from draindown.drill.injections import Injection
 from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare
+from draindown.lake.table_log import UNREADABLE
 from draindown.sources.files.listing import directory_of
 from draindown.spec.models import PipelineSpec
 from draindown.spec.sources import FilesSource
@@ -138,7 +141,7 @@ def _compare(this: Baseline, injection: Injection) -> tuple[str, ...]:
         injection.last()
         injection.wrong += this.control.differences(injection.project.layout, reset=injection.reset)
         return _audit(injection)
-    except Exception as error:  # noqa: BLE001 - a lake that can't be read is a finding of the drill
+    except (*UNREADABLE, duckdb.Error, ValueError, LookupError) as error:
         injection.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
         return ()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draindown.base.formatting import count, printable
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lease import holder
 from draindown.runs import store
@@ -45,8 +46,8 @@ def look(layout: FlowLayout, source: Iterable[str]) -> Before:
 
 def kept(layout: FlowLayout) -> Seen:
     """Return the files of a flow in the lake, without reports: an idle run writes one too."""
-    places = (layout.table, layout.tombstones, layout.quarantine, layout.ledger, layout.inputs)
-    return {path: seen for place in (*places, layout.raw, layout.home) for path, seen in _files(place)}
+    outside = [table.path for table in flow_tables(layout, 1) if not table.path.startswith(f"{layout.home}/")]
+    return {path: seen for place in (*outside, layout.home) for path, seen in _files(place)}
 
 
 def differing(before: Seen, after: Seen) -> list[str]:

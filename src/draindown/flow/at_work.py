@@ -19,6 +19,7 @@ from draindown.base.clock import now
 from draindown.base.formatting import printable
 from draindown.lake.documents import encode, make_home, read_json
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import UNREADABLE
 from draindown.lease import holder as lease_holder
 from draindown.lease.holder import Card
 from draindown.ledger import table as ledger_table
@@ -36,7 +37,13 @@ def at_work(request: Request) -> Iterator[None]:
     starts of the step that died: this start has reported them.
     """
     path = Path(request.layout.at_work(request.run_id, request.step, request.start))
-    note = {"pid": os.getpid(), "host": socket.gethostname(), "at": now().isoformat(), "try": request.try_number}
+    note: dict[str, Any] = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "at": now().isoformat(),
+        "try": request.try_number,
+    }
+    note["command"] = request.command
     handle = _locked(request.layout, path)
     try:
         if handle is not None:
@@ -96,11 +103,14 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
         return Unfinished(**facts, state="no Spark" if log else "not begun")
     began = _time(note.get("at"))
     facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
+    facts |= {"command": printable(str(note.get("command") or ""))}
     if _is_held(path) or _holds_lease(layout, run_id):
         return Unfinished(**facts, state="at work", seconds=_between(began, now()))
     done = _batches(layout, run_id)
-    last = max((at for at in (*map(_modified, (path, Path(log or path))), *done) if at is not None), default=None)
-    return Unfinished(**facts, state="died", seconds=_between(began, last), batches=len(done))
+    last = max(
+        (at for at in (*map(_modified, (path, Path(log or path))), *(done or ())) if at is not None), default=None
+    )
+    return Unfinished(**facts, state="died", seconds=_between(began, last), batches=None if done is None else len(done))
 
 
 def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
@@ -144,11 +154,12 @@ def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
     return holder is not None and holder.run_id == run_id
 
 
-def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None]:
+def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None] | None:
+    """Return when each batch of the run ended; None if the ledger can't be read."""
     try:
         return [row.finished_at for row in ledger_table.of_run(layout, run_id)]
-    except Exception:  # noqa: BLE001 - an unreadable ledger must not hide that a driver died
-        return []
+    except UNREADABLE:
+        return None
 
 
 def _modified(path: Path) -> datetime | None:

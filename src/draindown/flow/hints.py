@@ -24,6 +24,8 @@ _PATTERNS = (
 _CLOCK = r"([T ]\d{1,2}:\d{2}.*)?"
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "-", "?", "\\n")
 _BOOLEANS = ("y", "n", "yes", "no", "t", "f", "on", "off", "0", "1")
+NULLED = "NULL after the transform"
+"""Detail of a record that lacks a key or sequence only after the contract took it."""
 _CONVERT = "declare it as string and convert it in a transform"
 
 
@@ -39,7 +41,7 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
     if reason == "malformed":
         return _malformed(flow, raw, detail)
     if reason == "missing":
-        return _missing(flow, field, raw)
+        return _missing(flow, field, raw, detail)
     if reason == "type" and field in flow.columns:
         cell, _, _ = detail.rpartition(" is no ")
         return _type(cell.strip(), flow.columns[field].type)
@@ -62,7 +64,7 @@ def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
 def _no_object(text: str) -> str:
     if text.startswith("["):
         return "one object a line is wanted, this is a JSON array: jq -c '.[]' FILE"
-    if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text) or (text[:1] == "{" and text[-1:] != "}"):
+    if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text):  # not `{"a": 1`, which may be torn
         return "one object a line is wanted, this one spans several lines: jq -c . FILE"
     if "," in text and not text.startswith("{"):
         return "this is no JSON; if it is a csv, say format: csv"
@@ -83,11 +85,15 @@ def _header(flow: FlowSpec, first: str) -> str:
     return "if the files have no header, say header: false; else name the columns as the header does"
 
 
-def _missing(flow: FlowSpec, field: str, raw: str) -> str:
+def _missing(flow: FlowSpec, field: str, raw: str, detail: str) -> str:
+    if detail == NULLED:
+        return f"the record may have {field}: see what {flow.transform} makes of it"
     names = _fields_of(raw) if not flow.source.form.delimited else []
     if names and field not in names:
         close = near(field, [name for name in names if name not in flow.columns])
         return f"the record has no {field}{close or ', it has ' + ', '.join(names[:8])}"
+    if field in flow.target.essential:
+        return f"have it delivered with {field}, without which its row has no place in the table"
     return f"have it delivered with {field}, or let {field} be null: leave out `not null`"
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
@@ -132,7 +133,5 @@ def _tables(layout: FlowLayout) -> tuple[str, ...]:
 
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.
     """
-    everyone = (layout.ledger, layout.table, layout.tombstones, layout.quarantine, layout.late, layout.inputs)
-    decisions = (layout.resolutions, layout.late_decisions)
     generation = generations.generation_if_told(layout) or 1
-    return (*everyone, layout.raw, layout.intake_of(generation), layout.parked, *decisions)
+    return tuple(table.path for table in reversed(flow_tables(layout, generation)))

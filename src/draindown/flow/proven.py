@@ -9,6 +9,7 @@ from typing import Any
 from draindown.base.formatting import count
 from draindown.lake import documents
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class Proven:
     def differs(self) -> str:
         """How many keys differ, in words."""
         return keys_differ(self.differing)
+
+    def covers(self, table: TableLog, version: int) -> bool:
+        """Return whether the whole table was found right at `version` or later."""
+        return self.holds and self.share == 1 and self.table_id == table.id and self.table_version >= version
+
+    def is_of(self, table: TableLog) -> bool:
+        """Return whether it is about the table as it is now."""
+        return (self.table_id, self.table_version) == (table.id, table.version)
 
     def __str__(self) -> str:
         verdict = "holds" if self.holds else f"DOES NOT HOLD, {self.differs},"

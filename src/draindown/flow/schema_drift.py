@@ -126,7 +126,7 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
         held = {name.lower() for name in (*flow.columns, *RESERVED_COLUMNS)}
         fields = {name for name in fields if not re.fullmatch(ADDABLE, name) or name.lower() in held} | set(columns)
     lacking = {one.name for one in remembered if one.kind == "missing-column"} if missing == "accept" else set()
-    return Known(frozenset(fields - set(flow.record_columns)), frozenset(lacking), missing == "refuse")
+    return Known(frozenset(fields - set(flow.as_recorded.columns)), frozenset(lacking), missing == "refuse")
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
@@ -134,7 +134,9 @@ def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
     if isinstance(flow, DerivedFlow):
         return []  # its columns follow from its query
     return [
-        one for one in seen(layout) if not (one.kind in ("new-field", "new-column") and one.name in flow.record_columns)
+        one
+        for one in seen(layout)
+        if not (one.kind in ("new-field", "new-column") and one.name in flow.as_recorded.columns)
     ]
 
 
@@ -169,7 +171,7 @@ def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> tuple[str, str]:
             then = f"name it in columns of flow {layout.flow} to give it rules and `not null`"
             return f"a string column now, {_records(one)}; {where}", then
         case "missing-column":
-            held = flow.columns.get(one.name)
+            held = flow.as_recorded.columns.get(one.name)
             becomes = "NULL there" if held is None or held.nullable else "so its records are refused"
             return f"no record of {one.unit} has it, {becomes}", "ask who sends the files"
     if one.name:

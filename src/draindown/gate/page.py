@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined
 
 from draindown.base.clock import now
+from draindown.base.formatting import value_text
 from draindown.lake.documents import write_json
 from draindown.lake.store import store_of
 from draindown.runs.report import CheckPart, Expectation
@@ -72,12 +72,8 @@ def _state(e: Expectation) -> Literal["failed", "waived", "passed"]:
 _SCOPES = {"changed": "changed rows", "table": "whole table", "input": "input not yet published"}
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 _ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-_ENVIRONMENT.filters["shown"] = _shown
+_ENVIRONMENT.filters["shown"] = value_text
 _PAGE = """\
 <!doctype html>
 <html lang="en">

@@ -11,6 +11,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.runs.report import CheckPart, Expectation
 
 _SHOWN_FAILURES = 10
+_COMMANDS = 3  # failed expectations that each get their commands
 
 
 class Refused(GateFailed):
@@ -25,7 +26,6 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
-    waive, withdraw = (f"draindown gate {verb} {layout.pipeline}" for verb in ("waive", "quarantine"))
     judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # a waiver can't repair a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     refused = [e for e in failed if e.name == REFUSED_SHARE]
@@ -37,10 +37,10 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
         found="; ".join(shown),
         changed=f"nothing was published ({before}); results: {part.page or layout.all_validations}",
         next=[
-            *(f"draindown quarantine list {layout.pipeline} --flow {layout.flow}" for _ in refused),
+            *(command for _ in refused for command in _about_rows(layout)),
             *(f"draindown gate show {layout.pipeline} --flow {layout.flow}" for _ in range(len(failed) > len(refused))),
-            *(f"{withdraw} {shlex.quote(e.name)} --flow {layout.flow}" for e in single[:1]),
-            *(f"{waive} {shlex.quote(e.name)} --flow {layout.flow} --reason TEXT" for e in judged[:1]),
+            *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
+            *(f"{_gate('waive', layout, e)} --reason TEXT" for e in judged[:_COMMANDS]),
             *([f"draindown validate {layout.pipeline}   # once the suite is corrected"] if judged != failed else ()),
         ],
     )
@@ -48,7 +48,21 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     return error
 
 
+def _about_rows(layout: FlowLayout) -> list[str]:
+    """Return the commands that decide about refused rows, after which a check no longer counts them."""
+    rows = f"{layout.pipeline} --flow {layout.flow}"
+    return [
+        f"draindown quarantine list {rows}",
+        f"draindown quarantine replay {rows} --yes   # once the contract or a rule is corrected: lets them in",
+        f"draindown quarantine discard {rows} --yes   # gives them up; the next check no longer counts them",
+    ]
+
+
+def _gate(verb: str, layout: FlowLayout, e: Expectation) -> str:
+    return f"draindown gate {verb} {layout.pipeline} {shlex.quote(e.name)} --flow {layout.flow}"
+
+
 def _sentence(e: Expectation) -> str:
     counts = f"{e.unexpected:,} of {formatting.count(e.judged, 'row')}" if e.judged else ""
-    sample = f"such as {', '.join(map(str, e.sample[:3]))}" if e.sample else ""
+    sample = f"such as {', '.join(e.examples)}" if e.sample else ""
     return f"{e.name}: " + ", ".join(part for part in (counts, sample, formatting.shortened(e.detail)) if part)

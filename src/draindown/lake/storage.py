@@ -17,6 +17,7 @@ from typing import Literal
 
 from draindown.base.errors import DraindownError, TerminalError, said
 from draindown.base.formatting import shortened, size
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 
 Trouble = Literal["full", "read-only", "denied", "no directory"]
@@ -148,8 +149,8 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
     If the lake does not exist, its nearest existing parent is yielded instead.
     """
     yield str(_nearest(layout.lake))
-    tables = [layout.table, layout.tombstones, layout.quarantine, layout.late, layout.ledger, layout.inputs]
-    tables += [layout.raw, layout.intake_of(1)]
+    # the generation is not known here: its document may be what can't be read
+    tables = [table.path for table in reversed(flow_tables(layout, 1))]
     within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
     yield from (place for place in within if Path(place).is_dir())
 

@@ -24,6 +24,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from draindown.base.clock import EPOCH
+from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
 from draindown.lake import formats
 from draindown.lake.commits import Commit
@@ -31,6 +32,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import WriterId
 
 T = TypeVar("T")
+UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
+"""What reading a table raises if its log or its files are damaged, gone, or of another version of draindown."""
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}

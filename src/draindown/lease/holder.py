@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
-from draindown.lease.shared import Epochs
+from draindown.lease.shared import CLOCK, Clock, Epochs
 from draindown.spec.lease import LeaseSpec
 
 
@@ -87,17 +87,17 @@ def open_epoch(layout: FlowLayout) -> int:
     return newest if epochs.is_open(newest) else 0
 
 
-def epochs_of(layout: FlowLayout, terms: LeaseSpec) -> Epochs | None:
+def epochs_of(layout: FlowLayout, terms: LeaseSpec, clock: Clock = CLOCK) -> Epochs | None:
     """Return the epochs if the terms say shared, or if an epoch of that form was not released; else None."""
     if terms.form == "shared":
-        return Epochs(_epochs(layout), terms.expires)
-    return _seen(layout) if open_epoch(layout) else None
+        return Epochs(_epochs(layout), terms.expires, clock)
+    return _seen(layout, clock) if open_epoch(layout) else None
 
 
-def _seen(layout: FlowLayout) -> Epochs:
+def _seen(layout: FlowLayout, clock: Clock = CLOCK) -> Epochs:
     """Return the epochs of a lease with the `expires` of its newest holder, for a reader without terms of its own."""
-    some = Epochs(_epochs(layout), LeaseSpec().expires)
-    return Epochs(some.home, some.patience(some.newest()))
+    some = Epochs(_epochs(layout), LeaseSpec().expires, clock)
+    return replace(some, expires=some.patience(some.newest()))
 
 
 def _epochs(layout: FlowLayout) -> str:

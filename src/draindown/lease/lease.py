@@ -33,7 +33,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lease import holder
 from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
-from draindown.lease.shared import Epochs, Heart
+from draindown.lease.shared import CLOCK, Clock, Epochs, Heart
 from draindown.spec.lease import LeaseSpec
 
 _LOCAL = "a driver that holds it in the local form is at work"
@@ -70,11 +70,14 @@ class Lease:
         run_id: str,
         fence: Fence,
         so_far: Callable[[FlowLayout, str], str],
+        clock: Clock = CLOCK,
+        again: str = "",
     ) -> None:
         self._layout = layout
+        self._again = again or f"draindown run {layout.pipeline} --flow {layout.flow}"
         self._fence, self._so_far = fence, so_far
         self._home = Path(layout.lease)
-        self._epochs = epochs_of(layout, terms)
+        self._epochs = epochs_of(layout, terms, clock)
         self._is_shared = self._epochs is not None
         self._card = Card(
             owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
@@ -216,7 +219,7 @@ class Lease:
             tried=f"go on as {self._card} in flow {self._layout.flow} of pipeline {self._layout.pipeline}",
             found=f"this driver can't rely on the lease any more: {why}",
             changed="whole batches only, each once; whoever holds the lease next goes on after them",
-            next=[f"draindown run {self._layout.pipeline}", f"draindown doctor {self._layout.pipeline}"],
+            next=[self._again, f"draindown doctor {self._layout.pipeline}"],
             in_order=True,
         )
 

@@ -36,12 +36,30 @@ _ANY = re.compile(r"(\d{10})\.(json|beat)")
 _LOOKS = 50  # reads of a heartbeat within the wait
 
 
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clocks of one driver, in seconds: `waited` and `pause` while it waits, `held` while it holds a lease."""
+
+    waited: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    # also counts while the machine sleeps, because other hosts don't sleep with it
+    held: Callable[[], float] = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+CLOCK = Clock()
+
+
 @dataclass(frozen=True)
 class Epochs:
     """The epochs under `home`. `expires`: seconds after which a heartbeat that does not change is stale."""
 
     home: str
     expires: float
+    clock: Clock = CLOCK
 
     def newest(self) -> int:
         """Return the number of the newest epoch, 0 before the first."""
@@ -86,14 +104,14 @@ class Epochs:
         """
         patience = max(self.expires, self.patience(number))
         try:
-            first, since = self.pulse(number), time.monotonic()
+            first, since = self.pulse(number), self.clock.waited()
             while first != RELEASED:
-                looked, found = time.monotonic(), self.pulse(number)
+                looked, found = self.clock.waited(), self.pulse(number)
                 if found != first or self.newest() != number:
                     return "released" if found == RELEASED else "alive"
                 if looked - since >= patience * (_UNSEEN if first is None else 1):
                     return "stale"
-                time.sleep(patience / _LOOKS)
+                self.clock.pause(patience / _LOOKS)
         except OSError:  # an unreadable heartbeat does not prove that the holder is gone
             return "alive"
         return "released"
@@ -135,7 +153,7 @@ class Heart:
 
     def __init__(self, epochs: Epochs, number: int) -> None:
         self._epochs, self.number = epochs, number
-        self._count, self._last = 0, _clock()
+        self._count, self._last = 0, self._now()
         self._lost: str | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beats, name=f"lease epoch {number}", daemon=True)
@@ -147,7 +165,7 @@ class Heart:
 
     def lost(self) -> str | None:
         """Return why the epoch is lost to this holder, None while it holds it."""
-        self._lost = self._lost or self._followed() or self._late(_clock())
+        self._lost = self._lost or self._followed() or self._late(self._now())
         return self._lost
 
     def _followed(self) -> str | None:
@@ -182,17 +200,12 @@ class Heart:
                 self._beat()
 
     def _beat(self) -> None:
-        began = _clock()
+        began = self._now()
         self._lost = self._lost or self._late(began)
         if self._lost is None:
             self._epochs.tell(self.number, str(self._count + 1).encode())
             # its age counts from the start of the write: a waiting driver may have seen it at once
             self._count, self._last = self._count + 1, began
 
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-_clock: Callable[[], float] = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-"""The holder's clock. CLOCK_BOOTTIME also counts while the machine sleeps, because other hosts don't sleep with it."""
+    def _now(self) -> float:
+        return self._epochs.clock.held()

@@ -15,7 +15,7 @@ from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, log_of
+from draindown.lake.table_log import UNREADABLE, TableLog, literal, log_of
 from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -167,7 +167,7 @@ def so_far(layout: FlowLayout, run_id: str) -> str:
     """Return what a run has committed by now, by the ledger, as text."""
     try:
         rows = of_run(layout, run_id)
-    except Exception:  # noqa: BLE001 - an unreadable ledger must not hide who holds the lease
+    except UNREADABLE:
         return "what it committed can't be read"
     if not rows:
         return "no batch of it is committed yet"

@@ -16,6 +16,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake.documents import read_json, write_json
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, interval_seconds, log_of
 from draindown.recovery.opening import Needs, open_flow
@@ -130,15 +131,7 @@ def idle(request: Request) -> StepReport | None:
 
 
 def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
-    return [
-        ("table", layout.table),
-        ("tombstones", layout.tombstones),
-        ("quarantine", layout.quarantine),
-        ("late", layout.late),
-        ("ledger", layout.ledger),
-        ("inputs", layout.inputs),
-        ("raw", layout.raw),
-    ]
+    return [(table.name, table.path) for table in reversed(flow_tables(layout, 1)) if table.compacted]
 
 
 def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:

@@ -153,7 +153,7 @@ def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found:
     """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`: why there is none."""
     reasons = {
         "drain": drain,
-        "check": "the drain will change rows" if drain else _why_check(state),
+        "check": "judges what the drain changes, if it changes anything" if drain else _why_check(state),
         "compact": _why_compact(request, state, bool(drain)),
     }
     return PlanPart(

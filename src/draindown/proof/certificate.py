@@ -61,7 +61,7 @@ class Certificate:
         sources, table: the versions that were compared.
         share: the share of the keys that was compared, 0 to 1.
         expected, found: rows of the query and of the table, within that share.
-        digest: of the rows of the table that were compared, whatever their order.
+        digest: of all rows of the version of the table (`proof.digest`), whichever engine and share.
         differing: number of keys that differ.
         falsehoods: the first of them.
         at: when the proof ended.
@@ -99,8 +99,8 @@ class Certificate:
         lines = [
             f"{self.pipeline}/{self.flow}  {verdict}",
             f"  {self.kind} over {self.over}, by {self.engine}{part}",
-            f"  {count(self.expected, 'row')} expected, {self.found:,} in version {self.table.version} of the table, "
-            f"digest {self.digest}",
+            f"  {count(self.expected, 'row')} expected, {self.found:,} in version {self.table.version} of the table; "
+            f"digest of that version {self.digest}",
             f"  doubles compared within {self.tolerance:g}, in {self.seconds:g} s",
         ]
         lines += [f"  {one}" for one in self.falsehoods]

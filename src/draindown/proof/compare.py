@@ -16,6 +16,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.proof import windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
+from draindown.proof.digest import digest
 from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
 
@@ -58,7 +59,7 @@ def prove(
             share=share,
             expected=expected,
             found=found,
-            digest=_digest(db),
+            digest=digest(table),
             differing=differing,
             falsehoods=falsehoods,
             at=now(),
@@ -133,8 +134,11 @@ def _differences(
         f"full join (select *, true as _is, count(*) over (partition by {grouped}) as _n from held) h on {same}"
     )
     db.execute("delete from falsehoods where what is null")
-    number = _number(db, f"select count(distinct ({', '.join(f'c{at}' for at in range(len(keys)))})) from falsehoods")
-    rows = db.execute(f"select * from falsehoods order by all limit {SHOWN}").fetchall()
+    key = ", ".join(f"c{at}" for at in range(len(keys)))
+    number = _number(db, f"select count(distinct ({key})) from falsehoods")
+    rows = db.execute(
+        f"select * from falsehoods qualify row_number() over (partition by {key}) = 1 order by all limit {SHOWN}"
+    ).fetchall()
     return number, [_falsehood(row, keys, others) for row in rows]
 
 
@@ -165,13 +169,6 @@ def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, 
         expected, found, differs = values[3 * at : 3 * at + 3]
         if differs:
             yield name, (expected, found)
-
-
-def _digest(db: duckdb.DuckDBPyConnection) -> str:
-    """Return a digest of the table's rows that does not depend on their order. Each of several equal rows counts."""
-    parts = ", ".join(f"coalesce(cast({identifier(name)} as varchar), chr(0))" for name in _columns(db, "held"))
-    row = f"md5_number_lower(concat_ws(chr(1), {parts}))"
-    return f"{_number(db, f'select coalesce(sum({row}::hugeint) % 18446744073709551616, 0) from held'):016x}"
 
 
 def _columns(db: duckdb.DuckDBPyConnection, name: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from draindown.flow import checkpoint
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -28,19 +29,14 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
     writers, unfenced = list(_writers(layout)), []
     for place in _places(layout):
-        written = {
-            "rows": place.table,
-            "tombstones": place.tombstones,
-            "quarantine": place.quarantine,
-            "late": place.late,
-            "raw": place.raw,
-        }
-        for purpose, path in written.items():
+        for table in reversed(flow_tables(place, 1)):
+            if table.writes is None:
+                continue
             check()
-            if TableLog(path).is_whole:
-                apps = [app_id(layout, number, purpose, kind) for number, kind in writers]
-                if not delta.fence(path, apps, note):
-                    unfenced.append(path)
+            if TableLog(table.path).is_whole:
+                apps = [app_id(layout, number, table.writes, kind) for number, kind in writers]
+                if not delta.fence(table.path, apps, note):
+                    unfenced.append(table.path)
     return unfenced
 
 

@@ -16,6 +16,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
+from draindown.lease.shared import CLOCK, Clock
 from draindown.ledger.table import so_far
 from draindown.recovery import fencing, swap
 from draindown.recovery.rebuild import Rebuild
@@ -86,14 +87,17 @@ def open_flow(
     run_id: str,
     engine: Engine | None = None,
     reached: StepHook = ignore_step,
+    again: str = "",
 ) -> Iterator[OpenFlow]:
     """Hold a flow's lease for the duration of a block and establish `needs`. Calls `reached` after each step of this.
+
+    `again`: the command that goes on with the work if the lease is lost; default: a run.
 
     Raises TransientError `lease-held`, `lease-lost`, and the TerminalErrors of `swap.finish`, `replay.settle` and
     `resume.resume` as far as `needs` requires them. Steps that completed before an error are kept.
     """
     layout = spec.layout(flow)
-    with lease_of(layout, spec.lease, owner=owner, run_id=run_id) as lease:
+    with lease_of(layout, spec.lease, owner=owner, run_id=run_id, again=again) as lease:
         if engine is not None:
             engine.hold(lease)
         guard, finished, generation = lease.guard(reached), None, 0
@@ -109,6 +113,10 @@ def open_flow(
         yield OpenFlow(layout, generation, finished, lease)
 
 
-def lease_of(layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str) -> Lease:
+def lease_of(
+    layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, again: str = "", clock: Clock = CLOCK
+) -> Lease:
     """Return a flow's lease with its fence, not yet taken. Its errors are those of `Lease`."""
-    return Lease(layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far)
+    return Lease(
+        layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far, again=again, clock=clock
+    )

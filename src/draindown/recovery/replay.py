@@ -202,7 +202,7 @@ def wording(asked: Again, unit: str) -> str:
     """Return the request as a person types it on the command line. `unit`: the source's noun, an option's name."""
     if asked.units:
         return " ".join(f"--{unit} {shlex.quote(name)}" for name in asked.units)
-    return f"--from {_iso(asked.since)} --to {_iso(asked.until)}"
+    return asked.times
 
 
 def _iso(at: datetime | None) -> str:

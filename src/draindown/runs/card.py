@@ -7,6 +7,7 @@ number is never cut. Such a line may exceed the width.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,18 +23,27 @@ from draindown.runs.unfinished import Unfinished
 
 _LONGEST_TEXT = 4000
 _MOST_FINDINGS = 2
-_MOST_COMMANDS = 4
+ALL_FINDINGS = 100
+"""Findings per flow that `report` shows."""
+_MOST_COMMANDS = 8
 _MOST_LINES = {"found": 5, "tried": 2, "changed": 2}
 
 
-def card(reports: Sequence[StepReport], unfinished: Iterable[Unfinished] = (), *, whole: bool = True) -> str:
+def card(
+    reports: Sequence[StepReport],
+    unfinished: Iterable[Unfinished] = (),
+    *,
+    whole: bool = True,
+    findings: int = _MOST_FINDINGS,
+) -> str:
     """Return the card of one run: one block per flow, in the order in which the flows first appear.
 
     `unfinished`: the steps that left no report. `whole`: whether `reports` are all of the run so far; if not, a step
-    without a report may have run.
+    without a report may have run. `findings`: how many to show per flow.
     """
     open_steps = {(one.pipeline, one.flow, one.run_id): one for one in unfinished}
-    blocks = [_block(_of_plan(steps), open_steps.get(key), whole) for key, steps in by_flow(reports).items()]
+    flows = by_flow(reports).items()
+    blocks = [_block(_of_plan(steps), open_steps.get(key), whole, findings) for key, steps in flows]
     if not blocks:
         return "no reports: nothing ran, or every step died before it could write one"
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
@@ -113,7 +123,15 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
     if not any(s.step in ("plan", "drain") for s in steps):
         return " and ".join(done) or "nothing to do"
-    return idle + (f"; {' and '.join(done)}" if done else "" if left else "; nothing to do") + left
+    return idle + (f"; {' and '.join(done)}" if done else "" if left else _nothing(steps)) + left
+
+
+def _nothing(steps: Sequence[StepReport]) -> str:
+    """Return what is left to do after a run that did nothing: nothing, unless a finding or a parked unit says more."""
+    open_ = [finding for finding in _findings(steps) if finding.next]
+    if open_:
+        return f"; {count(len(open_), 'finding')}"
+    return "" if _parked(steps) else "; nothing to do"
 
 
 def _idle(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
@@ -167,7 +185,7 @@ def _drained(drain: DrainPart) -> str:
     return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
 
 
-def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool) -> list[str]:
+def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool, findings: int) -> list[str]:
     lines = pieces(verdict(steps, unfinished, whole=whole), indent="  ", width=WIDTH)
     lines += labelled("run", [printable(steps[0].run_id)])
     replay = next((asked for s in steps if (asked := _replayed(s))), "")
@@ -185,7 +203,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bo
     if _is_unchecked(steps, whole=whole) and not any(step.error for step in steps):
         lines += _unchecked_lines(steps[0])
     lines += _parked_lines(steps)
-    lines += _finding_lines([f for step in steps for f in step.findings])
+    lines += _finding_lines(steps, findings)
     for step in steps:
         if step.error:
             lines += _error_lines(step)
@@ -242,16 +260,27 @@ def _why_not(plan: PlanPart) -> str:
     return printable(plan.reasons.get("drain", "nothing to replay"))
 
 
-def _finding_lines(findings: Sequence[Finding]) -> list[str]:
-    unique = list({(f.kind, f.subject): f for f in findings}.values())
+def _findings(steps: Sequence[StepReport]) -> list[Finding]:
+    """Return the findings of all steps, each once."""
+    return list({(f.kind, f.subject): f for step in steps for f in step.findings}.values())
+
+
+def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
+    unique = _findings(steps)
     lines, most = [], 4 if len(unique) == 1 else 3
-    for finding in unique[:_MOST_FINDINGS]:
+    for finding in unique[:shown]:
         told = f"{finding.kind}  {printable(finding.subject)}  {printable(finding.detail)}"
         lines += labelled("finding", pieces(told, most, indent="  "))
         lines += _next_lines({"next": [finding.next] if finding.next else []})
-    if len(unique) > _MOST_FINDINGS:
-        lines += labelled("", [f"and {len(unique) - _MOST_FINDINGS} more: draindown report, or the JSON of this run"])
+    if (left := len(unique) - shown) > 0:
+        report = f"draindown report {steps[0].pipeline} --flow {steps[0].flow} --run {shlex.quote(steps[0].run_id)}"
+        lines += labelled("", [f"and {left} more"]) + _next_lines({"next": [_all_of(report, shown)]})
     return lines
+
+
+def _all_of(report: str, shown: int) -> str:
+    """Return the command that shows the findings which a card leaves out. `shown`: how many it has."""
+    return report if shown < ALL_FINDINGS else f"{report} --json"
 
 
 def _error_lines(step: StepReport) -> list[str]:

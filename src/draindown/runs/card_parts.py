@@ -11,8 +11,8 @@ from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
 
 _MOST_EXPECTATIONS = 3
-_FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
-_APPLIED = ("inserted", "updated", "deleted", "remembered")
+FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
+APPLIED = ("inserted", "updated", "deleted", "remembered")
 
 
 def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
@@ -51,17 +51,17 @@ def _fate_lines(drain: DrainPart) -> list[str]:
 def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     sums = drain.totals
     notes = {
-        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in _APPLIED),
+        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in APPLIED),
         "quarantined": _refused(drain) + _reasons(drain),
     }
-    for name in _FATES:
+    for name in FATES:
         yield name, count(sums.get(name, 0)), notes.get(name, "")
     yield "records", count(sums.get("records", 0)), ""
 
 
 def _sum_line(sums: Mapping[str, int]) -> str:
-    fates, records = sum(sums.get(name, 0) for name in _FATES), sums.get("records", 0)
-    if sum(sums.get(name, 0) for name in _APPLIED) != sums.get("applied", 0):
+    fates, records = sum(sums.get(name, 0) for name in FATES), sums.get("records", 0)
+    if sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
     if fates != records:
         return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
@@ -119,7 +119,7 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
     lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
     shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
-    lines += [line for e in shown for line in pieces(_expectation(e), 3, indent="  ")]
+    lines += [line for e in shown for line in _expectation(e)]
     more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
@@ -133,11 +133,16 @@ def _published(check: CheckPart) -> str:
     return f"published {check.published_after}{', the first' if before is None else f' (was {before})'}"
 
 
-def _expectation(judged: Expectation) -> str:
+def _expectation(judged: Expectation) -> list[str]:
     rows = f"{count(judged.unexpected)} of {count(judged.judged)} {judged.scope} rows" if judged.judged else ""
-    sample = f"e.g. {', '.join(printable(str(s), 30) for s in judged.sample[:3])}" if judged.sample else ""
-    parts = ("waived" if judged.waived else "failed", printable(judged.name), rows, sample, printable(judged.detail))
-    return "  ".join(part for part in parts if part)
+    sample = f"e.g. {', '.join(judged.examples)}" if judged.examples else ""
+    head, detail = ("waived" if judged.waived else "failed", printable(judged.name), rows), printable(judged.detail)
+    line = "  ".join(filter(None, (*head, sample, detail)))
+    if len(line) <= ROOM:
+        return [line]
+    # the failing value is what people look for: whole, on lines of its own
+    own = pieces(f"  {sample}", indent="       ") if sample else []
+    return [*pieces("  ".join(filter(None, (*head, detail))), 3, indent="  "), *own]
 
 
 def compact_lines(part: CompactPart) -> list[str]:

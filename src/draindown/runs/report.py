@@ -9,11 +9,13 @@ from pydantic import Field
 
 from draindown.base.clock import now
 from draindown.base.findings import Finding
+from draindown.base.formatting import printable, value_text
 from draindown.base.models import Frozen
 from draindown.ledger.rows import newest_sequence
 from draindown.runs.request import Request, Step
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
+_EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
 _LITTLE = 128 * 1024**2  # unpacked bytes; for more, the JVM's second compiler (C2) pays for itself
 
 
@@ -96,6 +98,12 @@ class Expectation(Frozen):
     sample: list[Any] = Field(default_factory=list)
     detail: str = ""
     judged_by: Literal["", "one aggregation", "Great Expectations", "the ledger"] = ""
+
+    @property
+    def examples(self) -> list[str]:
+        """The first failing values as text: the first whole, up to 600 characters; others while they are short."""
+        texts = [printable(value_text(value), _LONGEST_VALUE) for value in self.sample[:_EXAMPLES]]
+        return texts[:1] + [text for text in texts[1:] if len(text) <= _SHORT_VALUE]
 
 
 class CheckPart(Frozen):

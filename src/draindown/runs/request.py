@@ -44,6 +44,15 @@ class Again(BaseModel):
     units: tuple[str, ...] = ()
     again: bool = False
 
+    @property
+    def times(self) -> str:
+        """The range as options of a command."""
+        return f"--from {_iso(self.since)} --to {_iso(self.until)}"
+
+
+def _iso(at: datetime | None) -> str:
+    return "?" if at is None else at.astimezone(UTC).isoformat()
+
 
 class Request(BaseModel):
     """The work of one step of one flow. `encode` and `decode` are inverses."""
@@ -59,6 +68,7 @@ class Request(BaseModel):
         default_factory=new_start, max_length=100, description="this start of the step; each leaves its own report"
     )
     try_number: int = 1
+    command: str = Field(default="", description="the command that goes on with the same work; empty: a run does")
     owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
     root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")
     suite: dict[str, Any] | None = Field(
@@ -108,6 +118,11 @@ class Request(BaseModel):
     def declared(self) -> FlowSpec | DerivedFlow:
         """The spec of the request's flow, landing or derived."""
         return self.spec.flows[self.flow]
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on where this work ends if it is cut short."""
+        return self.command or f"draindown run {self.spec.pipeline} --flow {self.flow}"
 
     @property
     def layout(self) -> FlowLayout:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from draindown.base.formatting import count
+from draindown.base.errors import first_line
+from draindown.base.findings import Finding
+from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import UNREADABLE
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -88,11 +91,17 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
 
 
 def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport]:
-    """Return the reports of one run with its current sums from the ledger; unchanged if the ledger can't be read."""
+    """Return the reports of one run with its current sums from the ledger.
+
+    If the ledger can't be read, the sums stay as they were written, and the first report gets the finding `incomplete`.
+    """
     try:
         found = sums(ledger_table.of_run(layout, told[0].run_id)) if told else None
-    except Exception:  # noqa: BLE001 - whatever a damaged ledger raises: the report matters more
-        return list(told)
+    except UNREADABLE as error:
+        detail = f"the ledger can't be read, so sums over the run may be missing or old: {shortened(first_line(error))}"
+        next_ = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
+        lacking = Finding(kind="incomplete", subject="ledger", detail=detail, next=next_)
+        return [told[0].model_copy(update={"findings": [*told[0].findings, lacking]}), *told[1:]]
     return [one.model_copy(update={"run": found}) for one in told]
 
 
@@ -102,15 +111,21 @@ def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
 
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
-    """Return every start of a run that wrote a report or a batch, in the order in which they began."""
+    """Return every start of a run that left a report, a batch or a note, in the order in which they began.
+
+    A note is left by a start that is at work, and by one whose driver died; a log by one whose driver came up.
+    """
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
     for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
         rows.setdefault(row.start, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
-    known = {one.start for one in told if one.step == "drain"}
+    known = {(one.step, one.start) for one in told}
+    drains: set[tuple[Step, str]] = {("drain", start) for start in rows}
+    silent = drains | (store.begun(layout, run_id) if told or rows else set())
     found += [
-        Start("drain", start, None, ledger_rows.total(made)) for start, made in rows.items() if start not in known
+        Start(step, start, None, ledger_rows.total(rows[start]) if step == "drain" and start in rows else {})
+        for step, start in sorted(silent - known)
     ]
     return sorted(found, key=lambda one: (one.began or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)))
 

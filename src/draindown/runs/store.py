@@ -12,7 +12,7 @@ from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
 from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
-from draindown.runs.request import Step, new_start
+from draindown.runs.request import STEPS, Step, new_start
 
 KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
@@ -45,6 +45,17 @@ def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
     """Return the reports of all starts of a run's steps, by the time they started."""
     found = (_read(key) for key in _reports(layout, run_id))
     return sorted((report for report in found if report), key=lambda report: report.started_at)
+
+
+def begun(layout: FlowLayout, run_id: str) -> set[tuple[Step, str]]:
+    """Return step and id of every start of a run that left a note or a driver log."""
+    home, found = layout.run_reports(run_id), set[tuple[Step, str]]()
+    for entry in store_of(home).list(f"{home}/"):
+        name, _, ending = entry.key.removeprefix(f"{home}/").rpartition(".")
+        step, _, start = name.partition("@")
+        if ending in ("at-work", "log") and start and step in STEPS:
+            found.add((step, start))
+    return found
 
 
 def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:

@@ -17,8 +17,9 @@ State = Literal["at work", "died", "not begun", "no Spark"]
 class Unfinished:
     """A step that left no report.
 
-    `seconds` is how long it has been running, or ran; None if unknown. `who` names the process. `batches` of this run
-    are in the ledger. `log` is the path of the driver log, if any.
+    `seconds` is how long it has been running, or how long after its start a dead one last wrote something; None if
+    unknown. `who` names the process. `batches` of this run are in the ledger, None if it can't be read. `log` is the
+    path of the driver log, if any. `command` goes on with the work; default: a run.
     """
 
     pipeline: str
@@ -29,8 +30,9 @@ class Unfinished:
     who: str = ""
     began: datetime | None = None
     seconds: float | None = None
-    batches: int = 0
+    batches: int | None = 0
     log: str = ""
+    command: str = ""
 
     def __str__(self) -> str:
         since = "" if self.began is None else f" since {self.began:%Y-%m-%d %H:%M:%S} UTC"
@@ -39,7 +41,9 @@ class Unfinished:
             return f"{self.step} is at work{since}{took and f', {took} by now'}; {self.who}"
         if self.state == "died":
             done = f"; {count(self.batches, 'batch', 'batches')} of it committed" if self.batches else ""
-            return f"{self.step} was at work{since}; its driver died{took and f' after {took}'}, {self.who}{done}"
+            done = done if self.batches is not None else "; what it committed can't be read"
+            last = took and f", {took} or more after it began"  # nobody saw when it died
+            return f"{self.step} was at work{since}; its driver died{last}, {self.who}{done}"
         if self.state == "no Spark":
             return f"{self.step} has not begun: Spark did not start, or its task was ended before"
         return f"{self.step} has not begun"
@@ -47,7 +51,8 @@ class Unfinished:
     @property
     def next(self) -> list[str]:
         """The commands to type."""
-        run, report = f"draindown run {self.pipeline} --flow {self.flow}", f"draindown report {self.pipeline}"
+        run = self.command or f"draindown run {self.pipeline} --flow {self.flow}"
+        report = f"draindown report {self.pipeline}"
         if self.state == "at work":
             return [f"{report} --run {shlex.quote(self.run_id)}   # once it has ended"]
         again = [f"{run}   # goes on after the last whole batch"] if self.state == "died" else [run]

@@ -17,10 +17,26 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_serializer, model_validator
 from pydantic_core import CoreSchema
 
+from draindown.spec import time_patterns
+
 SCALARS = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
     *("string", "date", "timestamp", "timestamp_ntz", "binary"),
 )
+TIMES = ("date", "timestamp", "timestamp_ntz")
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+DECIMALS = (".", ",")
+THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
+"""What may separate thousands: also the typographic apostrophe, and the blanks that don't break a line."""
+DECIMAL_SCHEMA = {
+    "enum": list(DECIMALS),
+    "description": "What separates the fraction of a number in text; absent: a point.",
+}
+THOUSANDS_SCHEMA = {
+    "enum": list(THOUSANDS),
+    "description": "What separates groups of three digits of a number in text; absent: nothing.",
+}
+_MORE = ("taken_from", "format", "decimal_separator", "thousands_separator")
 _ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 _ALIASES |= {"timestamp_ltz": "timestamp"}
 _HINTS = {
@@ -43,36 +59,54 @@ _DEPTH = 32
 
 
 class Column(BaseModel):
-    """One column of the contract, written and serialised as one string, or as `{type, from}`.
+    """One column of the contract, written and serialised as one string, or as `{type, from, format, ...}`.
 
-    `taken_from`: where the value is taken from, if not from the record's text: a key of `SourceSpec.PLACES`.
+    `taken_from`: the field of the record, or the place beside it (`SourceSpec.PLACES`), if it is not the column's name.
+    `format`, `decimal_separator`, `thousands_separator`: how text says its values; None: as Spark reads them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: str = Field(description="Normalised Spark SQL type.")
     nullable: bool = Field(default=True, description="False if the column was declared `not null`.")
-    taken_from: str | None = Field(
-        default=None, description="Where the value is taken from, if not from the record's text."
-    )
+    taken_from: str | None = Field(default=None, description="Where the value is taken from, if not by its own name.")
+    format: str | None = Field(default=None, description="Pattern of a date or time.")
+    decimal_separator: str | None = Field(default=None, description="What separates the fraction of a number.")
+    thousands_separator: str | None = Field(default=None, description="What separates the thousands of a number.")
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
         if isinstance(value, Column):
-            return {"type": value.type, "nullable": value.nullable, "taken_from": value.taken_from}
-        if isinstance(value, dict) and set(value) <= {"type", "nullable", "taken_from"} and "nullable" in value:
+            return dict(value)
+        if isinstance(value, dict) and set(value) <= set(cls.model_fields) and "nullable" in value:
             return {**value, "type": normalise(value["type"])}
-        if isinstance(value, dict):
-            return {**_declared(value.get("type")), "taken_from": _taken_from(value)}
-        return _declared(value)
+        return _in_full(value) if isinstance(value, dict) else _declared(value)
+
+    @model_validator(mode="after")
+    def _combination(self) -> Column:
+        if self.format is not None:
+            if self.type not in TIMES:
+                raise ValueError(f"format counts for {', '.join(TIMES)} only, not for {self.type}")
+            time_patterns.check(self.format, self.type)
+        if (self.decimal_separator or self.thousands_separator) and not self.is_number:
+            raise ValueError(f"separators count for numbers only, not for {self.type}")
+        check_separators(self.decimal_separator, self.thousands_separator)
+        return self
 
     @model_serializer
     def _to_text(self) -> str | dict[str, str]:
-        return str(self) if self.taken_from is None else {"type": str(self), "from": self.taken_from}
+        more = {"from" if key == "taken_from" else key: getattr(self, key) for key in _MORE}
+        said = {key: value for key, value in more.items() if value is not None}
+        return {"type": str(self), **said} if said else str(self)
 
     def __str__(self) -> str:
         return self.type if self.nullable else f"{self.type} not null"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the type is a number."""
+        return self.type.startswith("decimal(") or self.type in NUMBERS
 
     @property
     def unstored(self) -> str | None:
@@ -104,17 +138,41 @@ class Column(BaseModel):
                 "json",
             ],
         }
-        placed = {
+        in_full = {
             "type": "object",
-            "description": "A column that is not taken from the record's text.",
+            "description": "A column whose values are elsewhere than under its name, or written in a way of their own.",
             "properties": {
                 "type": written,
-                "from": {"type": "string", "minLength": 1, "examples": ["key", "header:trace", "timestamp", "offset"]},
+                "from": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "Field of the record that holds it; of Kafka a place, or field:NAME.",
+                    "examples": ["Invoice No", "key", "header:trace", "timestamp", "offset"],
+                },
+                "format": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "How text says a date or a time.",
+                    "examples": ["yyyy/M/d", "d.M.yyyy HH:mm"],
+                },
+                "decimal_separator": DECIMAL_SCHEMA,
+                "thousands_separator": THOUSANDS_SCHEMA,
             },
-            "required": ["type", "from"],
+            "required": ["type"],
             "additionalProperties": False,
         }
-        return {"anyOf": [written, placed]}
+        return {"anyOf": [written, in_full]}
+
+
+def check_separators(decimal: str | None, thousands: str | None) -> None:
+    """Raise ValueError if numbers can't be read by these separators. None: a point, and none at all."""
+    if decimal is not None and decimal not in DECIMALS:
+        raise ValueError(f"decimal_separator {decimal!r} is none of {' '.join(DECIMALS)}")
+    if thousands is not None and thousands not in THOUSANDS:
+        raise ValueError(f"thousands_separator {thousands!r} is no point, comma, apostrophe, blank or underscore")
+    if thousands is not None and thousands == (decimal or "."):
+        other = "," if thousands == "." else "."
+        raise ValueError(f"{thousands!r} separates thousands and fractions; say decimal_separator: {other!r}")
 
 
 def _declared(value: object) -> dict[str, object]:
@@ -124,10 +182,16 @@ def _declared(value: object) -> dict[str, object]:
     return {"type": normalise(bare), "nullable": bare == value}
 
 
-def _taken_from(value: dict[object, object]) -> str:
-    if set(value) != {"type", "from"} or not isinstance(value["from"], str):
-        raise ValueError("must be a type such as 'int', or {type: int, from: key}")
-    return value["from"]
+def _in_full(value: dict[object, object]) -> dict[str, object]:
+    known = {"from" if key == "taken_from" else key: key for key in _MORE}
+    unknown = [str(key) for key in value if key not in ("type", *known)]
+    if unknown or "type" not in value:
+        found = f"has {', '.join(unknown)}" if unknown else "lacks type"
+        raise ValueError(f"must be a type such as 'int', or {{type, {', '.join(known)}}}; it {found}")
+    for key in known:
+        if key in value and (not isinstance(value[key], str) or not value[key]):
+            raise ValueError(f"{key} must be text, not {value[key]!r}")
+    return {**_declared(value["type"]), **{known[key]: value[key] for key in value if key in known}}
 
 
 def normalise(text: str) -> str:

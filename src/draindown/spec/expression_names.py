@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from draindown.spec.expressions import TOKEN
 from draindown.spec.names import near, unlike
-from draindown.spec.sql_words import FUNCTIONS, KEYWORDS
+from draindown.spec.sql_words import FUNCTIONS, KEYWORDS, OPERATORS
 
 _NESTED_TYPES = ("array", "map", "struct")
 _ENDINGS = frozenset("'\"0123456789)]")
-_JOINING = frozenset({"and", "or", "not", "in", "like", "between", "is"})
+_JOINING = frozenset({"and", "or", "not", "in", "like", "ilike", "between", "is", "div"}) | OPERATORS
 _DANGLING = frozenset("=<>+-/%&|^")
 
 
@@ -59,7 +59,7 @@ def problems(expression: str, columns: Collection[str]) -> Iterator[str]:
 def _word(found: re.Match[str]) -> _Word:
     kind, text = found.lastgroup, found.group()
     name = found[kind].replace("``", "`") if kind in ("word", "quoted") else ""
-    free = bool(name) and (kind == "quoted" or name.lower() not in KEYWORDS)
+    free = bool(name) and (kind == "quoted" or name.lower() not in KEYWORDS | OPERATORS)
     return _Word(name or text, name.lower(), free, found.start(), found.end())
 
 
@@ -78,7 +78,7 @@ def _syntax(words: list[_Word]) -> Iterator[str]:
         following = _at(words, at + 1).text
         alone = following != "" and following in ",)]"
         if word.free and at not in types and _is_operand(_at(words, at - 1)) and not alone:
-            yield f"{word.text!r} can't stand there{near(word.text, ('and', 'or', 'in', 'like', 'between', 'is'))}"
+            yield f"{word.text!r} can't stand there{near(word.text, _JOINING)}"
             return  # later problems are likely consequences of this one
     if words and (words[-1].text in _DANGLING or (not words[-1].free and words[-1].name in _JOINING)):
         yield f"ends with {words[-1].text!r}"

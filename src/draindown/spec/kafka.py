@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from draindown.spec.base import Model, Problem, refuse, repeated
-from draindown.spec.source import LONGEST_RECORD, RecordBytes, SourceSpec, Zone
+from draindown.spec.column_types import check_separators
+from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
 from draindown.spec.units import Duration, Size, parse_time
 
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
@@ -172,6 +173,18 @@ class KafkaSource(SourceSpec):
     )
     max_record_bytes: RecordBytes = LONGEST_RECORD
     timezone: Zone = "UTC"
+    decimal_separator: DecimalSeparator = None
+    thousands_separator: ThousandsSeparator = None
+
+    @model_validator(mode="after")
+    def _combination(self) -> KafkaSource:
+        check_separators(*self.separators)
+        return self
+
+    @property
+    def separators(self) -> tuple[str | None, str | None]:
+        """What separates fractions and thousands."""
+        return self.decimal_separator, self.thousands_separator
 
     @property
     def place(self) -> str:

@@ -7,6 +7,7 @@ The loader reports each of them at its position.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
@@ -22,10 +23,20 @@ from draindown.spec.lease import LeaseSpec
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, lake_root, near
 from draindown.spec.neighbours import Neighbours, Reader
 from draindown.spec.schedule import check_schedule
+from draindown.spec.source import FIELD
 from draindown.spec.sources import AnySource
 from draindown.spec.table_source import TableSource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
 from draindown.spec.tolerance import Drift, QuarantineBounds
+
+
+@dataclass(frozen=True)
+class Written:
+    """How text says the values of a column: a date or time by `pattern`, a number by its separators."""
+
+    pattern: str | None
+    decimal: str = "."
+    thousands: str | None = None
 
 
 class FlowSpec(Model):
@@ -84,16 +95,31 @@ class FlowSpec(Model):
     @property
     def record_columns(self) -> dict[str, Column]:
         """The columns that are read from a record's text; all others have a place beside it."""
-        return {name: column for name, column in self.columns.items() if column.taken_from is None}
+        return {name: self.columns[name] for name in self.fields}
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The field of a record that holds each column which is read from its text, by the column's name."""
+        found = {name: self.source.field_of(name, column.taken_from) for name, column in self.columns.items()}
+        return {name: field for name, field in found.items() if field is not None}
 
     @property
     def as_recorded(self) -> FlowSpec:
-        """The flow with only the columns that are read from a record's text: what a format's reader needs to know."""
-        return (
-            self
-            if len(self.record_columns) == len(self.columns)
-            else self.model_copy(update={"columns": self.record_columns})
-        )
+        """The flow with only the columns that are read from a record's text, each under the name of its field there.
+
+        It is what a format's reader needs to know.
+        """
+        recorded = {field: self.columns[name] for name, field in self.fields.items()}
+        return self if list(recorded) == list(self.columns) else self.model_copy(update={"columns": recorded})
+
+    def written(self, name: str) -> Written | None:
+        """Return how text says the values of a column, if not as Spark reads them."""
+        column, shared = self.columns[name], self.source.separators
+        if column.is_number:
+            own = column.decimal_separator, column.thousands_separator
+            decimal, thousands = shared if own == (None, None) else own
+            return None if (decimal or ".", thousands) == (".", None) else Written(None, decimal or ".", thousands)
+        return None if column.format is None else Written(column.format)
 
     @property
     def deletes_by_null(self) -> bool:
@@ -138,19 +164,35 @@ class FlowSpec(Model):
 
     def _place_problems(self) -> Iterable[Problem]:
         places = self.source.PLACES
+        yield from self._field_problems()
         for name, column in self.columns.items():
-            if column.taken_from is None:
+            if name in self.fields:
                 continue
+            assert column.taken_from is not None
             head, colon, rest = column.taken_from.partition(":")
             types = places.get(head + colon, ())
             if not types or (colon and not rest):
-                known = ", ".join(f"{one}NAME" if one.endswith(":") else one for one in places)
-                found = f"from: {column.taken_from}: {'one of ' + known if known else 'this source has no such places'}"
-                yield ("columns", name), found
+                known = ", ".join(f"{one}NAME" if one.endswith(":") else one for one in (*places, FIELD))
+                yield ("columns", name), f"from: {column.taken_from}: one of {known}"
             elif column.type.partition("(")[0] not in types:
                 yield ("columns", name), f"from: {column.taken_from} is {' or '.join(types)}, not {column.type}"
+            elif self.written(name) is not None and "binary" not in types:
+                yield ("columns", name), f"from: {column.taken_from} is no text, so that it has no format"
         if places and not self.record_columns:
             yield ("columns",), "no column is read from the record; name one without `from`"
+
+    def _field_problems(self) -> Iterable[Problem]:
+        form, readers = self.source.form, dict[str, str]()
+        unnamed = not form.named or (form.delimited and not self.source.has_header)
+        for name, field in self.fields.items():
+            first = readers.setdefault(field, name)
+            if first != name:
+                yield ("columns", name), f"from: {field}: is read by {first} already"
+            if self.columns[name].taken_from is not None and unnamed:
+                what = "a csv without a header" if form.delimited else f"format {form.name}"
+                yield ("columns", name), f"from: {field}: {what} has no names of fields"
+            elif not field or field != field.strip():
+                yield ("columns", name), f"from: {field!r} begins or ends with a blank, or is empty"
 
     def _format_problems(self) -> Iterable[Problem]:
         form = self.source.form

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -36,8 +38,19 @@ def _check_column_name(name: str) -> str:
     if name.lower() in RESERVED_COLUMNS:
         raise ValueError(f"{name!r} is reserved: rules use it for the time the row's file was first seen")
     if not re.fullmatch(_COLUMN_NAME.removeprefix("^").removesuffix("$"), name):
-        raise ValueError(f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`")
+        raise ValueError(
+            f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`{renamed(name)}"
+        )
     return name
+
+
+def renamed(field: str) -> str:
+    """Return `; write NAME: {type: ..., from: FIELD}` for a field whose name no column can have, or ""."""
+    plain = re.sub(r"[^0-9a-z]+", "_", unicodedata.normalize("NFKD", field).encode("ascii", "ignore").decode().lower())
+    name = plain.strip("_")[:60]
+    if not name or not field.isprintable() or len(field) > 255:
+        return ""
+    return f"; write {'f_' * name[0].isdecimal()}{name}: {{type: ..., from: {json.dumps(field, ensure_ascii=False)}}}"
 
 
 def is_column_name(name: str) -> bool:

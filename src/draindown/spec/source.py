@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from draindown.spec.base import Model
+from draindown.spec.column_types import DECIMAL_SCHEMA, THOUSANDS_SCHEMA
+from draindown.spec.dialect import Dialect
 from draindown.spec.formats import FORMATS, Format
 from draindown.spec.units import Size
 
@@ -24,6 +26,22 @@ def _known_zone(value: str) -> str:
     return value
 
 
+FIELD = "field:"
+"""Before the name of a field, where `from` names places beside the record too."""
+DecimalSeparator = Annotated[
+    str | None,
+    WithJsonSchema(
+        DECIMAL_SCHEMA
+        | {"description": "Of all its numbers that are text: what separates the fraction. Absent: a point."}
+    ),
+]
+ThousandsSeparator = Annotated[
+    str | None,
+    WithJsonSchema(
+        THOUSANDS_SCHEMA
+        | {"description": "Of all its numbers that are text: what separates groups of three digits. Absent: nothing."}
+    ),
+]
 RecordBytes = Annotated[Size, Field(description="A longer record is refused.", examples=["8mb"])]
 LONGEST_RECORD = 8 * 1024**2
 Zone = Annotated[
@@ -69,12 +87,33 @@ class SourceSpec(Model):
         max_bytes_per_trigger: int | None
         max_record_bytes: int
         delimiter: str
+        quote: str
+        escape: str | None
+        null_marker: str | None
         timezone: str
+
+    @property
+    def separators(self) -> tuple[str | None, str | None]:
+        """What separates fractions and thousands of numbers that are text, where a column doesn't say; None: unsaid."""
+        return None, None
+
+    def field_of(self, name: str, taken_from: str | None) -> str | None:
+        """Return the field of a record that holds the column `name`; None if it has a place beside the record."""
+        if taken_from is None:
+            return name
+        if not self.PLACES:
+            return taken_from
+        return taken_from.removeprefix(FIELD) if taken_from.startswith(FIELD) else None
 
     @property
     def form(self) -> Format:
         """The properties of the format."""
         return FORMATS[self.format]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the cells of a delimited format are written."""
+        return Dialect()
 
     @property
     def has_header(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from string import punctuation
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,12 +19,16 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from draindown.spec.base import Problem, refuse
+from draindown.spec.column_types import check_separators
+from draindown.spec.dialect import BACKSLASH, Dialect
 from draindown.spec.formats import FORMATS
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.names import local_path
-from draindown.spec.source import LONGEST_RECORD, RecordBytes, SourceSpec, Zone
+from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
 from draindown.spec.units import Duration, Size
 
+_NEVER = "none"
+_OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
 _NAMES = {"type": "string", "enum": list(FORMATS)}
 
 
@@ -72,7 +77,41 @@ class FilesSource(SourceSpec):
     delimiter: str = Field(
         default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
     )
+    quote: str = Field(
+        default='"',
+        min_length=1,
+        max_length=4,
+        description="csv: the character around cells; none: cells are never quoted.",
+        examples=["'", "none"],
+    )
+    escape: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2,
+        description="csv: a backslash, if quotes within a quoted cell have one before them. Absent: they are doubled.",
+        examples=["\\"],
+    )
+    null_marker: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="csv: a cell without quotes that reads so is NULL, and an empty one is an empty text.",
+        examples=["\\N"],
+    )
     timezone: Zone = "UTC"
+    decimal_separator: DecimalSeparator = None
+    thousands_separator: ThousandsSeparator = None
+
+    @property
+    def separators(self) -> tuple[str | None, str | None]:
+        """What separates fractions and thousands."""
+        return self.decimal_separator, self.thousands_separator
+
+    @property
+    def dialect(self) -> Dialect:
+        """How cells are written."""
+        quote = None if self.quote == _NEVER else self.quote
+        return Dialect(self.delimiter, quote, self.escape, self.null_marker or "")
 
     @property
     def has_header(self) -> bool:
@@ -100,17 +139,42 @@ class FilesSource(SourceSpec):
             raise ValueError(f"{value!r} can't separate cells")
         return value
 
+    @field_validator("quote")
+    @classmethod
+    def _usable_quote(cls, value: str) -> str:
+        if value == _NEVER or (len(value) == 1 and value in punctuation and value != BACKSLASH):
+            return value
+        raise ValueError(f"{value!r} can't stand around cells; write one character such as \", or none")
+
+    @field_validator("escape")
+    @classmethod
+    def _usable_escape(cls, value: str | None) -> str | None:
+        if value is None or set(value) == {BACKSLASH}:  # two: YAML takes them as they are between single quotes
+            return value and BACKSLASH
+        raise ValueError(f"{value!r} can't stand before a quote; write '\\', or leave it out where quotes are doubled")
+
     @model_validator(mode="after")
     def _combination(self) -> FilesSource:
+        check_separators(*self.separators)
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
             problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
         if not FORMATS[self.format].delimited:
-            changed = {"header": not self.header, "delimiter": self.delimiter != ","}
             reason = f"counts for format csv only, not for {self.format}"
-            problems += [((name,), reason) for name, is_set in changed.items() if is_set]
+            changed = [name for name in _OF_CSV if getattr(self, name) != type(self).model_fields[name].default]
+            problems += [((name,), reason) for name in changed]
+        problems += self._dialect_problems()
         refuse(problems)
         return self
+
+    def _dialect_problems(self) -> Iterator[Problem]:
+        dialect = self.dialect
+        if dialect.quote == dialect.delimiter:
+            yield ("quote",), f"{self.quote!r} is the delimiter"
+        if dialect.escape and dialect.quote is None:
+            yield ("escape",), "stands before quotes, and quote: none says that there are none"
+        if found := set(dialect.null) & {dialect.delimiter, dialect.quote, "\r", "\n"}:
+            yield ("null_marker",), f"no cell without quotes can hold {min(map(str, found))!r}"
 
 
 SOURCES: MutableMapping[str, type[SourceSpec]] = {one.kind: one for one in (FilesSource, KafkaSource)}

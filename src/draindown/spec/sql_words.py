@@ -93,5 +93,7 @@ _FUNCTIONS = """
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
 """All keywords, reserved or not, in lower case."""
+OPERATORS = frozenset({"rlike", "regexp"})
+"""Operators that `sql_keywords()` leaves out, because the grammar has two spellings of one keyword."""
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 """All functions of a session without extensions, in lower case, without operators."""

@@ -24,6 +24,13 @@ _DIGITS = 38
 
 # names of Parquet's annotations, as pyarrow writes them in JSON
 _REFUSED = frozenset(("Time", "Float16", "UUID", "Interval", "Variant", "Geometry", "Geography"))
+_ENCODINGS = frozenset(
+    (
+        *("PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"),
+        *("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"),
+    )
+)
+"""The encodings of Parquet that Spark reads. It does not read BYTE_STREAM_SPLIT (SPARK-56894)."""
 
 
 class Unsupported(Exception):
@@ -73,7 +80,7 @@ class ColumnarFormat(Protocol):
         """
 
     def needs_copy(self, path: str) -> bool:
-        """Whether Spark's reader fails at a type in the file that pyarrow reads."""
+        """Whether Spark's reader fails at a type or an encoding in the file that pyarrow reads."""
 
     def nanoseconds(self, path: str) -> dict[str, bool]:
         """Columns of timestamps that Spark reads as numbers of nanoseconds, and whether they are moments."""
@@ -91,10 +98,12 @@ class Parquet:
         return pyarrow.parquet.read_schema(path)
 
     def shape(self, path: str) -> str:
-        """Parquet's own schema, not what pyarrow makes of it."""
+        """Parquet's own schema, not what pyarrow makes of it, and the encodings that only pyarrow reads."""
         import pyarrow.parquet
 
-        return str(pyarrow.parquet.read_metadata(path).schema).partition("\n")[2]  # the first line holds an address
+        metadata = pyarrow.parquet.read_metadata(path)
+        own = str(metadata.schema).partition("\n")[2]  # the first line holds an address
+        return "\n".join([own, *_unread_encodings(metadata)])
 
     def blocks(self, path: str) -> Iterator[Any]:
         """A few thousand rows at a time."""
@@ -104,9 +113,11 @@ class Parquet:
         """As the protocol says."""
         yield from _measured(_parquet(path, limit))
 
-    def needs_copy(self, path: str) -> bool:  # noqa: ARG002
-        """Never."""
-        return False
+    def needs_copy(self, path: str) -> bool:
+        """Whether a column is in an encoding that Spark doesn't read, in any of its row groups."""
+        import pyarrow.parquet
+
+        return bool(_unread_encodings(pyarrow.parquet.read_metadata(path)))
 
     def nanoseconds(self, path: str) -> dict[str, bool]:
         """Timestamps of the schema; the caller knows which of them Spark reads as numbers."""
@@ -203,6 +214,10 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
 def _chunks(metadata: Any) -> list[Any]:
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     return [group.column(at) for group in groups for at in range(group.num_columns)]
+
+
+def _unread_encodings(metadata: Any) -> list[str]:
+    return sorted({name for chunk in _chunks(metadata) for name in chunk.encodings} - _ENCODINGS)
 
 
 def _refuse_long(metadata: Any, limit: int) -> None:

@@ -16,7 +16,10 @@ class Inspector(Protocol):
     """What a file of one format must be to be read whole."""
 
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
-        """Read the file once; return what is known of it, as fields of `Verified`. Raises Broken."""
+        """Read the file once; return what is known of it, as fields of `Verified`.
+
+        Raises Broken if the file itself is at fault; OSError with an errno, or MemoryError, if the machine is.
+        """
 
 
 class Lines:
@@ -25,7 +28,9 @@ class Lines:
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
         """Count lines and blank lines, and find the header."""
         counter = LineCounter(
-            limit=max(data.limits.line, source.max_record_bytes), quotes=source.form.delimited, header=source.has_header
+            limit=max(data.limits.line, source.max_record_bytes),
+            dialect=source.dialect if source.form.delimited else None,
+            header=source.has_header,
         )
         first = True
         try:
@@ -66,9 +71,11 @@ class Columnar:
             shape = digest(form.shape(file.path))
         except Unsupported as error:
             raise Broken(error.reason, str(error)) from None
-        except Broken:
+        except (Broken, MemoryError):
             raise
-        except Exception as error:  # whatever a reader of a broken file raises, the file is what is broken
+        except Exception as error:  # of a broken file pyarrow's readers raise whatever they stumble over
+            if isinstance(error, OSError) and error.errno is not None:  # storage failed; a broken file has no errno
+                raise
             raise Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
         return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
 

@@ -6,7 +6,9 @@ checked here: bad rows are refused one by one later.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,24 +61,29 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that could not be inspected this time. The next run tries again."""
+    """A file that could not be inspected this time. The next run tries again.
+
+    `trouble`: why this machine could not read it; empty if the file is only not settled yet.
+    """
 
     path: str
     finding: Finding
+    trouble: str = ""
 
 
 def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Verified | Unreadable | Skipped:
     """Read the file once, in memory that does not depend on its size.
 
-    The result is Skipped if the file can't be opened, or changed after it was listed or while it was read.
+    The result is Skipped if storage or memory fail, or if the file changed after it was listed or while it was read.
     """
     try:
         with Path(file.path).open("rb") as handle:
             result = _judge(file, source, FileBytes(handle, limits))
             found = Path(file.path).stat()
-    except OSError as error:
-        detail = f"can't be read: {error.strerror or error}"
-        return _skip(file, "ignored", detail, "check that it is there, and its permissions")
+    except FileNotFoundError:
+        return _skip(file, "ignored", "went away after it was listed", "check where it went")
+    except (OSError, MemoryError) as error:
+        return unread(file.path, error)
     if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
         return _skip(file, "unsettled", "changed while it was read", "the next run takes it; `settle` makes runs wait")
     return result
@@ -86,6 +93,17 @@ def sha256_of(path: str) -> str:
     """Return the SHA-256 of the bytes on disk."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def unread(path: str, error: OSError | MemoryError) -> Skipped:
+    """Return the result for a file that storage, or the memory of this machine, kept from being read."""
+    if isinstance(error, MemoryError):
+        trouble, then = "not enough memory to read it", "free -m   # the next run looks at it again"
+    else:
+        trouble = (error.strerror or str(error)) + (f" ({errno.errorcode[error.errno]})" if error.errno else "")
+        then = f"ls -l {shlex.quote(shown(path))}   # the next run looks at it again"
+    finding = Finding(kind="unread", subject=shown(path), detail=f"left out of this run: {trouble}", next=then)
+    return Skipped(path, finding, trouble)
 
 
 def _skip(file: SourceFile, kind: Any, detail: str, next: str) -> Skipped:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import codecs
 import re
 
+from draindown.spec.dialect import Dialect
+
 # begins with a literal byte, so that the search uses memchr
 _BLANK = re.compile(rb"\n[\t\x0b\f ]*(?=\n)")
 _FILLED = re.compile(rb"[^\t\n\x0b\f ][^\n]*")
 _SPACE = b"\t\n\x0b\f\r "
+_LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
 _HEADER_LIMIT = 1024 * 1024
 
 
@@ -32,17 +35,19 @@ class LineCounter:
         blank: lines that are empty or hold only white space.
         bytes: all bytes fed.
         bom: whether the first three bytes are a UTF-8 byte order mark.
-        multiline: with `quotes`, whether a line holds an odd number of double quotes: a record may span lines.
+        multiline: with `dialect`, whether a line holds an odd number of quotes: a record may span lines.
         header: with `header`, the first record that isn't blank, without its end; None if there is none.
     """
 
-    def __init__(self, *, limit: int, quotes: bool = False, header: bool = False) -> None:
+    def __init__(self, *, limit: int, dialect: Dialect | None = None, header: bool = False) -> None:
         self.lines = self.blank = self.bytes = 0
         self.bom = self.multiline = False
         self.header: bytes | None = None
         self._limit = limit
-        self._quotes = quotes
+        self._dialect = dialect
+        self._quote = dialect.quote.encode() if dialect and dialect.quote else None
         self._wants_header = header
+        self._after_header = b""
         self._start: bytes | None = b""  # first bytes, until there are enough to detect a byte order mark
         self._open: list[bytes] = []  # pieces of the unfinished line
         self._open_size = 0
@@ -84,6 +89,8 @@ class LineCounter:
 
     def _count(self, block: bytes) -> None:
         """Count a block of whole lines."""
+        if self._wants_header:
+            self._look_for_header(block)
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = block.count(b"\n")
@@ -91,16 +98,16 @@ class LineCounter:
         # count the rarer kind, so that a file of blank lines takes no longer than others
         mostly_blank = lines * 2 > len(block)
         self.blank += lines - len(_FILLED.findall(block)) if mostly_blank else len(_BLANK.findall(b"\n" + block))
-        if self._wants_header:
-            self._look_for_header(block)
-        if self._quotes and not self.multiline and b'"' in block:
-            self.multiline = any(line.count(b'"') & 1 for line in block.split(b"\n"))
+        if self._dialect and self._quote and not self.multiline and self._quote in block:
+            self.multiline = any(map(self._dialect.open_quotes, block.split(b"\n")))
 
     def _look_for_header(self, block: bytes) -> None:
-        for line in block[:-1].split(b"\n"):
+        for line, end in _LINE.findall(block):
             if self.header is None and not line.strip(_SPACE):
                 continue
-            self.header = line if self.header is None else self.header + b"\n" + line
-            if self.header.count(b'"') % 2 == 0 or len(self.header) > _HEADER_LIMIT:
+            self.header = line if self.header is None else self.header + self._after_header + line
+            self._after_header = end  # part of the header if a quoted name goes on after it
+            is_open = self._dialect is not None and self._dialect.open_quotes(self.header)
+            if not is_open or len(self.header) > _HEADER_LIMIT:
                 self._wants_header = False
                 return

@@ -20,7 +20,7 @@ from draindown.sources.files import catalog
 from draindown.sources.files import parked as files_parked
 from draindown.sources.files.batching import divided, forecast
 from draindown.sources.files.catalog import KnownFile
-from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, verify
+from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, unread, verify
 from draindown.sources.files.listing import Listing, SourceFile
 from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
@@ -124,6 +124,11 @@ class FilesPinning:
         self._slices, self._files = self._slices + 1, self._files + len(files)
 
     @property
+    def trouble(self) -> str:
+        """Why no file could be read, if the machine kept all that were looked at from it: the first and its error."""
+        return self._run.troubles[0] if self._run.troubles and len(self._run.troubles) == self._run.looked else ""
+
+    @property
     def taken(self) -> Taken:
         """The progress so far."""
         return Taken(self._slices, self._files, self._run.parked, tuple(self._run.findings))
@@ -142,6 +147,9 @@ class _Run:
     events: dict[str, Event]
     findings: list[Finding] = field(default_factory=list)
     parked: int = 0
+    looked: int = 0
+    troubles: list[str] = field(default_factory=list)
+    """Of files that the machine could not read: path and error."""
 
     def readable(self, files: Sequence[SourceFile], progress: Progress | None) -> Iterator[Verified]:
         """Inspect files in their order, a few at a time, and yield the readable ones. Parks the unreadable ones."""
@@ -167,6 +175,7 @@ class _Run:
     def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
         """Hash the files in slices whose size or mtime differs, and record each as `touched` or parked as `changed`."""
         events = []
+        self.looked += len(pairs)
         for file, taken in pairs:
             event = self._compare(file, taken)
             if event:
@@ -182,8 +191,11 @@ class _Run:
         if file.size == taken.size:
             try:
                 digest = sha256_of(file.path)
-            except OSError:
-                return None  # missing or unreachable: the next listing decides
+            except FileNotFoundError:
+                return None  # the next listing decides
+            except (OSError, MemoryError) as error:
+                self._skip(unread(file.path, error))
+                return None
             if digest == catalog.sha256(self.flow.layout, taken):
                 return self._event(file, "touched", sha256=digest)
             detail = f"was taken in with other bytes of the same size (slice {taken.slice})"
@@ -191,10 +203,11 @@ class _Run:
 
     def _record(self, judged: Sequence[Verified | Unreadable | Skipped]) -> None:
         events = []
+        self.looked += len(judged)
         for result in judged:
             match result:
                 case Skipped():
-                    self.findings.append(result.finding)
+                    self._skip(result)
                 case Unreadable():
                     self.parked += 1
                     detail = f"{result.reason}: {result.detail}"
@@ -203,6 +216,11 @@ class _Run:
                 case Verified() if (event := self.events.get(result.path)) and event.is_open:
                     events.append(self._event(result, "retried", note="the file changed and can be read now"))
         files_parked.record(self.flow.layout, events, self.now)
+
+    def _skip(self, left_out: Skipped) -> None:
+        self.findings.append(left_out.finding)
+        if left_out.trouble:
+            self.troubles.append(f"{left_out.finding.subject}: {left_out.trouble}")
 
     def _advice(self) -> str:
         return f"deliver it again, whole; see: draindown quarantine list {self.flow.layout.pipeline} --files"

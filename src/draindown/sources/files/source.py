@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.documents import absolute
@@ -36,6 +36,7 @@ class Files(NothingLost):
     def __init__(self, source: FilesSource, layout: FlowLayout, root: Path, run_id: str) -> None:
         self._flow = FilesOf(source, layout, root, run_id)
         self._seen: Listing | None = None
+        self._pinning: FilesPinning | None = None
 
     def _listing(self, now: datetime) -> Listing:
         if self._seen is None:
@@ -75,7 +76,9 @@ class Files(NothingLost):
         listed, seen = self._listing(now), Snapshot.of(self._flow.layout)
         found = sort_out(seen, listed)
         self._seen = Listing(list(found.new), [])  # files that earlier pinnings were done with are done with
-        return FilesPinning(self._flow, found, listed.findings, now, catalog.last_slice(seen), progress)
+        last = catalog.last_slice(seen)
+        self._pinning = FilesPinning(self._flow, found, listed.findings, now, last, progress)
+        return self._pinning
 
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
@@ -135,7 +138,20 @@ class Files(NothingLost):
             )
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Fail if a file's content changed after it was read. Raises TerminalError `input-changed`."""
+        """Fail if a file's content changed after it was read, or if this machine could read none of the new files.
+
+        Raises TerminalError `input-changed`, TransientError `files-unread`.
+        """
+        if self._pinning is not None and self._pinning.trouble:
+            unread = [finding for finding in findings if finding.kind == "unread"]
+            raise TransientError(
+                "files-unread",
+                tried=f"read {count(len(unread), 'file')} that are new to flow {self._flow.layout.flow}",
+                found=f"none of them could be read: {self._pinning.trouble}",
+                changed="none of them was taken in or parked; what was taken in before was drained",
+                next=[*(finding.next for finding in unread[:1]), f"draindown run {self._flow.layout.pipeline}"],
+                in_order=True,
+            )
         changed = [finding for finding in findings if finding.kind == "changed"]
         if changed:
             raise TerminalError(

@@ -47,14 +47,8 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
-    return BatchRow(
-        pipeline=batch.writer.layout.pipeline,
-        flow=batch.writer.layout.flow,
-        generation=batch.writer.generation,
-        batch=batch.writer.batch,
-        kind=batch.kind,
-        run_id=batch.run_id,
-        start=batch.start,
+    return batch.ledger_row(
+        "land",
         cut=batch.input.number,
         units=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
@@ -62,8 +56,6 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
         reasons=counted.reasons,
         quarantined=sum(counted.reasons.values()),
         max_sequence=counted.max_sequence,
-        changed_at=batch.changed_at,
-        started_at=batch.started_at,
     )
 
 

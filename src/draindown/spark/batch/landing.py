@@ -63,8 +63,6 @@ class Landing:
         reached("begun")
         usage, layout = ResourceUsage(spark), self.request.layout
         writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
-        if not writer.is_done():  # the units of a committed batch may be gone
-            self.verify(read.units)
         row = process(spark, self._batch(writer, read, usage.beside(reached)))
         if load := usage.load(read.unpacked, session.heap_bytes(spark)):
             batch_size.remember(layout, load)
@@ -86,7 +84,7 @@ class Landing:
             input=input_of(self.request.flow_spec, self.source, read),
             transform=self._transform,
             reached=reached,
-            was_read=lambda: self.verify(read.units),
+            verify=lambda: self.verify(read.units),
             compared=lambda held, pruning: self._skipping.look(writer.batch, held, pruning),
             tuning=self.tuning,
         )

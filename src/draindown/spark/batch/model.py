@@ -9,53 +9,38 @@ from datetime import datetime
 
 from pyspark.sql import Row
 
-from draindown.base.progress import StepHook, ignore_step
-from draindown.ledger.rows import BatchKind
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.input import GivenRecords
 from draindown.spark.sources.place import Block, BlockOrigin
 from draindown.spark.sources.port import Input
+from draindown.spark.targets.batch import BaseBatch
 from draindown.spark.targets.delta_target import Held, Writer
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.tuning import TUNING, Tuning
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The input, identity and hooks of one batch.
+@dataclass(frozen=True, kw_only=True)
+class Batch(BaseBatch):
+    """The input, identity and hooks of one batch of a landing flow. Attributes besides those of `BaseBatch`:
 
     Attributes:
-        writer: identifies the batch's writes.
-        run_id: the run that processes the batch.
         first_seen: when its input was pinned.
-        changed_at: value of `_changed_at` for every row that the batch changes.
-        started_at: when the batch started.
-        start: the start of the step within the run; empty if it has none.
         input: what it reads.
         transform: the flow's transform; None if it has none.
-        reached: progress hook, called with each step's name when the step completes: begun, read, quarantined,
-            remembered, merged, recorded. An exception it raises aborts the batch before the next step.
-        was_read: called when all input is read and nothing is written. Raises if input changed since it was pinned.
+        verify: called before the input is read, and again when all of it is read and nothing is written. Raises if
+            input changed since it was pinned.
         keep_open: called with the origin of every record that a replay refuses again, before the target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.
         compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
-        tuning: settings of the batch's query plans.
     """
 
     writer: Writer
-    run_id: str
     first_seen: datetime
-    changed_at: datetime
-    started_at: datetime
-    start: str = ""
     input: Input = field(default_factory=GivenRecords)
     transform: Transform | None = None
-    reached: StepHook = ignore_step
-    was_read: Callable[[], None] = lambda: None
+    verify: Callable[[], None] = lambda: None
     keep_open: Callable[[Sequence[tuple[str, int]]], None] = lambda _: None
     releases: Sequence[str] = ()
     compared: Callable[[Held | None, Pruning], None] = lambda *_: None
-    tuning: Tuning = TUNING
 
     @property
     def counted(self) -> int:
@@ -65,11 +50,6 @@ class Batch:
     def origins(self, counted: Counted) -> list[BlockOrigin]:
         """Return the origin of every block that was read."""
         return self.input.origins(counted.blocks)
-
-    @property
-    def kind(self) -> BatchKind:
-        """The ledger's kind of this batch: source, replay or quarantine."""
-        return self.writer.ledger_kind
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The port of batches: what one batch of a flow does with a slice. Kinds of batches are listed in `registry`."""
+"""The port of batches: what one batch of a flow does with a slice. `spark.runs.batches` lists the kinds."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Process one batch, from input to ledger row. The order of the steps makes a crash between any two of them safe.
+"""The batches of a landing flow: how one is read, what it writes beside its target, and how its rows are resolved.
 
-read raw → parse → count (one pass over the persisted batch) → drift (refuse or record) → raw records → inputs →
-quarantine → resolve with the target's strategy → side tables → the target's commit, with the ledger row as
-`userMetadata` → ledger table
+The order of the steps is that of `targets.batch.apply`:
+
+verify the input → read → parse → count (one pass over the persisted batch) → verify again → drift (refuse or find) →
+raw records → inputs → quarantine → drift seen first → resolve with the target's strategy → tombstones → commit → ledger
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,11 +18,10 @@ from pyspark.sql import functions as F
 from draindown.flow import schema_drift as flow_schema_drift
 from draindown.flow.schema_drift import Known
 from draindown.ledger import inputs as ledger_inputs
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch import counting, schema_drift
 from draindown.spark.batch.model import Batch, Counted
-from draindown.spark.batch.raw import keep_raw
+from draindown.spark.batch.raw import keep_raw, keeps_raw
 from draindown.spark.batch.refused_rows import keep_refused
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
 from draindown.spark.contract import transforms, unreadable
@@ -33,11 +33,11 @@ from draindown.spark.sources.place import ARRIVED, PLACE
 from draindown.spark.sources.spool import emptied
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.commit import close
+from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.registry import strategy_of
-from draindown.spark.targets.strategy import Accepted
+from draindown.spark.targets.strategy import Accepted, Change
 
 
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
@@ -47,40 +47,59 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     reading and merging.
     """
     with emptied(batch.writer.layout.spool):
-        return _done_before(batch) if batch.writer.is_done() else _process(spark, batch)
+        return apply(spark, batch, lambda kept: _read(spark, batch, kept))
 
 
-def _process(spark: SparkSession, batch: Batch) -> BatchRow:
-    strategy = strategy_of(batch.writer.flow)
-    with configured(spark, _settings(batch)), ExitStack() as kept:
-        with configured(spark, batch.tuning.evaluation(batch.counted)):
-            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
-                parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
-            kept.enter_context(persisted(frame))
-            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
-                counted = counting.count_batch(parsed, frame, batch)
-            batch.input.refuse_miscounted(counted.blocks)
-            batch.was_read()
-            batch.reached("read")
-            found = schema_drift.look(batch, frame, counted)
-            row = counting.ledger_row(batch, counted)
-            keep_raw(batch, frame)
-            if batch.kind != "quarantine":
-                ledger_inputs.record(batch.writer.layout, row, counting.inputs(batch, counted))
-            keep_refused(batch, frame, counted, row)
-            flow_schema_drift.remember(batch.writer.layout, found.sightings)
-            good = found.spread(frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
-            accepted = _accepted(batch, good, counted, counted.accepted, found.columns)
-            delta_target.prepare(spark, batch.writer, strategy.stored(accepted).schema)
-        return _apply(batch, accepted, row)
+def _read(spark: SparkSession, batch: Batch, kept: ExitStack) -> Landed:
+    """Read the input through the contract, persist it, and count it in one pass."""
+    batch.verify()
+    kept.enter_context(configured(spark, _settings(batch)))
+    with configured(spark, batch.tuning.evaluation(batch.counted)):
+        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
+            parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
+        kept.enter_context(persisted(frame))
+        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
+            counted = counting.count_batch(parsed, frame, batch)
+        batch.input.refuse_miscounted(counted.blocks)
+        batch.verify()
+        found = schema_drift.look(batch, frame, counted)
+    return Landed(batch, frame, counted, counting.ledger_row(batch, counted), found)
 
 
-def _apply(batch: Batch, accepted: Accepted, row: BatchRow) -> BatchRow:
-    with strategy_of(batch.writer.flow).resolve(accepted, row) as change:
-        change.remember()
-        batch.reached("remembered")
-        change.write()
-        return close(batch.writer.layout, change.row, batch.reached)
+@dataclass(frozen=True)
+class Landed:
+    """The work of a batch whose records went through the contract. `found`: its drift."""
+
+    batch: Batch
+    frame: DataFrame
+    counted: Counted
+    row: BatchRow
+    found: schema_drift.Found
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those for code generation."""
+        return self.batch.tuning.evaluation(self.batch.counted)
+
+    @property
+    def side_writes(self) -> list[SideWrite]:
+        """Raw records, inputs, refused rows, and drift that is seen for the first time."""
+        batch, layout, row = self.batch, self.batch.writer.layout, self.row
+        inputs, sightings = counting.inputs(batch, self.counted), self.found.sightings
+        writes = [SideWrite("kept", lambda: keep_raw(batch, self.frame))] if keeps_raw(batch) else []
+        if batch.kind != "quarantine":
+            writes.append(SideWrite("inputs", lambda: ledger_inputs.record(layout, row, inputs)))
+        refused = SideWrite("quarantined", lambda: keep_refused(batch, self.frame, self.counted, row))
+        return [*writes, refused, SideWrite("drift", lambda: flow_schema_drift.remember(layout, sightings))]
+
+    def resolve(self) -> AbstractContextManager[Change]:
+        """Compute the outcome of each accepted row by the target's strategy."""
+        batch, counted = self.batch, self.counted
+        good = self.found.spread(self.frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
+        accepted = _accepted(batch, good, counted, counted.accepted, self.found.columns)
+        strategy = strategy_of(batch.writer.flow)
+        delta_target.prepare(good.sparkSession, batch.writer, strategy.stored(accepted).schema)
+        return strategy.resolve(accepted, self.row)
 
 
 def _accepted(batch: Batch, good: DataFrame, counted: Counted, number: int, added: Sequence[str]) -> Accepted:
@@ -111,21 +130,35 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
     `rows` has the target's columns and skips the contract. Sequence and tombstones are compared as in any batch. Raises
     as `process` does.
     """
-    if batch.writer.is_done():
-        return _done_before(batch)
-    with configured(spark, _settings(batch)), persisted(rows):
+
+    def read(kept: ExitStack) -> Restored:
+        kept.enter_context(configured(spark, _settings(batch)))
+        kept.enter_context(persisted(rows))
         counted, number = Counted((), Pruning(), None), rows.count()
-        row = replace(counting.ledger_row(batch, counted), records=number)
-        batch.keep_open(())
-        batch.reached("quarantined")
         good = rows.withColumn("_delete", F.lit(False))
-        added = delta_target.added_columns(spark, batch.writer)
-        return _apply(batch, _accepted(batch, good, counted, number, added), row)
+        accepted = _accepted(batch, good, counted, number, delta_target.added_columns(spark, batch.writer))
+        return Restored(batch, accepted, replace(counting.ledger_row(batch, counted), records=number))
+
+    return apply(spark, batch, read)
 
 
-def _done_before(batch: Batch) -> BatchRow:
-    ledger_table.heal(batch.writer.layout)
-    return ledger_table.row_of(batch.writer.layout, batch.writer.generation, batch.writer.batch, batch.kind)
+@dataclass(frozen=True)
+class Restored:
+    """The work of a batch of withdrawn rows, which skip the contract."""
+
+    batch: Batch
+    accepted: Accepted
+    row: BatchRow
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def side_writes(self) -> list[SideWrite]:
+        """None of the rows is refused again."""
+        return [SideWrite("quarantined", lambda: self.batch.keep_open(()))]
+
+    def resolve(self) -> AbstractContextManager[Change]:
+        """Compare sequence and tombstones as for any batch."""
+        return strategy_of(self.batch.writer.flow).resolve(self.accepted, self.row)
 
 
 def _settings(batch: Batch) -> dict[str, str]:

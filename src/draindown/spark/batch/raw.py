@@ -14,17 +14,19 @@ from draindown.spark.targets.delta_target import write_batch
 
 
 def keep_raw(batch: Batch, frame: DataFrame) -> None:
-    """Append what the batch read at its source to the flow's raw records, and complete the step `kept`.
+    """Append what the batch read at its source to the flow's raw records.
 
     What it read from there is there: an earlier attempt, or an earlier generation, kept it.
     """
     writer = batch.writer
-    if writer.flow.source.raw_for is None or batch.kind != "source":
-        return
     fresh = [unit for unit in batch.input.units if not unit.kept and unit.until > unit.start]
     if fresh:
         raw.create(writer.layout)
         own = {"generation": F.lit(writer.generation), "batch": F.lit(writer.batch).cast("long")}
         kept = rows(frame, fresh, datetime.now(UTC).date()).withColumns(own | {"kind": F.lit(writer.kind)})
         write_batch(writer, kept, writer.layout.raw, "raw")
-    batch.reached("kept")
+
+
+def keeps_raw(batch: Batch) -> bool:
+    """Return whether the batch keeps the records that it reads at its source."""
+    return batch.kind == "source" and batch.writer.flow.source.raw_for is not None

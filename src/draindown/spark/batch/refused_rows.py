@@ -15,7 +15,7 @@ from draindown.spark.targets.delta_target import written
 
 
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
-    """Write the refused rows of the parsed `frame` to the quarantine, each once, and complete the step `quarantined`.
+    """Write the refused rows of the parsed `frame` to the quarantine, each once.
 
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
     """
@@ -32,7 +32,6 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
         blocks = batch.origins(counted)
         quarantine_writer.quarantine(batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen)
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
-    batch.reached("quarantined")
 
 
 def _refused(frame: DataFrame) -> DataFrame:

@@ -1,15 +1,21 @@
-"""Refuse rows whose keys or sequence are missing after the transform."""
+"""Refuse rows whose keys, sequence or partition the table can't hold, after the transform."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from draindown.base.errors import TerminalError
+from draindown.flow.hints import NULLED
 from draindown.spark.batch.model import Batch
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.sql import quoted
+from draindown.spark.targets.partition_values import stored_as_null, unnameable
+
+_SHOWN = 100
 
 
 def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
@@ -27,31 +33,49 @@ def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
 
 
 def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
-    """Return `frame` with a reason on rows whose key or sequence is NULL, invalid UTF-8 or an empty partition value.
+    """Return `frame` with a reason on rows whose key, sequence or partition the table can't hold.
 
-    Delta stores an empty partition value as NULL. A row with an empty partition key could never be matched again, so it
-    is refused; an empty string in a partition column that is no key becomes NULL. File skipping uses statistics and
-    literals in UTF-8, so a row with another key could not be matched either.
+    A key or sequence must be there, in UTF-8: file skipping uses statistics and literals in UTF-8, so a row with
+    another key could not be matched. A text that Delta would store as another partition is refused, too, and so is one
+    that no directory can be named by. A delete stores no partition: there such a text is NULL.
     """
     goal = batch.writer.flow.target
     texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}
-    text = [name for name in goal.partition_by if name in texts]
-    why = F.col(WHY)
-    for name in goal.essential:
-        value = F.col(quoted(name))
-        absent = value.isNull() | (value == "") if name in text else value.isNull()
-        bad = F.when(absent, _reason("missing", name))
-        bad = bad.when(~F.is_valid_utf8(value), _reason("type", name)) if name in texts else bad
-        why = F.coalesce(why, F.when(~F.col("_blank"), bad))
-    if goal.essential:
-        frame = frame.withColumn(WHY, why)
-        if batch.writer.flow.source.raw_for is None:  # drop the raw text of accepted rows, to save memory
-            frame = frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
-    emptied = {name: F.nullif(F.col(quoted(name)), F.lit("")) for name in text if name not in goal.keys}
-    return frame.withColumns(emptied) if emptied else frame
+    partitions = [name for name in goal.partition_by if name in texts]
+    nulled = NULLED if batch.writer.flow.transform else None
+    reasons = [_of_essential(name, texts, nulled) for name in goal.essential]
+    reasons += [_of_partition(name, goal.essential) for name in partitions]
+    if not reasons:
+        return frame
+    found = F.coalesce(*reasons)
+    frame = frame.withColumn(WHY, F.coalesce(F.col(WHY), F.when(~F.col("_blank"), found)))
+    if batch.writer.flow.source.raw_for is None:  # drop the raw text of accepted rows, to save memory
+        frame = frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+    emptied = {name: _emptied(F.col(quoted(name)), name) for name in partitions if name not in goal.essential}
+    return frame.withColumns(emptied) if emptied and goal.essential else frame
 
 
-def _reason(reason: str, field: str) -> Column:
-    return F.struct(
-        F.lit(reason).alias("reason"), F.lit(field).alias("field"), F.lit(None).cast("string").alias("detail")
+def _of_essential(name: str, texts: Collection[str], nulled: str | None) -> Column:
+    value = F.col(quoted(name))
+    absent = F.when(value.isNull(), _reason("missing", name, nulled))
+    return absent.when(~F.is_valid_utf8(value), _reason("type", name, "not valid UTF-8")) if name in texts else absent
+
+
+def _of_partition(name: str, essential: Collection[str]) -> Column:
+    value = F.col(quoted(name))
+    meant = F.lit(True) if name in essential else ~F.col("_delete")
+    shown = F.concat(F.lit("'"), F.substring(value, 1, _SHOWN), F.lit("' "))
+    null = F.concat(shown, F.lit("is no value of a partition: Delta stores it as NULL"))
+    long = F.concat(shown, F.lit("is no value of a partition: no directory can bear its name"))
+    return F.when(meant & stored_as_null(value), _reason("partition", name, null)).when(
+        meant & unnameable(name, value), _reason("partition", name, long)
     )
+
+
+def _emptied(value: Column, name: str) -> Column:
+    return F.when(~F.col("_delete") | ~(stored_as_null(value) | unnameable(name, value)), value)
+
+
+def _reason(reason: str, field: str, detail: str | Column | None = None) -> Column:
+    detail = detail if isinstance(detail, Column) else F.lit(detail).cast("string")
+    return F.struct(F.lit(reason).alias("reason"), F.lit(field).alias("field"), detail.alias("detail"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.contract import drift_marks
+from draindown.spark.contract import containers, drift_marks
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.contract.record_frame import NOTHING, Records
@@ -15,6 +16,7 @@ from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
 
+_REPLACED = "it holds U+FFFD, in the place of bytes that were no UTF-8: deliver the row again"
 _ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
 
 
@@ -28,13 +30,16 @@ class ColumnarRecords:
 
 def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     held = json_records(lines, flow, known)
+    # `_broken` of other records first: this one alone would hide why it is none
+    replaced = F.when(F.contains(F.col("_raw"), F.lit("\ufffd")), F.lit(_REPLACED))
+    frame = held.frame.withColumn("_broken", F.coalesce(F.col("_broken"), replaced))
 
     def cell(name: str) -> Column:
         if flow.columns[name].type != "binary":
             return held.cell(name)
         return try_eval(lines.sparkSession, f"unbase64(_m[{literal(name)}])")
 
-    return Records(held.frame, cell, held.raw, held.size)
+    return Records(frame, cell, held.raw, held.size)
 
 
 def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
@@ -46,7 +51,7 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         "_row",
         "_size",
         F.lit(False).alias("_blank"),
-        F.expr(NOTHING).alias("_broken"),
+        _broken(rows.schema["_row"].dataType, flow).alias("_broken"),
         F.when(unknown != "{}", unknown).alias("_unknown"),
         drift_marks.of_names(own, flow, known).alias("_drift"),
         *PLACE,
@@ -56,3 +61,19 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         return F.col(f"_row.{quoted(name)}") if name in own else F.expr(NOTHING)
 
     return Records(frame, cell, F.to_json("_row", _ROW_JSON), F.col("_size"), whole_text=False)
+
+
+def _broken(row: DataType, flow: FlowSpec) -> Column:
+    """Return which text of a row is not UTF-8, NULL if each is: Parquet and ORC don't see to it, and nor does Spark.
+
+    Bytes that the contract takes as `binary` may be anything.
+    """
+    assert isinstance(row, StructType)
+    bytes_are_meant = {name for name, column in flow.columns.items() if column.type == "binary"}
+    result = F.when(F.lit(False), F.lit(""))
+    for field in row:
+        if containers.has_text(field.dataType) and field.name not in bytes_are_meant:
+            value = F.col(f"_row.{quoted(field.name)}")
+            wrong = containers.any_text(value, field.dataType, lambda text: ~F.is_valid_utf8(text))
+            result = result.when(wrong, F.lit(f"not valid UTF-8 in column {field.name}"))
+    return result

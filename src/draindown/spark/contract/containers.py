@@ -53,6 +53,33 @@ def without(value: Column, kind: DataType, variant: Column, path: str) -> Column
     return F.transform(F.array(value), checked)[0]
 
 
+def has_text(kind: DataType) -> bool:
+    """Return whether a value of the type holds strings at any depth, keys of maps included."""
+    if isinstance(kind, ArrayType):
+        return has_text(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_text(kind.keyType) or has_text(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(has_text(field.dataType) for field in kind)
+    return isinstance(kind, StringType)
+
+
+def any_text(value: Column, kind: DataType, leaf: _Leaf) -> Column:
+    """Return whether `leaf` is true for any string of a value, keys of maps included. The result is never NULL."""
+    if not has_text(kind):
+        return F.lit(False)
+    if isinstance(kind, ArrayType):
+        found = F.exists(value, lambda item: any_text(item, kind.elementType, leaf))
+    elif isinstance(kind, MapType):
+        parts = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
+        found = reduce(or_, (any_text(items, ArrayType(held), leaf) for items, held in parts))
+    elif isinstance(kind, StructType):
+        found = reduce(or_, (any_text(value[field.name], field.dataType, leaf) for field in kind))
+    else:
+        found = leaf(value)
+    return F.coalesce(found, F.lit(False))
+
+
 def _is_like_nested(text: Column) -> Column:
     return (text.startswith("{") & text.endswith("}")) | (text.startswith("[") & text.endswith("]"))
 

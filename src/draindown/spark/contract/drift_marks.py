@@ -24,6 +24,17 @@ MARKS = "array<string>"
 _MOST_OF_ONE = MOST_ADDED + 1
 _MANY = "*"
 _FIELDS = "map<string,string>"
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_SHAPES = (
+    ("boolean", "true|false", None),
+    ("whole", "[+-]?[0-9]{1,19}", None),
+    ("double", r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", None),
+    ("nested", r"(?s)[{\[].*", None),
+    ("date", _DAY, "date"),
+    ("timestamp", _DAY + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?", "timestamp"),
+)
+"""Shapes of values: name, pattern of the whole text, and the type that must take it; the first that fits counts."""
+_WITNESS = {"boolean": "true", "double": "0.5", "date": "2026-01-31", "timestamp": "2026-01-31 12:00", "other": "?"}
 _ADDABLE = literal(f"^{ADDABLE}\\z")
 
 
@@ -32,20 +43,12 @@ def nothing() -> Column:
     return F.lit(None).cast(MARKS)
 
 
-def of_names(names: Sequence[str], flow: FlowSpec, known: Known, beyond: tuple[str, Column] | None = None) -> Column:
-    """Return the marks for all records of a unit with the columns `names`.
-
-    `known`: drift that was reported before; `beyond`: the name for surplus cells, and the condition that a record has
-    some.
-    """
+def of_names(names: Sequence[str], flow: FlowSpec, known: Known) -> Column:
+    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before."""
     new = [name[:LONGEST] for name in names if name not in flow.columns]
     lacking = [name for name in flow.columns if name not in names and name not in known.columns]
     marks = [f"+{name}" for name in new if name not in known.fields][:_MOST_OF_ONE] + [f"-{name}" for name in lacking]
-    fixed = F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
-    if beyond is None or beyond[0] in known.fields:
-        return fixed
-    more = F.array(F.lit(f"+{beyond[0]}"))
-    return F.when(beyond[1], F.concat(fixed, more) if marks else more).otherwise(fixed)
+    return F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
 
 
 def of_map(flow: FlowSpec, known: Known) -> Column:
@@ -72,7 +75,7 @@ class Seen:
     """A new field or missing column in one batch.
 
     `rows`: the number of records that have, or lack, it; `unit`, `block` and `id` (see PLACE): the first of them;
-    `values`: its least and greatest value, truncated.
+    `values`: texts that have the same likely type as all of its values.
     """
 
     name: str
@@ -80,7 +83,7 @@ class Seen:
     unit: str
     block: int
     id: int
-    values: tuple[str | None, str | None]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,7 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
     found = told.groupBy("_n").agg(
         F.sum("n").alias("n"),
         F.min(F.struct("_rank", "_unit", "first._block", "first._id")).alias("first"),
-        F.min("low").alias("low"),
-        F.max("high").alias("high"),
+        *_merged(),
     )
     seen = [(row["_n"][0], _seen(row)) for row in _first(found, 2 * MOST_REMEMBERED)]
     return News([one for sign, one in seen if sign == "+"], [one for sign, one in seen if sign == "-"])
@@ -195,9 +197,37 @@ def _is_free(held: str) -> str:
     return f"v is not null and k rlike {_ADDABLE} and not array_contains({held}, lower(k))"
 
 
-def _values(column: Column) -> tuple[Column, Column]:
-    shown = F.substring(column, 1, SHOWN)
-    return F.min(shown).alias("low"), F.max(shown).alias("high")
+def _values(column: Column) -> Sequence[Column]:
+    """Return aggregates from which `_witnesses` follow: over every value, so that one 97.5 among integers counts."""
+    text = F.substring(F.trim(column), 1, SHOWN)
+    kind = F.when(text.isNull(), None)
+    for name, pattern, type_ in _SHAPES:
+        is_valid = F.lit(True) if type_ is None else text.try_cast(type_).isNotNull()
+        kind = kind.when(text.rlike(f"^(?:{pattern})\\z") & is_valid, name)
+    kind = kind.otherwise("other")
+    whole, nested = (F.when(kind == name, text) for name in ("whole", "nested"))
+    number = whole.try_cast("decimal(38,0)")
+    return (
+        F.collect_set(kind).alias("kinds"),
+        F.min(number).alias("least"),
+        F.max(number).alias("most"),
+        F.min(nested).alias("low"),
+        F.max(nested).alias("high"),
+    )
+
+
+def _merged() -> Sequence[Column]:
+    """Return the aggregates of `_values` over groups that have them already."""
+    kinds = F.array_distinct(F.flatten(F.collect_list("kinds"))).alias("kinds")
+    least, most = (merge(name).alias(name) for merge, name in ((F.min, "least"), (F.max, "most")))
+    low, high = (merge(name).alias(name) for merge, name in ((F.min, "low"), (F.max, "high")))
+    return kinds, least, most, low, high
+
+
+def _witnesses(row: Row) -> tuple[str, ...]:
+    """Return one text for each shape among the values, and the bounds of integers and of nested values."""
+    bounds = [str(row[name]) for name in ("least", "most", "low", "high") if row[name] is not None]
+    return (*bounds, *(_WITNESS[kind] for kind in sorted(row["kinds"]) if kind in _WITNESS))
 
 
 def _first(found: DataFrame, most: int) -> list[Row]:
@@ -206,4 +236,4 @@ def _first(found: DataFrame, most: int) -> list[Row]:
 
 def _seen(row: Row, sign: int = 1) -> Seen:
     first = row["first"]
-    return Seen(row["_n"][sign:], row["n"], first["_unit"], first["_block"], first["_id"], (row["low"], row["high"]))
+    return Seen(row["_n"][sign:], row["n"], first["_unit"], first["_block"], first["_id"], _witnesses(row))

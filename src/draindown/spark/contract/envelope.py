@@ -61,16 +61,24 @@ def enveloped(records: Records, flow: FlowSpec) -> Records:
         records,
         frame=records.frame.withColumns(marks),
         cell=_cells(records.cell, flow),
+        is_text=_text_cells(records.is_text, flow),
         without_value=~has_text,
     )
 
 
 def _cells(of_text: Callable[[str], Column], flow: FlowSpec) -> Callable[[str], Column]:
+    fields = flow.fields
+
     def cell(name: str) -> Column:
         column = flow.columns[name]
-        return of_text(name) if column.taken_from is None else _taken(column, column.taken_from)
+        return of_text(name) if name in fields else _taken(column, column.taken_from or "")
 
     return cell
+
+
+def _text_cells(of_record: Callable[[str], Column] | None, flow: FlowSpec) -> Callable[[str], Column] | None:
+    fields = flow.fields
+    return of_record and (lambda name: of_record(name) if name in fields else F.lit(True))
 
 
 def _taken(column: ColumnSpec, place: str) -> Column:

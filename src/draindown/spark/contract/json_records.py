@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.contract import drift_marks
+from draindown.spark.contract import drift_marks, json_text
 from draindown.spark.contract.casting import pair, widened
 from draindown.spark.contract.containers import in_field
 from draindown.spark.contract.json_text import JsonText
@@ -19,6 +19,7 @@ from draindown.spec.models import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
+_HALF_PAIR = "half of a surrogate pair, which is no Unicode text"
 
 
 class JsonRecords:
@@ -43,6 +44,7 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
         F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
     )
+    broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(
         F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")
     )
@@ -64,6 +66,16 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
             return pair(F.expr(text), F.when(~in_field("_raw", name, text, _STRICT_SQL), F.expr(text)))
         return F.expr(text)
 
-    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else [])]
+    numbers = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
+    if numbers:
+        schema = ", ".join(f"{quoted(name)} variant" for name in numbers)
+        frame = frame.withColumn("_kinds", F.from_json("value", schema, _STRICT_JSON))
+
+    def is_text(name: str) -> Column:
+        return F.schema_of_variant(f"_kinds.{quoted(name)}") == "STRING" if name in numbers else F.lit(True)
+
+    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else []), *(["_kinds"] if numbers else [])]
     marks = drift_marks.of_map(flow, known)
-    return Records(finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"))
+    return Records(
+        finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"), is_text=is_text
+    )

@@ -1,4 +1,4 @@
-"""Columns of type `json`: the JSON text of a field's value.
+"""The text of JSON: escapes that stand for no Unicode text, and columns of type `json`, the text of a field's value.
 
 `from_json` does not return that text: a number passes through a double, and a string loses its quotes. Therefore
 strings and numbers are marked in the line before it is parsed, numbers as strings, and the marks are removed from the
@@ -16,7 +16,22 @@ from pyspark.sql import functions as F
 
 from draindown.spark.sql import literal, quoted
 
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
+_HALF = r"\\u[dD][89a-fA-F]"
 _NUMBER = "-?[0-9][-+.0-9eE]*"
+
+
+def has_half_pair(line: str) -> Column:
+    """Return whether a line of JSON has a surrogate that is not one of a pair, which Spark would make a `?`.
+
+    `line`: SQL expression. What has no such escape is not looked at again. Escaped backslashes and whole pairs give way
+    to blanks, so that nothing joins across them.
+    """
+    any_escape, *either = (f"contains({line}, {literal(chr(92) + start)})" for start in ("u", "ud", "uD"))
+    escapes = f"{any_escape} and ({' or '.join(either)})"
+    plain = f"replace({line}, {literal(chr(92) * 2)}, '  ')"
+    rest = f"regexp_replace({plain}, {literal(_PAIR)}, ' ')"
+    return F.expr(f"{escapes} and {rest} rlike {literal(_HALF)}")
 
 
 class JsonText:

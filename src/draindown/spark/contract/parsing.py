@@ -13,11 +13,12 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.spark.contract import written_forms
 from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE, union
 from draindown.spark.sql import quoted, try_eval
-from draindown.spec.models import FlowSpec
+from draindown.spec.models import FlowSpec, Written
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
@@ -42,8 +43,23 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
     """Add each column's cell as `_t0`, `_t1` ..., and its typed value under the column's name."""
     cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
     frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
-    values = {name: typed(frame, f"_t{i}", column.stored) for i, (name, column) in enumerate(flow.columns.items())}
+    texts = written_forms.rewritten(flow, replace(records, frame=frame))
+    frame = frame.withColumns({f"{cell}w": text for cell, text in texts.items()}) if texts else frame
+    values = {
+        name: _value(records, frame, f"_t{i}", f"_t{i}w" if f"_t{i}" in texts else "", name, column.stored)
+        for i, (name, column) in enumerate(flow.columns.items())
+    }
     return replace(records, frame=frame.withColumns(values))
+
+
+def _value(records: Records, frame: DataFrame, cell: str, rewritten: str, name: str, kind: str) -> Column:
+    """Return a cell as a value of its column: `rewritten` names its text where that has a form of its own."""
+    if not rewritten:
+        return typed(frame, cell, kind)
+    value = typed(frame, rewritten, kind)
+    if records.is_text is None or kind.startswith(("date", "timestamp")):
+        return value
+    return F.when(records.is_text(name), value).otherwise(typed(frame, cell, kind))
 
 
 def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
@@ -99,14 +115,19 @@ def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Colu
     )
 
 
-def _called(kind: str, zone: str) -> str:
-    return kind if kind != "timestamp" or one_moment(zone) else f"{kind} that clocks in {zone} show once"
+def _called(kind: str, zone: str, written: Written | None) -> str:
+    called = kind if kind != "timestamp" or one_moment(zone) else f"{kind} that clocks in {zone} show once"
+    if written is None:
+        return called
+    number = f"1{written.thousands or ''}234{written.decimal}5"
+    return f"{called} written {written.pattern or number}"
 
 
 def may_be_refused_later(flow: FlowSpec) -> bool:
-    """Whether a row that is good so far may still lose its key: to the transform, or because Delta can't store it."""
+    """Whether a row that is good so far may still lose its key to the transform, or have no place in its partition."""
     goal = flow.target
-    return bool(goal.essential) and (flow.transform is not None or bool(set(goal.keys) & set(goal.partition_by)))
+    in_texts = any(name not in flow.columns or flow.columns[name].type == "string" for name in goal.partition_by)
+    return in_texts or (bool(goal.essential) and flow.transform is not None)
 
 
 def _is_delete(spark: SparkSession, flow: FlowSpec, records: Records) -> Column:
@@ -143,7 +164,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
         value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
         if can_clash(records.frame, f"_t{i}", column.stored):
             clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
-            yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone))
+            yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name)))
         if not column.nullable or name in essential:
             yield _Refusal(~spared & value.isNull(), "missing", name)
     for rule, expression in flow.rules.items():

@@ -30,7 +30,8 @@ class Records:
 
     `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
     many bytes of text and binary it holds, to be held against the limit. `without_value` says whether a record has no
-    text at all; None if each has one.
+    text at all; None if each has one. `is_text` says whether a named cell is text, of a format that has numbers too;
+    None if each is what it is of.
     """
 
     frame: DataFrame
@@ -39,6 +40,7 @@ class Records:
     size: Column
     whole_text: bool = True
     without_value: Column | None = None
+    is_text: Callable[[str], Column] | None = None
 
 
 class RecordReader(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import replace
 
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract.columnar_records import ColumnarRecords
@@ -29,4 +30,13 @@ def records_of(reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KN
     """Return the records of what was read, one entry per plan. Arguments as in `RecordReader.records`."""
     recorded = flow.as_recorded
     found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
+    if flow.fields.keys() != recorded.columns.keys():
+        found = (_by_column(records, flow.fields) for records in found)
     return [enveloped(records, flow) if ENVELOPE in records.frame.columns else records for records in found]
+
+
+def _by_column(records: Records, fields: Mapping[str, str]) -> Records:
+    """Return records whose cells are named by column, and not by the field that holds it."""
+    is_text = records.is_text
+    named = None if is_text is None else lambda name: is_text(fields[name])
+    return replace(records, cell=lambda name: records.cell(fields[name]), is_text=named)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from draindown.base.progress import StepHook, ignore_step
 from draindown.spark.derived.scope import WHOLE, Bucket
-from draindown.spark.targets.delta_target import TableWriter
-from draindown.spark.tuning import TUNING, Tuning
+from draindown.spark.targets.batch import BaseBatch
 from draindown.spec.derived import DerivedFlow
 
 
@@ -79,16 +76,13 @@ class TableSlice:
         return sum(one.rows or 0 for one in self.tables)
 
 
-@dataclass(frozen=True)
-class DeriveBatch:
-    """The input, identity and hooks of one batch. Attributes as those of `spark.batch.model.Batch`."""
+@dataclass(frozen=True, kw_only=True)
+class DeriveBatch(BaseBatch):
+    """The input, identity and hooks of one batch of a derived flow.
 
-    writer: TableWriter
+    `verify`: called before the sources are read. Raises if one is another table than the pinned one.
+    """
+
     flow: DerivedFlow
     slice: TableSlice
-    run_id: str
-    changed_at: datetime
-    started_at: datetime
-    start: str = ""
-    reached: StepHook = ignore_step
-    tuning: Tuning = TUNING
+    verify: Callable[[], None] = lambda: None

@@ -50,8 +50,6 @@ class Deriving:
         reached("begun")
         layout, started = self.request.layout, now()
         writer = TableWriter(layout, self.flow, self.generation, number, self.kind)
-        if not writer.is_done():
-            self.verify(read.units)
         batch = DeriveBatch(
             writer=writer,
             flow=self.flow,
@@ -62,6 +60,7 @@ class Deriving:
             start=self.request.start,
             reached=reached,
             tuning=self.tuning,
+            verify=lambda: self.verify(read.units),
         )
         row = derive(spark, batch)
         if row.late:

@@ -1,14 +1,16 @@
-"""Process one batch of a derived flow. The order of the steps makes a crash between any two of them safe.
+"""The batches of a derived flow: how one is read, what it writes beside its target, and how its keys are resolved.
 
-changes of the sources → touched keys → inputs → their rows at `until` → query → difference from the table → one commit,
-with the ledger row as `userMetadata` → ledger table
+The order of the steps is that of `targets.batch.apply`:
+
+changes of the sources → touched keys → inputs → late rows → the keys' rows at `until` → query → difference from the
+table → commit → ledger
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +19,6 @@ from pyspark.sql.types import StructType
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, history, images, recompute
 from draindown.spark.derived.batch import DeriveBatch
@@ -29,9 +30,10 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.commit import close
+from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Clauses, Held
 from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.strategy import Change
 from draindown.spark.tuning import PARTITIONS, Size
 
 SETTINGS = {
@@ -49,27 +51,47 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
     `history-gone`, `rows-miscounted`, `partition-empty`.
     """
-    writer = batch.writer
-    if writer.is_done():
-        ledger_table.heal(writer.layout)
-        return ledger_table.row_of(writer.layout, writer.generation, writer.batch, writer.ledger_kind)
-    tables = batch.slice.tables
-    read = {one.path: one.at for one in tables}
-    with configured(spark, SETTINGS), history.kept(writer.layout, read), ExitStack() as kept:
-        sieve = Sieve(spark, writer.layout, batch.flow, batch.slice.decided)
-        rows = [images.at(spark, one.path, one.at, sieve.own) for one in tables]
-        sources = [sieve.counting(one) for one in rows]
-        resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
-        with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
-            work = touched(sieve, batch, rows, sources, resolved, kept)
-        batch.reached("read")
-        ledger_inputs.record(writer.layout, work.row, work.read)
-        _keep_late(work)
-        delta_target.prepare(spark, writer, StructType(list(resolved.schema)).add(CHANGED_AT, "timestamp"))
+    return apply(spark, batch, lambda kept: _read(spark, batch, kept))
+
+
+def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation:
+    """Read the images of the changes, and find the keys that they touch."""
+    batch.verify()
+    tables, layout = batch.slice.tables, batch.writer.layout
+    kept.enter_context(configured(spark, SETTINGS))
+    kept.enter_context(history.kept(layout, {one.path: one.at for one in tables}))
+    sieve = Sieve(spark, layout, batch.flow, batch.slice.decided)
+    rows = [images.at(spark, one.path, one.at, sieve.own) for one in tables]
+    sources = [sieve.counting(one) for one in rows]
+    resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
+    with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
+        return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """The work of a batch whose touched keys are known."""
+
+    work: Work
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def side_writes(self) -> list[SideWrite]:
+        """The inputs, and rows that came late."""
+        work, layout = self.work, self.work.batch.writer.layout
+        inputs = SideWrite("inputs", lambda: ledger_inputs.record(layout, work.row, work.read))
+        return [inputs] if work.late is None else [inputs, SideWrite("late", lambda: _keep_late(work))]
+
+    @contextmanager
+    def resolve(self) -> Iterator[Change]:
+        """Recompute the touched keys and compare them with the table."""
+        work, writer = self.work, self.work.batch.writer
+        spark = work.sources[0].sparkSession
+        delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
-        again = [_again(work, at) for at in range(len(tables))]
-        with configured(spark, _settings(spark, work, held, again)):
-            return _apply(work, held, again, kept)
+        again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
+        with configured(spark, _settings(spark, work, held, again)), ExitStack() as kept:
+            yield _recomputed(work, held, again, kept)
 
 
 def _tried(batch: DeriveBatch) -> str:
@@ -84,9 +106,8 @@ def _next(batch: DeriveBatch) -> str:
 
 def _keep_late(work: Work) -> None:
     batch, window = work.batch, work.batch.flow.window
-    if work.late is not None and window is not None:
-        keep(batch.writer, work.late, work.resolved.kind.relations[0], window, batch.slice.number, batch.run_id)
-        batch.reached("late")
+    assert work.late is not None and window is not None  # only windows accept some rows and not others
+    keep(batch.writer, work.late, work.resolved.kind.relations[0], window, batch.slice.number, batch.run_id)
 
 
 @dataclass(frozen=True)
@@ -123,8 +144,8 @@ def _settings(spark: SparkSession, work: Work, held: Held | None, read: Sequence
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
-def _apply(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitStack) -> BatchRow:
-    """Recompute the keys, compare them with the table, and commit the difference."""
+def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitStack) -> Difference:
+    """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
     sources = [_possible(one.rows, one.pruning) for one in again]
     fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
@@ -135,10 +156,8 @@ def _apply(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitSta
         counts = difference.count(fated, work.keys, work.resolved.kind.counted, texts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
-    row = _output(work, counts)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
-    _write(work, acts.drop(BEFORE), row, held)
-    return close(work.batch.writer.layout, row, work.batch.reached)
+    return Difference(work, acts.drop(BEFORE), _output(work, counts), held)
 
 
 def _possible(rows: DataFrame, pruning: Pruning) -> DataFrame:
@@ -233,15 +252,27 @@ def _refuse_miscounted(work: Work, counts: Counts) -> None:
     )
 
 
-def _write(work: Work, acts: DataFrame, row: BatchRow, held: Held | None) -> None:
-    """Commit the difference, or an empty commit with the ledger row if there is none."""
-    writer, metadata = work.batch.writer, row.as_metadata()
-    if held is not None and row.applied:
-        on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in work.keys)
-        delta_target.merge(writer, acts, on, _clauses(row), held.pruning, metadata)
-        return
-    rows = acts if row.inserted else acts.where(F.lit(False))
-    delta_target.append(writer, rows.drop(FATE), metadata)
+@dataclass(frozen=True)
+class Difference:
+    """The change of a derive batch: the rows that differ from the table, with their fate."""
+
+    work: Work
+    acts: DataFrame
+    row: BatchRow
+    held: Held | None
+
+    def remember(self) -> None:
+        """No-op: a derived table has no memory of its own, as its sources have the rows."""
+
+    def write(self) -> None:
+        """Commit the difference, or an empty commit with the ledger row if there is none."""
+        writer, metadata, row = self.work.batch.writer, self.row.as_metadata(), self.row
+        if self.held is not None and row.applied:
+            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.keys)
+            delta_target.merge(writer, self.acts, on, _clauses(row), self.held.pruning, metadata)
+            return
+        rows = self.acts if row.inserted else self.acts.where(F.lit(False))
+        delta_target.append(writer, rows.drop(FATE), metadata)
 
 
 def _clauses(row: BatchRow) -> Clauses:

@@ -123,23 +123,13 @@ def _counted(
         inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + late))
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
-    layout = batch.writer.layout
-    row = BatchRow(
-        pipeline=layout.pipeline,
-        flow=layout.flow,
-        generation=batch.writer.generation,
-        batch=batch.writer.batch,
-        kind=batch.writer.ledger_kind,
-        run_id=batch.run_id,
+    row = batch.ledger_row(
+        "derive",
         cut=piece.number,
         units=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,
         late=late,
-        changed_at=batch.changed_at,
-        started_at=batch.started_at,
-        start=batch.start,
-        form="derive",
         used=used,
         irrelevant=records - late - used,
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Literal, NoReturn
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -72,15 +72,15 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
     with at_work.at_work(request):
         try:
             result, code = work(stop), Exit.DONE
-        except Exception as raised:
-            error = _foreseen(raised, request, stop)
+        except Exception as raised:  # noqa: BLE001 - the edge of the process: whatever fails, a report is left
+            error = _named(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)
             _say(printable_lines(str(error)))  # it may quote a record
         finally:
             restore()
         if before is not None:
             result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
-        [result] = starts.with_sums(request.layout, [result])
+        result = _with_sums(request, result)
         code = _left(request, result, code)
     return result, code
 
@@ -103,27 +103,59 @@ def _left(request: Request, result: StepReport, code: Exit) -> Exit:
         store.forget_old(request.layout)
     except OSError as error:
         _say(f"draindown: the report could not be written: {error}")
-        refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
+        refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
         return code or (exit_for(refused) if refused else Exit.CRASH)
     return code
 
 
-def _foreseen(error: Exception, request: Request, stop: Stop) -> DraindownError:
+def _with_sums(request: Request, result: StepReport) -> StepReport:
+    """Return the report with the sums of its run; if they can't be made, with a finding that says so."""
+    try:
+        [summed] = starts.with_sums(request.layout, [result])
+    except Exception as error:  # noqa: BLE001 - a bug in the sums must not cost the report
+        _logged(error, request)
+        return result.model_copy(update={"findings": [*result.findings, _incomplete(request, error)]})
+    return summed
+
+
+def _incomplete(request: Request, error: Exception) -> Finding:
+    """Return the finding that this report lacks what the ledger knows of its batches."""
+    detail = f"this report lacks what the ledger knows of its batches: {_brief(error)}"
+    audit = f"draindown doctor {request.spec.pipeline} --flow {request.flow}"
+    return Finding(kind="incomplete", subject="report", detail=detail, next=audit)
+
+
+def _logged(error: Exception, request: Request) -> str:
+    """Write the trace of an error to the driver log. Return the log's path."""
+    with DriverLog.of(request.layout, request.run_id, request.step, request.start) as log:
+        log.heading(f"{type(error).__name__} in {_tried(request)}")
+        log.write("".join(traceback.format_exception(error)))
+    return log.path
+
+
+def _named(error: Exception, request: Request, stop: Stop) -> DraindownError:
     """Return the error to report: `error` itself if it is draindown's, else one that names the cause.
 
     The trace of a foreign error goes to the driver log.
     """
     if isinstance(error, DraindownError):
         return error
-    with DriverLog.of(request.layout, request.run_id, request.step, request.start) as log:
-        log.heading(f"{type(error).__name__} in {_tried(request)}")
-        log.write("".join(traceback.format_exception(error)))
+    log = _logged(error, request)
+    try:
+        return _foreseen(error, request, stop, log)
+    except Exception as bug:  # noqa: BLE001 - an error in finding the cause must not cost the report
+        _logged(bug, request)
+        return _crash(error, request, log)
+
+
+def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> DraindownError:
+    """Return the error that names the cause of a foreign one; `crash` if the cause is not known."""
     if any("OutOfMemoryError" in said(one) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
         return _out_of_memory(error, request)
-    refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE)
+    refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
     if refused is not None:
         return refused
-    return _stopped(error, request, stop) or _jvm_gone(error, request, log.path) or _crash(error, request, log.path)
+    return _stopped(error, request, stop) or _jvm_gone(error, request, log) or _crash(error, request, log)
 
 
 def _tried(request: Request) -> str:
@@ -140,8 +172,8 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
         "stopped",
         tried=_tried(request),
         found=f"it was told to end{f' by {by}' if by else ''}, and Spark ended before its batch did",
-        changed="whole batches only; the next run goes on after the last one",
-        next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
+        changed="whole batches only; the same command goes on after the last one",
+        next=request.resume,
     )
 
 
@@ -160,7 +192,7 @@ def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | 
         found="the JVM of this driver no longer answers: it was killed, or it died",
         changed=_WHOLE,
         next=[
-            f"draindown run {request.spec.pipeline} --flow {request.flow}   # goes on after the last whole batch",
+            f"{request.resume}   # goes on after the last whole batch",
             f"less {shlex.quote(log)}   # what Spark said last",
         ],
         in_order=True,
@@ -174,7 +206,7 @@ def _context() -> Literal["at work", "stopped", "gone"]:
         if context is None:
             return "gone"
         return "stopped" if context._jsc.sc().isStopped() else "at work"
-    except Exception:  # py4j raises various errors if the JVM is gone
+    except (Py4JError, OSError):
         return "gone"
 
 
@@ -186,7 +218,7 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
         found=f"the heap was too small: {_brief(error)}",
         changed=_WHOLE,
         next=[
-            f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m   # then the same again",
+            f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}",
             "look at what the transform makes of one row, if more memory does not help",
         ],
     )
@@ -224,8 +256,9 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
         told = schema_drift.findings(request.layout, request.declared, "", {row.place for row in of_run})
         rows = [row for row in of_run if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
-    except Exception:  # the error must be reported even if its context can't be read
-        return None, []
+    except Exception as error:  # noqa: BLE001 - the error of the step must be reported whatever else fails
+        _logged(error, request)
+        return None, [_incomplete(request, error)]
     return part, [*refused, *told]
 
 
@@ -236,7 +269,7 @@ def _crash(error: Exception, request: Request, log: str) -> Crash:
         found=_killed(_ended(error)) + _brief(error),
         changed=_WHOLE,
         next=[
-            f"draindown run {request.spec.pipeline} --flow {request.flow}   # goes on after the last whole batch",
+            f"{request.resume}   # goes on after the last whole batch",
             f"less {shlex.quote(log)}   # the trace, to report if it comes again",
         ],
         in_order=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base import formatting
 from draindown.base.clock import now
-from draindown.base.errors import TerminalError, TransientError
+from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.layout import FlowLayout
@@ -112,10 +111,9 @@ def drain(
     `source`: the source as the run's plan saw it, if this process made the plan. Batches that were committed before
     an error are in the ledger.
 
-    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `job-outdated`, `invalid-pipeline`,
+    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `invalid-pipeline`,
     `backlog-expires`, and the errors of a checkpoint, an input or a table that was changed from outside.
     """
-    _refuse_other_modes(request)
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         refuse_unresolved(request, spark)
@@ -133,22 +131,6 @@ def drain(
     if done.drain is not None and done.drain.after.units:
         refuse_expiring(request, plan.look(request, now(), source), now())
     return done
-
-
-def _refuse_other_modes(request: Request) -> None:
-    """Refuse a replay request: a project's old jobs/drain.py would drain instead of replaying, and succeed.
-
-    Raises TerminalError `job-outdated`.
-    """
-    if request.replay is None and request.quarantine_ids is None:
-        return
-    to = "s/spark.drain import drain$/spark.modes import run_drain/; s/ drain(request/ run_drain(request/"
-    raise TerminalError(
-        "job-outdated",
-        tried="replay, as this run was asked to",
-        found="jobs/drain.py calls draindown.spark.runs.drain.drain, which only drains",
-        next=f"sed -i '{to}' {shlex.quote(str(Path(request.root, 'jobs', 'drain.py')))}",
-    )
 
 
 def under_lease(
@@ -215,7 +197,7 @@ def _drained(
     before = plan.backlog(request, started, state.source)
     state.progress(f"{formatting.count(before.units, before.unit)} waiting, {bound.reason}")
     state.bounds, portion, told = state.bounds.from_now(), 1, [bound.reason]
-    bounded = _stream(spark, layout, state) if before.units else None
+    bounded = _stream(spark, request, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
         bound = batch_size.bound_now(layout, source, heap)
@@ -224,7 +206,7 @@ def _drained(
         if count := pinning.taken.slices - taken:
             state.progress(f"{formatting.count(count, 'batch', 'batches')} more, {bound.reason}")
             told.append(bound.reason)
-            bounded = _stream(spark, layout, state)
+            bounded = _stream(spark, request, state)
     return before, "; then ".join(dict.fromkeys(told)), bounded
 
 
@@ -247,8 +229,9 @@ def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     return "done" if before.units else "idle"
 
 
-def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | None:
+def _stream(spark: SparkSession, request: Request, state: _Drain) -> str | None:
     """Run the streaming query until it ends. Return the bound that stopped it early, or None."""
+    layout = request.layout
     query = (
         spark.readStream.format("delta")
         .option("startingVersion", FIRST)
@@ -264,7 +247,7 @@ def _stream(spark: SparkSession, layout: FlowLayout, state: _Drain) -> str | Non
         await_end(
             query,
             tried=f"drain flow {layout.flow} of pipeline {layout.pipeline}",
-            next=f"draindown run {layout.pipeline}   # it resumes where this one ended",
+            next=f"{request.resume}   # it resumes where this one ended",
         )
     return str(state.failure) if isinstance(state.failure, _Stopped) else None
 

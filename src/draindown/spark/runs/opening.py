@@ -45,4 +45,5 @@ def open_flow(
         run_id=request.run_id,
         engine=_Driver(spark),
         reached=reached,
+        again=request.resume,
     )

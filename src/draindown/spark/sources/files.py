@@ -36,7 +36,7 @@ class FilesReader:
         """Read lines, one plan per distinct header, or rows, one plan per distinct schema."""
         files, form = [InputFile.of(unit) for unit in units], flow.source.form
         if form.columnar:
-            return [Read(rows) for rows in columnar_groups(spark, files, form.name, flow.columns, spool)]
+            return [Read(rows) for rows in columnar_groups(spark, files, form.name, flow.as_recorded.columns, spool)]
         if not files:
             return [Read(relation(spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, ()))]
         if form.delimited:
@@ -67,5 +67,5 @@ def _cells(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spoo
     folded = [file for file in files if file.multiline]
     frames = [read_text(spark, plain)] if plain else []
     if folded:
-        frames.append(read_multiline(spark, folded, flow.source.delimiter, flow.source.max_record_bytes, spool))
+        frames.append(read_multiline(spark, folded, flow.source.dialect, flow.source.max_record_bytes, spool))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])

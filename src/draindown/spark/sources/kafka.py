@@ -7,21 +7,18 @@ so far. A batch read of pinned offsets, with the topic's id compared before and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.base.errors import said
 from draindown.sources.kafka.offsets import by_partition
 from draindown.sources.kafka.options import of_java
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
+from draindown.spark.causes import causes
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset, micros
 from draindown.spark.sources.port import Read
 from draindown.spec.kafka import KafkaSource
@@ -80,7 +77,7 @@ class KafkaReader:
 
     def failure(self, error: BaseException) -> Failure | None:
         """Understand the errors of Spark's connector and of Kafka's client, wherever they stand in the chain."""
-        chain = list(_causes(error))
+        chain = list(causes(error))
         lost = next((text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None)
         if lost is not None:
             return Failure("lost", lost[:500])
@@ -107,26 +104,3 @@ def _nothing(spark: SparkSession) -> DataFrame:
     kinds = {"value": "string", ENVELOPE: ENVELOPE_FIELDS, ARRIVED: "bigint"}
     kinds |= {"_unit": "string", "_block": "bigint", "_id": "bigint"}
     return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in kinds.items()])
-
-
-def _causes(error: BaseException) -> Iterator[tuple[str, str, str]]:
-    """Yield (Spark's error condition, Java class, message) of an error and its causes, outermost first."""
-    java = getattr(error, "java_exception", None) if isinstance(error, Py4JJavaError) else None
-    if isinstance(error, PySparkException):
-        java = getattr(error, "_origin", None)
-        yield error.getCondition() or "", "", said(error)
-    try:
-        for _ in range(20):
-            if java is None:
-                return
-            yield _condition(java), str(java.getClass().getName()), str(java.getMessage() or "")
-            java = java.getCause()
-    except Py4JError:  # the JVM is gone
-        return
-
-
-def _condition(java: Any) -> str:
-    try:
-        return str(java.getCondition() or "")
-    except Py4JError:  # only Spark's own errors have one, and py4j can't be asked which methods there are
-        return ""

@@ -5,9 +5,7 @@ Blocks are splits of a file, which a partition reads one after the other.
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -23,8 +21,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
+from draindown.spark.sources.folded import lines_of, split_records
 from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import quoted
+from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
@@ -160,7 +160,7 @@ def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFi
 
 
 def read_multiline(
-    spark: SparkSession, files: Sequence[InputFile], delimiter: str, limit: int, spool: str
+    spark: SparkSession, files: Sequence[InputFile], dialect: Dialect, limit: int, spool: str
 ) -> DataFrame:
     """Return CSV records that may span lines as `value`, plus PLACE (one block per file).
 
@@ -171,7 +171,7 @@ def read_multiline(
     schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
-            records = split_records(_text_of(file), delimiter.encode().decode("latin-1"), limit)
+            records = split_records(lines_of(file.path), dialect, limit)
             for chunk in _chunks(records, 10_000):
                 numbers, values = zip(*chunk, strict=True)
                 held = [
@@ -183,77 +183,6 @@ def read_multiline(
                 out.write_table(pa.table(held, schema=schema))
     spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
-
-
-def split_records(lines: Iterable[str], delimiter: str = ",", limit: int = 8 * 1024**2) -> Iterator[str]:
-    """Yield CSV records from physical lines. A line end inside a quoted cell is part of the record.
-
-    If an opening quote is not properly closed within `limit` characters, its line becomes a record of its own, and the
-    lines after it are split as usual.
-    """
-    waiting: deque[str] = deque()
-    source = iter(lines)
-
-    def take() -> str | None:
-        return waiting.popleft() if waiting else next(source, None)
-
-    while (line := take()) is not None:
-        if line.count('"') % 2 == 0 or not _open_after(line, False, delimiter):
-            yield line
-            continue
-        held, closed = _until_closed(line, take, delimiter, limit)
-        if closed:
-            yield "\n".join(held)
-        else:
-            waiting.extendleft(reversed(held[1:]))
-            yield line
-
-
-def _until_closed(line: str, take: Callable[[], str | None], delimiter: str, limit: int) -> tuple[list[str], bool]:
-    """Return the line plus the lines up to the one that closes its quote, and whether the quote closes properly."""
-    held, size = [line], len(line)
-    while size <= limit and (more := take()) is not None:
-        held.append(more)
-        size += len(more)
-        after = _open_after(more, True, delimiter)
-        if not after:
-            return held, after is False
-    return held, False
-
-
-def _open_after(line: str, inside: bool, delimiter: str) -> bool | None:
-    """Return whether a quoted cell is open at the end of the line; None if text follows a closing quote in its cell."""
-    at, end = 0, len(line)
-    if not inside and line.startswith('"'):
-        at, inside = 1, True
-    while True:
-        if inside:
-            at = line.find('"', at)
-            if at < 0:
-                return True
-            at += 1
-            if line.startswith('"', at):
-                at += 1
-                continue
-            inside = False
-            if at < end and not line.startswith(delimiter, at):
-                return None
-        else:
-            at = line.find(delimiter, at)
-        if at < 0 or at >= end:
-            return False
-        at += len(delimiter)
-        inside = line.startswith('"', at)
-        at += inside
-
-
-def _text_of(file: InputFile) -> Iterator[str]:
-    """Yield the lines of a file, decoded as Latin-1 so that every byte survives. A UTF-8 BOM is removed."""
-    opener = gzip.open if file.path.endswith(".gz") else open
-    with opener(file.path, "rt", encoding="latin-1", newline=None) as text:
-        for number, line in enumerate(text):
-            bare = line.removesuffix("\n")
-            yield bare if number else bare.removeprefix("\xef\xbb\xbf")
 
 
 def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:

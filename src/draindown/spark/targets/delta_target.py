@@ -7,6 +7,7 @@ the batch number. Delta skips a second write of the same pair. Of two concurrent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.targets import restricted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import ddl, differences, nullable
 from draindown.spec.derived import DerivedFlow
@@ -206,8 +208,12 @@ def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
 
     `rows` has the table's columns.
     """
-    with configured(rows.sparkSession, writer.settings("rows", metadata)):
+    with configured(rows.sparkSession, writer.settings("rows", metadata)), _restrictions(writer):
         rows.write.format("delta").mode("append").save(writer.layout.table)
+
+
+def _restrictions(writer: TableWriter) -> AbstractContextManager[None]:
+    return restricted.named(writer.layout, writer.layout.table)
 
 
 @dataclass(frozen=True)
@@ -240,7 +246,7 @@ def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pru
         quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in source.columns else F.lit(None).cast(f.dataType)
         for f in schema
     }
-    with configured(spark, writer.settings("rows", metadata)):
+    with configured(spark, writer.settings("rows", metadata)), _restrictions(writer):
         changes = table.alias("t").merge(source.alias("s"), condition)
         if clauses.delete is not None:
             changes = changes.whenMatchedDelete(F.expr(clauses.delete) if clauses.delete else None)
@@ -271,7 +277,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
-    with configured(spark, writer.settings("rows", metadata)):
+    with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
     keep_bounds(spark, path, flow)

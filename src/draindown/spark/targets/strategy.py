@@ -50,7 +50,7 @@ class Accepted:
 
 
 class Change(Protocol):
-    """A resolved batch: its outcome is computed and not written yet."""
+    """A resolved batch of any kind: its outcome is computed and not written yet."""
 
     @property
     def row(self) -> BatchRow:

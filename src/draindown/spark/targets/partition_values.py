@@ -1,0 +1,31 @@
+"""Which texts a partition can't be named by: Delta would store them as another value, or no directory can bear them.
+
+The partition of a row is a directory `column=value`, in which Hadoop writes some characters as `%` and two digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark names the partition of NULL. The text itself is read as NULL, too (SPARK-19887)."""
+_LONGEST = 255
+"""Bytes of a file's name."""
+_ESCAPED = "[\\x01-\\x1f\\x7f\"#%'*/:=?\\\\{\\[\\]^]"
+
+
+def stored_as_null(value: Column) -> Column:
+    """Return whether Delta would store a text as NULL in a partition column."""
+    return value.isin("", HIVE_NULL)
+
+
+def unnameable(name: str, value: Column) -> Column:
+    """Return whether no directory can be named by a text of partition column `name`: too long, or it holds a NUL."""
+    room = _LONGEST - len(re.sub(_ESCAPED, "%00", name).encode()) - 1
+    # a look at each character only where three bytes for each may be too many
+    escaped = F.octet_length(F.regexp_replace(value, F.lit(_ESCAPED), F.lit("%00")))
+    is_long = (F.octet_length(value) > room // 3) & (escaped > room)
+    return is_long | F.contains(value, F.lit("\x00"))
