@@ -140,9 +140,9 @@ def _pools(room: str, source: Path, chance: random.Random) -> list[list[Mutation
 
 
 def stages(file: str, tree: Path) -> list[tuple[str, ...]]:
-    """Return pytest's arguments, cheapest first: without a JVM, then streams, of both the tests first that name the module.
+    """Return pytest's arguments, cheapest first: tests without a JVM, streams, Airflow, then faults and a user's way.
 
-    Airflow, faults and the way of a user come last. A stage may have no tests.
+    Of the first two, files that name the module are a stage of their own. A stage may have no tests.
     """
     module = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
     found = []
