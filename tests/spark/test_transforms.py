@@ -110,6 +110,6 @@ def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSessi
     for batch, made in enumerate(("{}", added, added)):
         landing.transform("own", f"def made(df):\n    return df.withColumns({made})\n")
         landing.deliver(f'{{"id": "k{batch}", "seq": {batch}}}')
-        assert landing.drain(spark).outcome == "done"
+        assert landing.apply(spark).outcome == "done"
     found = {row["id"]: (row["one"], row["all"]) for row in landing.rows()}
     assert found == {"k0": (None, None), "k1": ({"x": 1}, [{"y": 2}]), "k2": ({"x": 1}, [{"y": 2}])}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from draindown.audit import written
+from draindown.audit.values import Number
 from draindown.spec.models import FlowSpec
 from draindown.spec.source import SourceSpec
 
@@ -159,10 +160,6 @@ class FieldReader:
             if text is not None and not isinstance(text, Number):
                 found[at] = form(text)
         return found
-
-
-class Number(str):
-    """The text of a number that the record doesn't say as text."""
 
 
 _Reader = tuple[Fields, Callable[[bytes], bool]]

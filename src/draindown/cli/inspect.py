@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.base.errors import DraindownError, next_steps
+from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.base.formatting import printable
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli import overview
+from draindown.cli.at_work import others, unreported
+from draindown.cli.context import AnyPipeline, Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
+
+    Audited = Audit | Unaudited | DraindownError
 
 
 def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -61,7 +63,7 @@ def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tupl
 
 def report(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    pipeline: AnyPipeline = None,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
@@ -80,6 +82,10 @@ def report(
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
+    if pipeline is None:
+        overview.refuse_choice(run=run != "last", start=start, flow=flow, list=listing, drift=drift)
+        overview.report(setting(ctx), Output(as_json))
+        return
     spec = setting(ctx).spec(pipeline)
     names = flows(spec, flow)
     if listing:
@@ -92,7 +98,7 @@ def report(
     every = {name: _starts(states[name], run) for name in names}
     shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
     if not shown:
-        left = list(_unreported(spec, names, run))
+        left = list(unreported(spec, names, run))
         if start or not left:
             raise _no_report(spec, run, start)
         Output(as_json).result([], "\n\n".join(left))
@@ -101,7 +107,7 @@ def report(
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
     text = card(shown, of_reports(states.__getitem__, shown), whole=start is None, findings=ALL_FINDINGS)
-    at_work = _others_at_work(spec, names, shown) if run == "last" and not start else ()
+    at_work = others(spec, names, shown) if run == "last" and not start else ()
     told = _proofs(spec, names) if start is None else ""
     Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
 
@@ -114,27 +120,18 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
 
 
-def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
     """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
 
     Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
     """
-    from draindown.audit.derived import unaudited
-    from draindown.audit.recount import audit as audit_flow
-
     here, out = setting(ctx), Output(as_json)
+    if pipeline is None:
+        overview.refuse_choice(flow=flow)
+        overview.audit(here, out, lambda spec: _audited(here, spec, None, out))
+        return
     spec = here.spec(pipeline)
-    found: dict[str, Audit | Unaudited | DraindownError] = {}
-    for name in flows(spec, flow):
-        try:
-            found[name] = (
-                unaudited(spec, name)
-                if spec.is_derived(name)
-                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
-            )
-        except DraindownError as error:  # the other flows can be audited
-            found[name] = error
-        out.progress_done()
+    found = _audited(here, spec, flow, out)
     refused = [one for one in found.values() if isinstance(one, DraindownError)]
     if len(refused) == len(found) == 1:
         raise refused[0]
@@ -148,13 +145,32 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audit_data(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> dict[str, Any]:
+def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audited]:
+    """Return the audit of each flow; of a derived one its newest proof, of one that can't be audited the error."""
+    from draindown.audit.derived import unaudited
+    from draindown.audit.recount import audit as audit_flow
+
+    found: dict[str, Audited] = {}
+    for name in flows(spec, flow):
+        try:
+            found[name] = (
+                unaudited(spec, name)
+                if spec.is_derived(name)
+                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            )
+        except DraindownError as error:  # the other flows can be audited
+            found[name] = error
+        out.progress_done()
+    return found
+
+
+def _audit_data(spec: PipelineSpec, flow: str, found: Audited) -> dict[str, Any]:
     if isinstance(found, DraindownError):
         return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
     return found.asdict()
 
 
-def _audit_text(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> str:
+def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
     return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
 
 
@@ -297,28 +313,3 @@ def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Except
         found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
         next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
     )
-
-
-def _others_at_work(spec: PipelineSpec, names: Sequence[str], shown: Sequence[StepReport]) -> Iterator[str]:
-    """Yield, per flow, who holds its lease if that is another run than the one shown, and how far it is."""
-    from draindown.flow.at_work import lease_holder_so_far
-
-    for flow in names:
-        holder, so_far = lease_holder_so_far(spec.layout(flow))
-        if holder is None or any(step.flow == flow and step.run_id == holder.run_id for step in shown):
-            continue
-        command = f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
-        told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
-        yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
-
-
-def _unreported(spec: PipelineSpec, names: Sequence[str], run: str) -> Iterator[str]:
-    """Yield, per flow, what is known of a drain of the run that left no report: it is at work, or its driver died."""
-    from draindown.flow.at_work import look
-
-    for flow in names:
-        found = look(spec.layout(flow), spec.pipeline, run, "drain")
-        if found.state in ("at work", "died"):
-            lines = [f"UNFINISHED  {spec.pipeline}/{flow}  {found}"]
-            lines += [f"          {label}: {step}" for label, step in next_steps({"next": found.next})]
-            yield "\n".join(map(printable, lines))

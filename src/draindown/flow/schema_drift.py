@@ -186,6 +186,10 @@ def _records(one: Sighting) -> str:
 
 
 def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
+    outer = one.name.partition(".")[0]
+    if outer != one.name and outer in flow.columns:
+        again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+        return f"name it in the type of column {outer} of flow {layout.flow}, then {again}; till then _rescued has it"
     twin = next((name for name in flow.columns if name.lower() == one.name.lower()), None)
     if twin is not None or not is_column_name(one.name):
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: rename it at the source"

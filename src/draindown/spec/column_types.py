@@ -257,8 +257,8 @@ class _Reader:
         reason = "map needs the types of key and value: map<string, int>"
         self._take("<", reason)
         key = self.type(depth + 1)
-        if "map<" in key:
-            raise ValueError("a map can't be the key of a map")
+        if "<" in key:
+            raise ValueError(f"{key} can't be the key of a map: it needs a plain type")
         self._take(",", reason)
         return f"map<{key},{self._closed(self.type(depth + 1))}"
 

@@ -16,7 +16,7 @@ from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import drain_part, generations, schema_drift
+from draindown.flow import drain_part, generations, resume, schema_drift
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
@@ -153,6 +153,7 @@ def under_lease(
     source = source or source_of(request)
     batches = batches_of(request, source, generation, tuning=tuning)
     without = generations.without(layout, generation)
+    resume.forget_void(layout, generation, source)
     state = _Drain(source, batches, generation, _bounds(request, stop), progress, reached, without)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:

@@ -22,8 +22,10 @@ from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.folded import lines_of, split_records
+from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
-from draindown.spark.sql import quoted
+from draindown.spark.sql import literal, quoted
 from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
@@ -87,22 +89,28 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
     if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
-    counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
-    nanos = {name: moment for name, moment in columnar.nanoseconds(first).items() if name in counted}
-    own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
-    return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
+    own = {name: F.col(quoted(name)) for name in rows.columns}
+    kinds = {field.name: field.type for field in columnar.schema(first)}
+    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType) for field in rows.schema}
+    own |= {name: F.expr(text).alias(name) for name, text in found.items() if text}
+    cut = [name for name in rows.columns if found[name] and isinstance(rows.schema[name].dataType, LongType)]
+    return rows.select(
+        F.struct(*own.values()).alias("_row"), *_besides(rows.schema, known, own), *_cut(cut), *_place(rows)
+    )
 
 
-def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
+def _cut(nanos: Sequence[str]) -> list[Column]:
+    """Return the column CUT, if there are columns of nanoseconds."""
+    names = ", ".join(f"if(pmod({quoted(name)}, 1000) > 0, {literal(name)}, null)" for name in nanos)
+    return [F.expr(f"array_compact(array({names}))").alias(CUT)] if nanos else []
+
+
+def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Column]) -> list[Column]:
     """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
     sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
     size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
-    more = [
-        _from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name))
-        for name in schema.names
-        if name not in known
-    ]
+    more = [own[name] for name in schema.names if name not in known]
     return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
 
 
@@ -139,19 +147,6 @@ def _sizes(rows: pa.RecordBatch) -> pa.Array:
     for column in texts:
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()))
     return sizes
-
-
-def _from_nanos(name: str, moment: bool) -> Column:
-    """Return a column of nanoseconds since 1970 as a timestamp, truncated to microseconds.
-
-    `moment`: TIMESTAMP if true, else TIMESTAMP_NTZ.
-    """
-    column = quoted(name)
-    micros = f"({column} - pmod({column}, 1000)) div 1000"
-    if moment:
-        return F.expr(f"timestamp_micros({micros})").alias(name)
-    since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
-    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + {since}").alias(name)
 
 
 def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
