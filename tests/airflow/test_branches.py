@@ -54,10 +54,16 @@ def states(dag: DAG) -> dict[str, str]:
 
 def test_the_dag_shows_the_graph(dag: DAG) -> None:
     assert {task.task_id for task in dag.tasks} == {
-        f"{flow}.{step}" for flow in FLOWS for step in ("plan", "drain", "check", "compact")
+        "plan-all",
+        *(f"{flow}.{step}" for flow in FLOWS for step in ("plan", "drain", "check", "compact")),
     }
     above = {flow: dag.get_task(f"{flow}.plan").upstream_task_ids for flow in FLOWS}
-    assert above == {"events": set(), "other": set(), "hourly": {"events.check"}, "daily": {"hourly.check"}}
+    assert above == {
+        "events": {"plan-all"},
+        "other": {"plan-all"},
+        "hourly": {"events.check"},
+        "daily": {"hourly.check"},
+    }
     assert dag.get_task("events.check").downstream_task_ids == {"events.compact", "hourly.plan"}
     assert dag.max_active_tasks == 3
 

@@ -20,6 +20,8 @@ from airflow.utils.dates import cron_presets
 
 from draindown.airflow.factory import dags, params
 from draindown.airflow.requests import PARAMS
+from draindown.lake.layout import FlowLayout
+from draindown.runs import starts
 from draindown.spec.schedule import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,11 +53,11 @@ def test_each_step_of_a_flow_follows_the_other_and_flows_that_read_nothing_of_ea
     dag = bag.dags["good"]
     for flow in ("first", "second"):
         steps = [f"{flow}.{step}" for step in ("plan", "drain", "check", "compact")]
-        assert dag.get_task(steps[0]).upstream_task_ids == set()
+        assert dag.get_task(steps[0]).upstream_task_ids == {"plan-all"}
         for task, following in pairwise(steps):
             assert dag.get_task(task).downstream_task_ids == {following}
         assert dag.get_task(steps[-1]).downstream_task_ids == set()
-    assert len(dag.tasks) == 8 and dag.max_active_tasks == 1
+    assert len(dag.tasks) == 9 and dag.max_active_tasks == 1
 
 
 def test_every_task_is_careful(bag: DagBag) -> None:
@@ -94,6 +96,17 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
     assert task.retries == 0
     with pytest.raises(AirflowFailException, match=r"bro ken\.yaml:3:1"):
         task.execute({})
+
+
+def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(project: Path, bag: DagBag) -> None:
+    ran = FlowLayout(str(project / "lake"), "broken", "ran_before", "ran_before")
+    Path(ran.home).mkdir(parents=True)
+    (task,) = bag.dags["broken"].tasks
+    with pytest.raises(AirflowFailException):
+        task.execute({"run_id": "r"})
+    (left,) = starts.newest(ran, "r")
+    assert left.outcome == "failed" and left.error is not None
+    assert left.error["code"] == "invalid-pipeline" and "bro ken.yaml:3:1" in left.error["found"]
 
 
 SCHEDULED = """\
@@ -233,7 +246,7 @@ def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(d
         mended = DagBag(folder).dags["shop"]
     finally:
         path.unlink()
-    assert "invalid-spec" not in mended.tags and mended.tasks[0].task_id == "f.plan"
+    assert "invalid-spec" not in mended.tags and mended.tasks[0].task_id == "plan-all"
 
 
 @pytest.mark.parametrize(

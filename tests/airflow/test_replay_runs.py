@@ -19,7 +19,7 @@ from draindown.airflow import requests
 from draindown.airflow.factory import dags
 from draindown.base.errors import TerminalError
 from draindown.runs import store
-from draindown.runs.request import Again, Request
+from draindown.runs.request import STEPS, Again, Request
 from draindown.spec.loader import load
 from draindown.spec.models import PipelineSpec
 from tests.airflow.steps import Steps
@@ -102,7 +102,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     tasks = Steps(dag, {"mode": "replay", "flow": "f", **NEW_YEAR}).run()
     assert calls(told) == ["f.drain", "f.check"]
     assert {task: state for task, state in tasks.items() if state != "skipped"} == dict.fromkeys(
-        ("f.plan", "f.drain", "f.check"), "success"
+        ("plan-all", "f.plan", "f.drain", "f.check"), "success"
     )
     request = asked_of(told, "drain")
     assert (request.replay, request.max_batches) == (THAT_DAY, None)  # the flow's own bounds are about drains
@@ -124,17 +124,26 @@ def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG,
     assert "no drained input was first seen then" in shown[0].card
 
 
-def test_what_cannot_be_replayed_fails_in_the_plan(told: Path, dag: DAG) -> None:
+def test_what_cannot_be_replayed_fails_in_the_plan_of_a_run_for_it_alone(told: Path, dag: DAG) -> None:
+    run = Steps(dag, {"mode": "replay", "flow": "g", **NEW_YEAR})
+    assert run.run("plan-all", "g.plan") == {"plan-all": "success", "g.plan": "failed"}
+    assert "replay-would-double" in run.errors["g.plan"] and run.skipped == set(F)
+
+
+def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(told: Path, dag: DAG, project: Path) -> None:
     run = Steps(dag, {"mode": "replay", **NEW_YEAR})
-    assert run.run("g.plan", *F) == {"g.plan": "failed"} | dict.fromkeys(F[:3], "success") | {F[3]: "skipped"}
-    assert "replay-would-double" in run.errors["g.plan"]
-    assert calls(told) == ["f.drain", "f.check"]
+    run.run("plan-all")
+    assert run.skipped == {f"g.{step}" for step in STEPS}
+    assert run.run(*F)["f.drain"] == "success" and calls(told) == ["f.drain", "f.check"]
+    (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
+    assert "nothing to replay" in shown[0].headline
+    assert "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p --flow g" in shown[0].card
 
 
 def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, project: Path) -> None:
     from draindown.planning.plan import planned
 
-    context = _context(run_type="backfill")
+    context = _context(run_type="backfill", flow="g")
     with pytest.raises(TerminalError) as caught:
         planned(requests.request_for(spec, "g", "plan", project, context))
     assert caught.value.code == "replay-would-double"
@@ -209,6 +218,15 @@ def test_contradictions_are_named(spec: PipelineSpec, params: dict[str, Any], wo
         requests.replay(spec, _context(**params))
     assert caught.value.code == "bad-params"
     assert words in caught.value.found
+
+
+@pytest.mark.parametrize("more", ["", " --again"])
+def test_next_of_a_replay_is_the_replay(spec: PipelineSpec, project: Path, more: str) -> None:
+    day = "--from 2026-01-01T00:00:00+00:00 --to 2026-01-02T00:00:00+00:00"
+    assert THAT_DAY.times == day
+    context = _context("backfill", again=bool(more))
+    asked = requests.request_for(spec, next(iter(spec.flows)), "drain", project, context)
+    assert asked.resume == f"draindown replay {spec.pipeline} --flow {asked.flow} {day}{more} --yes"
 
 
 def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:

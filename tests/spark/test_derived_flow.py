@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -138,9 +139,10 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
     return lambda **flows: Chain(tmp_path / "project", spark, **flows)
 
 
-def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain]) -> None:
+@pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain], steps: int) -> None:
     draw, it = Random(5), chain(hourly=HOURLY, daily=DAILY)
-    for step in range(4):
+    for step in range(steps):
         rows = [
             it.row(draw.randrange(25), draw.randint(0, 2000), draw.choice(("AA", "B6", None)), delay=draw.randint(0, 9))
             for _ in range(12)
@@ -156,6 +158,7 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+@pytest.mark.long
 def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, daily=DAILY)
     it.deliver(it.row(1, 0), it.row(2, 90))
@@ -172,7 +175,9 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     assert not it.waits("hourly")
 
 
-@pytest.mark.parametrize("step", ["begun", "read", "merged", "recorded"])
+@pytest.mark.parametrize(
+    "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
+)
 def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ROWS", 3)
     it = chain(carriers=CARRIERS)
@@ -203,6 +208,7 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     assert published.published(it.layout("carriers")) is not None
 
 
+@pytest.mark.long
 def test_a_fill_is_divided_by_the_partitions_of_its_source(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     assert (row.inserted, row.updated, row.unchanged) == (1, 1, 1)
 
 
+@pytest.mark.long
 def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0))
@@ -272,6 +279,7 @@ def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> 
     assert error.value.code == "source-replaced"
 
 
+@pytest.mark.long
 def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, carriers=CARRIERS)
     it.deliver(it.row(1, 0), it.row(2, 90))
@@ -290,3 +298,43 @@ def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[...
     assert "open      3 windows from" in card([report])
     report = it.check("carriers")
     assert report.check and report.check.open_windows == "", "a query per key has no windows"
+
+
+def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_path: Path) -> None:
+    it = chain(hourly=HOURLY, daily=DAILY)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run()
+    shutil.copytree(it.home / "lake", tmp_path / "copy")
+    before = {path: path.stat().st_mtime_ns for path in (it.home / "lake").rglob("*")}
+    (it.home / "lake").rename(tmp_path / "away")
+    document = it.document | {"lake": str(tmp_path / "copy")}
+    it.spec = PipelineSpec.model_validate(document)
+    assert not it.waits("hourly")
+    it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
+    it.run()
+    assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
+    (read,) = {row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")}
+    assert read == "tables/flights" and not (it.home / "lake").exists()
+    (tmp_path / "away").rename(it.home / "lake")
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
+
+
+def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
+    wrong = CARRIERS | {"per": CARRIERS["per"] | {"sql": "select carrier, sum(gone) c from flights group by carrier"}}
+    it = chain(carriers=wrong)
+    it.deliver(*(it.row(number, 50 * number) for number in range(6)))
+    it.run("flights")
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "invalid-derivation" and error.value.next == [
+        "draindown run p --flow carriers   # once the file is corrected"
+    ]
+    it.spec = PipelineSpec.model_validate(it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}})
+    assert it.waits("carriers")
+    it.run()
+    assert it.rows("carriers") == [("AA", 6, 1.0)] and not it.waits("carriers")
+
+    it.spec = PipelineSpec.model_validate(it.document)  # back to the wrong one, whose batches are not in the table
+    with pytest.raises(TerminalError) as error:
+        it.drain("carriers")
+    assert error.value.code == "derivation-changed", "rows are in the table"

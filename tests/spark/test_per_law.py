@@ -16,7 +16,6 @@ from draindown.spark.session import INTERPRETED, configured
 from draindown.spec.derived import Per
 from draindown.spec.table_source import SourceTable
 
-_QUERIES = 200
 _SCHEMA = "k string, g int, a int, b int"
 
 
@@ -81,14 +80,15 @@ class _Draw:
         return f"select distinct k, g, v, w from {one}"
 
 
-def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession) -> None:
+@pytest.mark.parametrize("queries", [10, pytest.param(200, marks=pytest.mark.long)])
+def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession, queries: int) -> None:
     rows = _rows(spark).cache()
     split = F.coalesce(F.ascii("k"), F.lit(0)) + F.coalesce("g", F.lit(7)) + 3
     apart = [rows.where(F.pmod(split, F.lit(2)) == side) for side in range(2)]
     assert all(part.count() > 10 for part in apart)
     wrong, some = [], 0
     with configured(spark, INTERPRETED | {"spark.sql.shuffle.partitions": "1"}):
-        for seed in range(_QUERIES):
+        for seed in range(queries):
             sql = _Draw(seed).query()
             kind = _kind(sql)
             whole, *parts = (query(kind, [part]) for part in (rows, *apart))
@@ -101,7 +101,7 @@ def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSessio
             wrong += [(sql, differing)] if differing else []
     rows.unpersist()
     assert not wrong, (len(wrong), wrong[0])
-    assert some > 0.8 * _QUERIES, some
+    assert some > 0.8 * queries, some
 
 
 REFUSED = {
@@ -185,3 +185,48 @@ def test_what_does_not_work_within_the_keys_is_refused_by_name(spark: SparkSessi
 def test_what_works_within_the_keys_is_let_through(spark: SparkSession, sql: str) -> None:
     kind = _kind(sql)
     assert query(kind, [_empty(spark)]).columns[:2] == ["k", "g"]
+
+
+# of table t no two rows have the same a
+TOLD_APART = {
+    "by the keys": "select k, g, row_number() over (partition by k, g order by b, a) r, b from t",
+    "renamed": "select k, g, lag(b) over (partition by k, g order by z desc) r, b "
+    "from (select k, g, b, a z from t where b >= 0) q",
+    "of both sides of a join": "select x.k, x.g, row_number() over (partition by x.k, x.g order by x.a, y.a) r, y.b "
+    "from t x left join t y on x.k = y.k and x.g = y.g",
+    "by what is grouped": "select k, g, row_number() over (partition by k, g order by v) r, c "
+    "from (select k, g, b v, count(*) c from t group by k, g, b) q",
+    "distinct": "select k, g, row_number() over (partition by k, g order by b) r, b "
+    "from (select distinct k, g, b from t) q",
+}
+TIED = {
+    "not the keys": "select k, g, row_number() over (partition by k, g order by b) r, a from t",
+    "computed": "select k, g, row_number() over (partition by k, g order by z) r, b "
+    "from (select k, g, b, abs(a) z from t) q",
+    "left out": "select k, g, row_number() over (partition by k, g order by b) r, z "
+    "from (select k, g, b, a + 1 z from t) q",
+    "of one side of a join": "select x.k, x.g, row_number() over (partition by x.k, x.g order by x.a) r, y.b "
+    "from t x join t y on x.k = y.k and x.g = y.g",
+    "twice in a union": "select k, g, row_number() over (partition by k, g order by a) r, b "
+    "from (select k, g, a, b from t union all select k, g, a, b + 1 from t) q",
+}
+
+
+def _keyed(sql: str) -> PerKey:
+    table = SourceTable(table="t")
+    table._row_keys = ("a",)
+    return PerKey(Per.model_construct(keys=["k", "g"], sql=sql), [table])
+
+
+@pytest.mark.parametrize("how", TOLD_APART)
+def test_an_order_by_what_tells_rows_apart_has_no_ties(spark: SparkSession, how: str) -> None:
+    rows = [(draw, at % 2, at, at % 3) for at, draw in enumerate("xyxyxxyyx")]
+    frames = (spark.createDataFrame(some, _SCHEMA).repartition(parts) for some, parts in ((rows, 1), (rows[::-1], 2)))
+    one, other = (sorted(map(str, query(_keyed(TOLD_APART[how]), [frame]).collect())) for frame in frames)
+    assert one == other and len(one) > 3
+
+
+@pytest.mark.parametrize("how", TIED)
+def test_an_order_with_ties_is_refused_although_the_source_has_keys(spark: SparkSession, how: str) -> None:
+    with pytest.raises(Refused, match="depends on the order of ties"):
+        query(_keyed(TIED[how]), [_empty(spark)])

@@ -267,6 +267,8 @@ def test_a_table_that_cant_be_followed_is_red_by_name(shop: Shop, table: str, wh
 
 def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
     shop.filled()
+    batch = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), 0)])
+    write_deltalake(shop.layout.table, pa.table({"customer_id": [1]}), commit_properties=batch)
     other = {"source": {"table": "orders"}, "per": {"keys": ["customer_id"], "sql": SQL}}
     shop.declare("shop", orders=landing("customer_id"), d=other)
     with pytest.raises(TerminalError) as error:

@@ -11,19 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.flow import resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
-from draindown.sources.tables import readers
+from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
@@ -72,6 +74,11 @@ class Project:
         )
         published.publish(self.upstream, pointer)
         return log.version
+
+    def derived(self) -> None:
+        """Commit the first batch of the derived table."""
+        batch = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), 0)])
+        write_deltalake(self.layout.table, pa.table({"id": [1]}), commit_properties=batch)
 
     def look(self) -> Look:
         first = intake.newest(self.layout, 1) + 1
@@ -243,6 +250,7 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
     project.write([1])
     project.publish()
     project.pin()
+    project.derived()
     other = Project(tmp_path, PER | {"sql": "select id, count(*) + 1 c from t group by id"})
     with pytest.raises(TerminalError) as error:
         other.source.refuse_lost(other.layout, 1, 1)
@@ -252,3 +260,74 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
         other.source.refuse_changed(pinned.units)
     assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"
+
+
+FORMS = ["tables/t", "{lake}/tables/t", "/another/mount/lake/tables/t", "s3a://bucket/lake/tables/t"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("moved", [False, True], ids=["where it was", "copied"])
+def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, moved: bool
+) -> None:
+    project = Project(tmp_path / "first")
+    unit = form.format(lake=project.spec.lake)
+    project.write([1, 2])
+    project.publish()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(tables, "table_unit", lambda _: unit)
+        (fill,) = project.pin()
+    assert fill["unit"] == unit
+    if moved:
+        shutil.copytree(tmp_path / "first", tmp_path / "copy")
+        shutil.rmtree(tmp_path / "first")
+        project = Project(tmp_path / "copy")
+    pinned = next(intake.slices(project.layout, 1, 1))
+    project.source.refuse_changed(pinned.units)
+    assert project.look().units == 0, "nothing is new"
+    project.write([3])
+    version = project.publish()
+    (row,) = project.pin()
+    assert (row["unit"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
+    project.source.read_up_to(1, 3)
+    (reader,) = registered.readers(project.upstream)
+    assert reader.version == version
+    assert (tmp_path / "first").exists() is not moved, "the original is not made again"
+
+
+def test_a_copy_whose_table_was_made_anew_is_told_by_its_id(tmp_path: Path) -> None:
+    project = Project(tmp_path / "first")
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    copy = Project(tmp_path / "copy")
+    shutil.rmtree(copy.upstream.table)
+    copy.write([1, 2])
+    with pytest.raises(TerminalError) as error:
+        copy.look()
+    assert error.value.code == "source-replaced" and str(tmp_path / "copy") in error.value.found
+    assert project.look().units == 0
+
+
+def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    other = Project(Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"})
+    assert not project.source.is_void(project.layout, 1) and other.source.is_void(other.layout, 1)
+    assert other.look().units == 1 and other.look().pinned.slices == 0, "a fill to be pinned"
+    for path in (other.layout.checkpoint(1), other.layout.intake_of(1)):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    resume.forget_void(other.layout, 1, other.source)
+    assert not Path(other.layout.intake_of(1)).exists() and not Path(other.layout.checkpoint(1)).exists()
+    (row,) = other.pin()
+    assert row["fill"] and project.source.is_void(project.layout, 1)
+
+    other.derived()
+    assert not project.source.is_void(project.layout, 1)
+    resume.forget_void(project.layout, 1, project.source)
+    assert Path(project.layout.intake_of(1)).exists()
+    with pytest.raises(TerminalError) as error:
+        project.look()
+    assert error.value.code == "derivation-changed"

@@ -5,7 +5,7 @@ Such a DAG keeps the pipeline's name and schedule, so its failing runs appear wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ from typing import Any
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
-from draindown.airflow.operators import PlanOperator, StepOperator
+from draindown.airflow import unreached
+from draindown.airflow.operators import StepOperator
+from draindown.airflow.plans import PlanAllOperator, PlanOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
-from draindown.base.errors import TerminalError
+from draindown.base import clock
+from draindown.base.errors import TerminalError, described
 from draindown.runs.request import Step
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
 from draindown.spec.outline import FALLBACK
 
 INVALID = "invalid-spec"
+PLAN_ALL = "plan-all"  # no flow has a hyphen in its name
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
 # `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
@@ -46,13 +50,15 @@ class InvalidSpecOperator(BaseOperator):
 
     ui_color = "#fde8e8"
 
-    def __init__(self, *, error: str, **kwargs: Any) -> None:
+    def __init__(self, *, error: dict[str, Any], lake: str, flows: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.error = error
+        self.error, self.lake, self.flows = error, lake, flows
 
-    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow's signature
-        """Raise AirflowFailException with file, line and reason."""
-        raise AirflowFailException(self.error)
+    def execute(self, context: Any) -> None:
+        """Raise AirflowFailException with file, line and reason, after leaving a report in each flow that is known."""
+        known = unreached.layouts(self.lake, self.dag_id, self.flows, self.dag.fileloc)
+        unreached.leave(known, "plan", context, self.error, clock.now())
+        raise AirflowFailException(described(self.error))
 
 
 def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
@@ -82,7 +88,8 @@ def _accepted(spec: PipelineSpec, home: Path) -> DAG:
             found=f"Airflow refuses it: {type(error).__name__}: {error}",
             next=f"draindown validate {spec.pipeline}",
         )
-        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec)))
+        known = (spec.lake, tuple(spec.flows))
+        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec), *known))
     return dag
 
 
@@ -185,12 +192,15 @@ def _pipeline(spec: PipelineSpec) -> DAG:
         tags=["draindown", *spec.tags],
         doc_md=doc_of(spec),
     ) as dag:
+        plan_all = PlanAllOperator(task_id=PLAN_ALL, spec=spec, **_behaviour("plan"))
         checks: dict[str, BaseOperator] = {}
         for flow in spec.graph.order:
             plan, drain, check, compact = _steps(spec, flow)
             plan >> drain >> check >> compact
             for upstream in spec.graph.upstream(flow):
                 checks[upstream] >> plan  # which publishes what this flow reads
+            if not spec.graph.upstream(flow):
+                plan_all >> plan
             checks[flow] = check
     return dag
 
@@ -229,5 +239,5 @@ def _broken(found: BrokenPipeline) -> DAG:
         doc_md=doc_of_broken(found),
         default_args={"retries": 0},
     ) as dag:
-        InvalidSpecOperator(task_id=INVALID, error=str(found.error))
+        InvalidSpecOperator(task_id=INVALID, error=found.error.as_dict(), lake=found.lake, flows=list(found.flows))
     return dag

@@ -1,4 +1,4 @@
-"""The tasks of a flow: `plan` without a JVM, then drain, check and compact through spark-submit."""
+"""The tasks of a flow that start a driver through spark-submit: drain, check and compact."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook, BaseOperator
+from airflow.sdk import Asset, BaseHook
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
 
 from draindown.airflow import secrets
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
-from draindown.airflow.plan_log import log_plan
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
-from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
+from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.launch.settings import settings, spark_python, spark_submit
@@ -41,34 +40,6 @@ if TYPE_CHECKING:
 
 CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
 ALONE = "local[*]"
-
-
-class PlanOperator(BaseOperator):
-    """Read files and Delta logs and decide what the flow's other tasks must do. Starts no JVM."""
-
-    template_fields: Sequence[str] = ()
-    ui_color = "#eef4fb"
-
-    def __init__(self, *, spec: PipelineSpec, flow: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.spec, self.flow = spec, flow
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Return the plan as a flat dict for the tasks that follow."""
-        # deltalake is slow to import: only the running task needs it, never the DAG parser
-        from draindown.planning.plan import planned
-
-        _skip_other_flows(self.spec, self.flow, context)
-        try:
-            with secrets.in_environment(self.spec):
-                report = planned(_request(self.spec, self.flow, "plan", context))
-        except DraindownError as error:
-            fail(error)
-        part = report.plan
-        assert part is not None, "a plan that can't be made is an error"
-        log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
-        found: dict[str, Any] = part.model_dump(mode="json")
-        return found
 
 
 class StepOperator(SparkSubmitOperator):
@@ -97,8 +68,8 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
-        _skip_other_flows(self.spec, self.flow, context)
-        request = _request(self.spec, self.flow, self.step, context)
+        skip_other_flows(self.spec, self.flow, self.step, context)
+        request = request_of(self.spec, self.flow, self.step, context)
         self._prepare_or_fail(request, context)
         self._log_earlier_try(request)
         log = DriverLog.of(request.layout, request.run_id, self.step, request.start)
@@ -263,24 +234,6 @@ class StepOperator(SparkSubmitOperator):
                 numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
             context["outlet_events"][self.asset].extra = numbers
         return numbers
-
-
-def _skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
-    try:
-        refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
-    except DraindownError as error:
-        fail(error)
-    why = left_out(context["params"], flow)
-    if why:
-        raise AirflowSkipException(why)
-
-
-def _request(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
-    root = project_root(str(context["dag"].fileloc))
-    try:
-        return request_for(spec, flow, step, root, context)
-    except DraindownError as error:
-        fail(error)
 
 
 def _published_by(request: Request) -> Published | None:

@@ -50,6 +50,12 @@ def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
         raise _bad(spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}")
 
 
+def refuse_contradictions(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
+    """Refuse a run whose params no flow can run with. Raises TerminalError `bad-params`."""
+    refuse_unknown(spec, context)
+    replay(spec, context)
+
+
 def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request fields that the params set; absent params are left out."""
     chosen: dict[str, Any] = {"force": bool(params.get("force_compact"))}
@@ -110,11 +116,18 @@ def _follows(spec: PipelineSpec, flow: str, context: Mapping[str, Any]) -> bool:
     return spec.is_derived(flow) and context["params"].get("flow") != flow
 
 
+def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
+    """Return what `replay` returns. A flow that appends stops no run that is for other flows, too."""
+    found = replay(spec, context)
+    of_all = context["params"].get("flow") is None and len(spec.flows) > 1
+    return found and found.model_copy(update={"of_all": of_all})
+
+
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run."""
     flow_spec = spec.declared(flow)
     task = context["ti"]
-    asked = None if _follows(spec, flow, context) else replay(spec, context)
+    asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
     return Request(
         spec=rooted(spec, root),
         flow=flow,
@@ -125,6 +138,6 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
         replay=asked,
-        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.times} --yes" if asked else "",
+        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes" if asked else "",
         **bounds(context["params"]),
     )

@@ -7,16 +7,16 @@ from draindown.spec.loader import BrokenPipeline
 from draindown.spec.models import FlowSpec, PipelineSpec
 
 _STEPS = """
-Each flow runs **plan → drain → check → compact**. `plan` starts no JVM; where it finds nothing to do, the others are
-skipped. A flow runs after the `check` of those whose tables it reads. An idle flow stops none, a failed one those that
-read from it.
+**plan-all** looks at all flows at once; those that have nothing to do, and that the run brings nothing, are skipped.
+Each other flow runs **plan → drain → check → compact**. Neither plan starts a JVM. A flow runs after the `check` of
+those whose tables it reads. An idle flow stops none, a failed one those that read from it.
 
 | you do | what happens |
 | --- | --- |
 | **retry** or **clear** a task | goes on after the last finished batch; a half-done batch is done again, once |
 | **trigger** the DAG | drains what is waiting now; two runs never drain one flow at the same time |
 | trigger, mode **replay** | reads again what was first seen in a range of time, beside the stream; newer rows stay |
-| **backfill** dates | each run replays what was first seen in its interval, once; flows without keys refuse |
+| **backfill** dates | each run replays what was first seen in its interval, once; leaves flows without keys out |
 | **mark failed** | the driver stops; the next run goes on where it was |
 
 **To read dates again that have run, trigger with mode replay** and fill in *From* and *To*. A backfill leaves out every

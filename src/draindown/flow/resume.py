@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from draindown.base.errors import TerminalError
 from draindown.flow import generations, integrity
 from draindown.flow.checkpoint import Checkpoint
@@ -10,6 +13,7 @@ from draindown.lake.table_log import Snapshot, TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
+from draindown.sources.port import Source
 
 _LOOK_BACK = 1000  # commits to read after the newest batch
 
@@ -31,6 +35,17 @@ def resume(layout: FlowLayout) -> int:
     refuse_other_intake(layout, checkpoint, generation)
     ledger_table.heal(layout)
     return generation
+
+
+def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
+    """Forget the slices of a generation that are void, and the checkpoint that planned them. Idempotent.
+
+    The checkpoint goes first: one without its intake would be refused.
+    """
+    if source.is_void(layout, generation):
+        for path in (layout.checkpoint(generation), layout.intake_of(generation)):
+            if Path(path).exists():
+                shutil.rmtree(path)
 
 
 def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:

@@ -62,7 +62,7 @@ class FlowLayout:
 
     def other_table(self, name: str) -> str:
         """Return the live table of that name, whichever flow of the lake writes it."""
-        return self._under("tables", name)
+        return self._under(table_unit(name))
 
     @property
     def tombstones(self) -> str:
@@ -231,6 +231,16 @@ class FlowLayout:
     def validations(self, run_id: str, start: str) -> str:
         """Return the directory of the gate results of one start of a run's check: `result.json` and `index.html`."""
         return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
+
+
+def table_unit(name: str) -> str:
+    """Return how slices name a live table: by its path within the lake, so that a copied lake names its own."""
+    return f"tables/{name}"
+
+
+def table_of_unit(unit: str) -> str:
+    """The inverse of `table_unit`. Slices once had the absolute path, which ends alike."""
+    return unit.rpartition("/")[2]
 
 
 def safe_name(text: str) -> str:

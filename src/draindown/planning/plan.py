@@ -11,6 +11,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.flow import owner
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
 from draindown.gate import published
@@ -65,12 +66,21 @@ def planned(request: Request, left_out: Collection[Step] = (), source: Source | 
     """
     started = clock.now()
     try:
-        part, findings = plan(request, started, source) if request.replay is None else (plan_replay(request), [])
+        part, findings = of_request(request, started, source)
     except DraindownError as error:
         with suppress(OSError):  # the cause of the error may also prevent writing the report
             store.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
         raise
-    part = part.model_copy(update={"left_out": tuple(left_out)})
+    return reported(request, started, part.model_copy(update={"left_out": tuple(left_out)}), findings)
+
+
+def of_request(request: Request, now: datetime, source: Source | None = None) -> tuple[PlanPart, list[Finding]]:
+    """Return what `plan` returns, or `plan_replay` where the request is to read input again. Raises as they do."""
+    return plan(request, now, source) if request.replay is None else plan_replay(request)
+
+
+def reported(request: Request, started: datetime, part: PlanPart, findings: list[Finding]) -> StepReport:
+    """Write and return the report of a plan. Raises TerminalError `lake-not-writable`, `disk-full`."""
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
     with storage.named(request.layout, tried=f"plan flow {request.flow} of pipeline {request.spec.pipeline}"):
@@ -78,20 +88,24 @@ def planned(request: Request, left_out: Collection[Step] = (), source: Source | 
     return done
 
 
-def plan_replay(request: Request) -> PlanPart:
+def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
     """Plan a replay: what it would read again, and which of the flow's other steps must run.
+
+    A flow that appends is left out, with a finding, where all flows of the pipeline are to read input again.
 
     Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`.
     """
     _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     source = source_of(request)
+    if request.replay is not None and request.replay.of_all and not request.declared.target.kind.idempotent:
+        return _not_replayed(request, state)
     wanted = replay.find(request, state)
     replay.refuse_gone(source, state, wanted.left)
     units, size = sum(len(part.slice.units) for part in wanted.left), sum(part.slice.bytes for part in wanted.left)
     recomputes = request.declared.source.begins_with_fill
     what = f"what {count(len(wanted.left), 'slice')} touched" if recomputes else count(units, source.unit)
-    return _part(
+    part = _part(
         request,
         state,
         "" if not units else f"{what} to read again" + _apart(wanted, source.unit),
@@ -101,6 +115,15 @@ def plan_replay(request: Request) -> PlanPart:
         seconds=_forecast_seconds(state, _ledger(state), size, len(wanted.left)) if units else None,
         idle=wanted.nothing_left + _apart(wanted, source.unit),
     )
+    return part, []
+
+
+def _not_replayed(request: Request, state: FlowState) -> tuple[PlanPart, list[Finding]]:
+    assert request.replay is not None, "asked for by who calls"
+    rebuild = f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table"
+    finding = Finding(kind="not-replayed", subject=request.flow, detail=replay.APPENDS, next=rebuild)
+    asked = replay.wording(request.replay, source_of(request).unit)
+    return _part(request, state, "", replay=asked, backlog=Backlog(), idle=replay.APPENDS), [finding]
 
 
 def _apart(wanted: replay.Replay, unit: str) -> str:
@@ -112,11 +135,12 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`,
-    `not-a-directory`.
+    `not-a-directory`, `table-of-another-flow`.
     """
     _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
+    owner.refuse_other(state)
     seen = look(request, now, source, state)
     ledger = _ledger(state)
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]

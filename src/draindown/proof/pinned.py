@@ -68,7 +68,7 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
         raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
     if found.units[0].row["derivation"] != source.derivation:
         raise derivation_changed(layout, "prove")
-    units = zip(source.read, by_table(layout, source, found.units), strict=True)
+    units = zip(source.read, by_table(source, found.units), strict=True)
     sources = [_opened(layout, one, unit) for one, unit in units]
     result = Pinned(sources, table, found.units[0].row["decided"])
     _refuse_gone(layout, source, result)
@@ -76,8 +76,8 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
 
 
 def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableLog:
-    log = None if unit is None else TableLog(unit.name)
-    if unit is None or log is None or not log.exists or log.id != unit.row["table_id"]:
+    log = TableLog(layout.other_table(table.table))
+    if unit is None or not log.exists or log.id != unit.row["table_id"]:
         next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
         raise _impossible(layout, "source-replaced", f"table {table} is not the one that was read", next_)
     version = Followed(table, layout).readable(unit)

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from draindown.base.progress import StepHook, ignore_step
+from draindown.flow import owner as owners
 from draindown.flow import resume
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
@@ -93,10 +94,12 @@ def open_flow(
 
     `again`: the command that goes on with the work if the lease is lost; default: a run.
 
-    Raises TransientError `lease-held`, `lease-lost`, and the TerminalErrors of `swap.finish`, `replay.settle` and
-    `resume.resume` as far as `needs` requires them. Steps that completed before an error are kept.
+    Raises TransientError `lease-held`, `lease-lost`, TerminalError `table-of-another-flow`, and the TerminalErrors of
+    `swap.finish`, `replay.settle` and `resume.resume` as far as `needs` requires them. Steps that completed before an
+    error are kept.
     """
     layout = spec.layout(flow)
+    owners.refuse_other(layout)  # before the lease: its fence is a commit in the table
     with lease_of(layout, spec.lease, owner=owner, run_id=run_id, again=again) as lease:
         if engine is not None:
             engine.hold(lease)

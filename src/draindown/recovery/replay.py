@@ -32,6 +32,9 @@ from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Slice, Unit, slices_of
 
+APPENDS = "it appends: reading input again would append each row a second time"
+"""Why a flow without keys is not replayed."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -275,7 +278,7 @@ def _refuse_append(request: Request) -> None:
         raise TerminalError(
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
-            found="it appends: reading input again would append each row a second time",
+            found=APPENDS,
             next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table",
         )
 

@@ -34,7 +34,8 @@ def new_start() -> str:
 class Again(BaseModel):
     """Input to be read again: first seen in [since, until), or the named units of the source.
 
-    With `again`, also input that was replayed before.
+    With `again`, also input that was replayed before. `of_all`: asked of all flows of a run, so that one that can't
+    read input again is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,11 +44,17 @@ class Again(BaseModel):
     until: AwareDatetime | None = None
     units: tuple[str, ...] = ()
     again: bool = False
+    of_all: bool = False
 
     @property
     def times(self) -> str:
         """The range as options of a command."""
         return f"--from {_iso(self.since)} --to {_iso(self.until)}"
+
+    @property
+    def options(self) -> str:
+        """The range and `--again` as options of a command."""
+        return self.times + (" --again" if self.again else "")
 
 
 def _iso(at: datetime | None) -> str:

@@ -149,6 +149,9 @@ class Source(Protocol):
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
         """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
 
+    def is_void(self, state: FlowLayout, generation: int) -> bool:
+        """Return whether all slices were pinned for what the flow no longer is, and no batch has committed one."""
+
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Refuse to continue if the source no longer holds what follows the slices before `first`.
 
@@ -239,6 +242,10 @@ class KeepsAll:
 
     by_name = True
     bringing_back: Sequence[str] = ("put them back as they were (size and content), then try again",)
+
+    def is_void(self, state: FlowLayout, generation: int) -> bool:  # noqa: ARG002
+        """Return False: slices hold input, whatever becomes of it."""
+        return False
 
     def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
         """Pass."""

@@ -31,7 +31,8 @@ class Unit:
     """A range of input that a slice pins: a whole file, a range of offsets, versions of a table.
 
     Attributes:
-        name: identifies it in messages and origins: absolute path, `topic/partition`, path of a table.
+        name: identifies it in messages and origins: absolute path, `topic/partition`, path of a table within
+            the lake.
         start, until: its range, in the positions of its source. A whole file is 0 and the number of its lines or rows.
         bytes, unpacked: size as its source stores it, and uncompressed.
         records: number of its records; None if only reading tells.

@@ -54,6 +54,7 @@ class Project:
         return spec.beside(
             Neighbours(
                 writers={str(one.table): self._writer(one.table) for one in _readings(spec)},
+                keys={str(one.table): self._keys(one.table) for one in _readings(spec)},
                 readers=tuple(self._readers[spec.pipeline]),
                 unreadable=tuple(sorted(self._unreadable)),
             )
@@ -61,6 +62,9 @@ class Project:
 
     def _writer(self, table: SourceTable) -> str:
         return self._specs[table.pipeline or ""].graph.writers[table.table]
+
+    def _keys(self, table: SourceTable) -> tuple[str, ...]:
+        return tuple(self._specs[table.pipeline or ""].flows[self._writer(table)].target.keys)
 
     def _wrong(self, one: _Reading) -> str:
         """Return why a table can't be read; empty if it can."""

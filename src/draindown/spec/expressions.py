@@ -60,6 +60,9 @@ BY_ORDER = frozenset(
 )
 """Aggregates whose result depends on the order in which rows arrive, ties included."""
 
+_NO_JOIN = {"full", "right", "cross", "semi", "anti"}
+_HOW = _NO_JOIN | {"left", "inner", "outer", "natural"}
+
 
 def check_expression(text: str) -> str:
     """Return the expression unchanged. Raises ValueError that names what is refused, and why."""
@@ -92,7 +95,22 @@ def check_query(text: str) -> str:
         _check_text(token, _ROWS_ALONE)
         _check_word(tokens, at, token, _ROWS_ALONE)
         _check_order(tokens, at, token)
+        _check_join(tokens, at, token)
     return text
+
+
+def _check_join(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
+    """Refuse joins whose rows depend on rows of other keys, or that keep no row of the left side."""
+    if token.group().lower() != "join":
+        return
+    how = list[str]()
+    for before in reversed(tokens[:at]):
+        if (word := before.group().lower()) not in _HOW:
+            break
+        how.insert(0, word)
+    if _NO_JOIN.intersection(how):
+        form = " ".join(how).upper()
+        raise ValueError(f"has a {form} JOIN: only INNER and LEFT joins that are equal on all keys work")
 
 
 def _tokens(text: str, wanted: str) -> list[re.Match[str]]:

@@ -24,6 +24,7 @@ class Neighbours(BaseModel):
 
     Attributes:
         writers: the flow that writes each table of another pipeline that this one reads, by `pipeline/table`.
+        keys: the keys of these tables, by which no two rows are the same; empty for one that is appended to.
         readers: the flows of other pipelines that read tables of this one.
         unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
     """
@@ -31,5 +32,6 @@ class Neighbours(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     writers: dict[str, str] = Field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
     unreadable: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from draindown.spec import result_columns
@@ -19,6 +19,10 @@ class Target(Protocol):
     @property
     def kind(self) -> TargetKind:
         """The kind of table."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The columns that name a row; none for a table that appends."""
 
 
 class Flow(Protocol):
@@ -52,14 +56,16 @@ def graph(flows: Flows) -> FlowGraph:
 
 
 def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
-    """Write into each source table the flow that writes it: of this pipeline, or of others as `neighbours` says."""
+    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as `neighbours` says."""
     own = graph(flows).writers
     for flow in derived(flows).values():
         for one in flow.source.read:
             if not one.pipeline:
                 one._written_by = own[one.table]
+                one._row_keys = tuple(flows[own[one.table]].target.keys)
             elif neighbours is not None:
                 one._written_by = neighbours.writers.get(str(one), "")
+                one._row_keys = neighbours.keys.get(str(one), ())
 
 
 def problems(flows: Flows) -> Iterator[Problem]:

@@ -28,6 +28,7 @@ class SourceTable(Model):
         examples=[{"customer_id": "id"}],
     )
     _written_by: str = PrivateAttr(default="")
+    _row_keys: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="before")
     @classmethod
@@ -45,6 +46,11 @@ class SourceTable(Model):
     def written_by(self) -> str:
         """The flow that writes the table, as the project's files say; empty until they are loaded."""
         return self._written_by
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        """The writing flow's keys, of which no two rows have the same; empty if it appends, or is not known."""
+        return self._row_keys
 
     def column(self, key: str) -> str:
         """Return the table's column that is a key of the result."""

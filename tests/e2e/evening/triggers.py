@@ -97,7 +97,7 @@ def _refused(scene: Scene, says: str, **conf: object) -> list[str]:
     scene.orders.bring()
     run_id = scene.shift.press(scene.orders, **conf)
     scene.ends(run_id, state="failed")
-    text = scene.shift.log(run_id, "plan")
+    text = scene.shift.log(run_id, "plan-all")
     scene.holds("log", "the code", "bad-params" in text)
     scene.holds("log", says, says in text)
     scene.holds("log", "the command that helps", f"airflow dags trigger {scene.name}" in text)

@@ -43,7 +43,11 @@ class Followed:
 
     def __init__(self, table: SourceTable, layout: FlowLayout) -> None:
         self._table, self._layout = table, layout
-        self.name, self.flow = str(table), (table.pipeline or layout.pipeline, table.written_by)
+        self.name, self.table, self.flow = (
+            str(table),
+            table.table,
+            (table.pipeline or layout.pipeline, table.written_by),
+        )
         self._upstream = Upstream(layout, table.table, *self.flow)
 
     @property

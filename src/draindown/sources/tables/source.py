@@ -15,8 +15,9 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.layout import FlowLayout, table_of_unit, table_unit
+from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
@@ -64,8 +65,10 @@ class Tables(ReadInOrder, NothingLost):
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare the published versions with the newest slice. Raises like `refuse_lost`."""
-        newest = _newest(state, generation)
-        waiting, new, rest = intake.waiting(state, generation, first), self._new(newest, now), unfinished(newest)
+        is_void = self.is_void(state, generation)
+        newest = None if is_void else _newest(state, generation)
+        waiting = intake.Waiting() if is_void else intake.waiting(state, generation, first)
+        new, rest = self._new(newest, now), unfinished(newest)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
         told = zip(self._tables, new, strict=False)
         reasons = [table.told(piece) for table, piece in told if piece.commits]
@@ -121,15 +124,25 @@ class Tables(ReadInOrder, NothingLost):
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
-        newest = _newest(state, generation)
+        newest = None if self.is_void(state, generation) else _newest(state, generation)
         if newest is not None:
             self._followed(newest)
+
+    def is_void(self, state: FlowLayout, generation: int) -> bool:
+        """Return whether all slices were pinned for another derivation, such as one that Spark refused.
+
+        The fill with which a generation begins can be pinned again until a batch of it is in the table.
+        """
+        newest = _newest(state, generation)
+        if newest is None or newest.units[0].row["derivation"] == self._source.derivation:
+            return False
+        return log_of(state, state.table).last(app_id(state, generation, "rows")) is None
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
         if newest.units[0].row["derivation"] != self._source.derivation:
             raise derivation_changed(self._layout, "go on with")
-        units = by_table(self._layout, self._source, newest.units)
+        units = by_table(self._source, newest.units)
         return [(table, table.same(unit)) for table, unit in zip(self._tables, units, strict=True)]
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
@@ -139,9 +152,9 @@ class Tables(ReadInOrder, NothingLost):
         new = self._new(newest, now)
         left = [*unfinished(newest), *self.slices_of(new)]
         if left:  # before they are pinned, so that no maintenance comes between
-            rows = {row["unit"]: row for row in left[0]}
+            rows = {table_of_unit(row["unit"]): row for row in left[0]}
             for table in self._tables:
-                table.register(rows[table.path])
+                table.register(rows[table.table])
         return TablesPinning(self._layout, generation, left, now)
 
     def read_up_to(self, generation: int, first: int) -> None:
@@ -150,9 +163,7 @@ class Tables(ReadInOrder, NothingLost):
         A rebuild has documents of its own: the live table still needs what it needed before.
         """
         done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
-        for table, unit in zip(
-            self._tables, by_table(self._layout, self._source, done.units if done else ()), strict=True
-        ):
+        for table, unit in zip(self._tables, by_table(self._source, done.units if done else ()), strict=True):
             if unit is not None:
                 table.advance(unit)
 
@@ -181,7 +192,7 @@ class Tables(ReadInOrder, NothingLost):
     def _row(self, table: Followed, piece: Piece, bucket: int, division: Division) -> dict[str, Any]:
         buckets = division.buckets
         return {
-            "unit": table.path,
+            "unit": table_unit(table.table),
             "start": -1 if piece.start is None else piece.start,
             "until": piece.until,
             "bytes": piece.bytes // buckets,
@@ -238,11 +249,12 @@ class Tables(ReadInOrder, NothingLost):
         """
         if any(unit.row["derivation"] != self._source.derivation for unit in units):
             raise derivation_changed(self._layout, "go on with")
-        named = {table.path: table for table in self._tables}
+        named = {table.table: table for table in self._tables}
         for unit in units:
-            log = TableLog(unit.name)
+            table = named[table_of_unit(unit.name)]
+            log = TableLog(table.path)
             if not log.exists or log.id != unit.row["table_id"]:
-                raise named[unit.name].lost("it is another table than the one that was pinned")
+                raise table.lost("it is another table than the one that was pinned")
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         """Refuse: versions of a table can't be left out. Raises TerminalError `not-parked`."""
@@ -309,10 +321,10 @@ def unfinished(newest: Slice | None) -> list[Rows]:
     return [[row | {"bucket": bucket} for row in rows] for bucket in range(first["bucket"] + 1, first["buckets"])]
 
 
-def by_table(layout: FlowLayout, source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:
+def by_table(source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:
     """Return the units of a slice in the order of the source's tables; None for a table that the slice has not."""
-    found = {unit.name: unit for unit in units}
-    return [found.get(layout.other_table(one.table)) for one in source.read]
+    found = {table_of_unit(unit.name): unit for unit in units}
+    return [found.get(one.table) for one in source.read]
 
 
 def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int] | None:

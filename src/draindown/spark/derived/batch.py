@@ -22,6 +22,7 @@ class Versions:
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows were updated or deleted.
         read_at: the version at which rows are read, `until` unless the batch is a replay; None for `until`.
+        unit: the name of the table in the intake; empty for its path.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Versions:
     bytes: int = 0
     changes: bool = True
     read_at: int | None = None
+    unit: str = ""
 
     @property
     def at(self) -> int:

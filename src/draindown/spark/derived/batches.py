@@ -13,6 +13,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook
 from draindown.flow import generations
+from draindown.lake.layout import FlowLayout, table_of_unit
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
@@ -76,9 +77,9 @@ class Deriving:
         layout, source = self.request.layout, self.flow.source
         newest = read if self.kind == "source" else self._newest() or read
         own = read.units[0].row
-        pairs = (by_table(layout, source, one.units) for one in (read, newest))
+        pairs = (by_table(source, one.units) for one in (read, newest))
         tables = [
-            _versions(one, last.until if newest is read else Followed(table, layout).readable(last))
+            _versions(layout, one, last.until if newest is read else Followed(table, layout).readable(last))
             for table, one, last in zip(source.read, *pairs, strict=True)
             if one and last
         ]
@@ -108,10 +109,11 @@ def bucket_of(own: Mapping[str, Any], keys: Sequence[str]) -> Bucket:
     return Bucket(number, division.parts[at], within)
 
 
-def _versions(unit: Unit, at: int) -> Versions:
+def _versions(layout: FlowLayout, unit: Unit, at: int) -> Versions:
     own = unit.row
     return Versions(
-        path=unit.name,
+        path=layout.other_table(table_of_unit(unit.name)),
+        unit=unit.name,
         start=None if own["fill"] else unit.start,
         until=unit.until,
         rows=own["rows"],

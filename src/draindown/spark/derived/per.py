@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import per_plan, plans
+from draindown.spark.derived import averages, per_plan, plans
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.sql import quoted
@@ -28,11 +28,13 @@ class KeyedTable:
         name: that by which the query reads it.
         keys: the keys of the result.
         columns: the table's own columns that are these keys, in the same order.
+        row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
     """
 
     name: str
     keys: Sequence[str]
     columns: Sequence[str]
+    row_keys: Sequence[str] = ()
 
     @property
     def keys_by_column(self) -> Mapping[str, str]:
@@ -83,7 +85,7 @@ class PerKey:
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The tables, each with its own key columns."""
-        return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one)) for one in self.tables]
+        return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
 
     @property
     def counted(self) -> str | None:
@@ -105,8 +107,9 @@ class PerKey:
         with ExitStack() as seen:
             for one, relation in zip(rows, relations, strict=True):
                 seen.enter_context(_seen_as(one, relation.name))
-            found = _run(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
-            per_plan.refuse(found, self.keys, {one.name.lower(): one.keys_by_column for one in relations})
+            found = _exactly(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
+            named = {one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys) for one in relations}
+            per_plan.refuse(found, self.keys, named)
         others = [name for name in found.columns if name not in self.keys]
         return found.select(*map(quoted, (*self.keys, *others)))
 
@@ -132,6 +135,13 @@ def _seen_as(rows: DataFrame, name: str) -> Iterator[None]:
         yield
     finally:
         rows.sparkSession.catalog.dropTempView(name)
+
+
+def _exactly(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
+    """Return the frame of a query, with exact averages."""
+    found = _run(spark, sql, tables)
+    exact = averages.exact_query(sql, plans.analyzed(found))
+    return found if exact == sql else _run(spark, exact, tables)
 
 
 def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:

@@ -7,10 +7,11 @@ aggregate groups by all of them, a join is equal on all of them. Every node that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from draindown.spark.derived import plans
+from draindown.spark.derived import plans, row_keys
 from draindown.spark.derived.plans import Node, Refused, children, identity, items, kind
 from draindown.spec.expressions import BY_ORDER
 
@@ -51,10 +52,18 @@ def refuse_others(parsed: Node, tables: Sequence[str]) -> None:
         raise Refused(f"does not read {', '.join(unread)}: leave it out of the source")
 
 
-def refuse(query: DataFrame, keys: Sequence[str], tables: Mapping[str, Mapping[str, str]]) -> None:
+@dataclass(frozen=True)
+class Relation:
+    """A source: the keys by its own columns, and the columns by which no two of its rows are the same, if any."""
+
+    keys: Mapping[str, str]
+    row_keys: Sequence[str] = ()
+
+
+def refuse(query: DataFrame, keys: Sequence[str], tables: Mapping[str, Relation]) -> None:
     """Refuse a query with a step that does not work within the keys. Raises Refused.
 
-    `tables`: by the lower-case name of each source, the keys by its own columns.
+    `tables`: by the lower-case name of each source.
     """
     plan = plans.analyzed(query)
     carried = _Judge(tuple(keys), tables).carried(plan)
@@ -74,7 +83,7 @@ def refuse(query: DataFrame, keys: Sequence[str], tables: Mapping[str, Mapping[s
 class _Judge:
     """Judges the nodes of one plan, from the leaves up."""
 
-    def __init__(self, keys: tuple[str, ...], tables: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, keys: tuple[str, ...], tables: Mapping[str, Relation]) -> None:
         self._keys, self._tables = keys, tables
         self._nodes: Mapping[str, Callable[[Node], Carried]] = {
             "View": self._source,
@@ -99,7 +108,7 @@ class _Judge:
         return judge(node)
 
     def _source(self, node: Node) -> Carried:
-        own = self._tables[str(node.desc().identifier().table()).lower()]
+        own = _relation(node, self._tables).keys
         return {one: own[name] for one, name in plans.output(node).items() if name in own}
 
     def _passing(self, node: Node) -> Carried:
@@ -152,8 +161,10 @@ class _Judge:
         self._refuse_without(by, "a window function must be partitioned by all keys")
         ordered = {identity(one.child()) for one in items(node.orderSpec()) if _is_attribute(one.child())}
         parted = {identity(one) for one in items(node.partitionSpec()) if _is_attribute(one)}
-        loose = [name for one, name in plans.output(child).items() if one not in ordered | parted and name[:1] != "_"]
-        if loose:
+        named = ordered | parted
+        loose = [name for one, name in plans.output(child).items() if one not in named and name[:1] != "_"]
+        telling = row_keys.of(child, lambda view: _relation(view, self._tables).row_keys)
+        if loose and not (telling is not None and telling <= named):
             _refuse_ties(node, loose)
         return below
 
@@ -161,6 +172,10 @@ class _Judge:
         missing = [key for key in self._keys if key not in found]
         if missing:
             raise Refused(f"{rule}: {', '.join(missing)} is missing")
+
+
+def _relation(view: Node, tables: Mapping[str, Relation]) -> Relation:
+    return tables[str(view.desc().identifier().table()).lower()]
 
 
 def _through(named: Sequence[Node], below: Carried) -> Carried:
@@ -212,8 +227,9 @@ def _refuse_ties(node: Node, loose: Sequence[str]) -> None:
     for one in plans.expressions(node):
         if kind(one) == "WindowExpression" and _ties_decide(one):
             raise Refused(
-                f"{_function(one.windowFunction())}() depends on the order of ties: ORDER BY must name every column of "
-                f"its input, {', '.join(loose)} too; rank() and aggregates over RANGE frames do not depend on it"
+                f"{_function(one.windowFunction())}() depends on the order of ties: ORDER BY must name the keys of the "
+                f"source's rows, or every column of its input, {', '.join(loose)} too; rank() and aggregates over "
+                "RANGE frames do not depend on it"
             )
 
 

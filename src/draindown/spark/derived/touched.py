@@ -120,7 +120,7 @@ def _counted(
     nothing_decided = piece.decided[0] == piece.decided[1]
     for table, relation, rows in zip(piece.tables, kind.relations, netted, strict=True):
         found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
-        inputs.append(Input(table.path, *table.pinned, table.bytes, found[0] + late))
+        inputs.append(Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + late))
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
     row = batch.ledger_row(

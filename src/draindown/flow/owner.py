@@ -1,0 +1,63 @@
+"""Whose a table is. Within a project the files show it; two projects with one lake see it in the lake alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from draindown.base.errors import TerminalError
+from draindown.flow import generations
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
+from draindown.lake.transactions import app_id
+from draindown.ledger.rows import from_commit
+
+
+def refuse_other(layout: FlowLayout) -> None:
+    """Refuse a flow that has written nothing yet if its table or its ledger is that of another flow, by pipeline.
+
+    A flow whose home is gone from the lake owns nothing. Raises TerminalError `table-of-another-flow`.
+    """
+    layout = Snapshot.of(layout.live)
+    if _has_written(layout):
+        return
+    for path, (pipeline, flow) in _writers(layout):
+        home = replace(layout, pipeline=pipeline, flow=flow).home
+        if (pipeline, flow) != (layout.pipeline, layout.flow) and Path(home).is_dir():
+            raise _of_another(layout, path, f"{pipeline}/{flow}", home)
+
+
+def _has_written(layout: FlowLayout) -> bool:
+    generation, table = generations.generation_if_told(layout), log_of(layout, layout.table)
+    if generation != 1 or table.damage is not None:  # a damaged document or log is said by others
+        return True
+    return table.last(app_id(layout, generation, "rows")) is not None
+
+
+def _writers(layout: FlowLayout) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield a table and who wrote it: by the newest batch in the target's log, and by the rows of the ledger."""
+    rows = (from_commit(commit) for commit in log_of(layout, layout.table).commits())  # none if it is absent
+    if newest := next((row for row in rows if row), None):
+        yield layout.table, (newest.pipeline, newest.flow)
+    ledger: TableLog = log_of(layout, layout.ledger)
+    if ledger.is_whole:
+        others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
+        for row in ledger.rows(others):
+            yield layout.ledger, (row["pipeline"], row["flow"])
+
+
+def _of_another(layout: FlowLayout, path: str, other: str, home: str) -> TerminalError:
+    again = f"draindown run {layout.pipeline} --flow {layout.flow}"
+    return TerminalError(
+        "table-of-another-flow",
+        tried=f"write table {path} for flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"flow {other} writes it: its batches are in the table, its home is {home}. No file of this project has "
+        "that flow, so another project has, or it was renamed",
+        changed="nothing",
+        next=[
+            f"give this flow another name, another `target.table` or another `lake`, then: {again}",
+            f"if {other} was renamed to this one, give it back its name: a new home reads all input again",
+            f"if {other} is gone for good: mv {home} SOMEWHERE-ELSE, then: {again}",
+        ],
+    )

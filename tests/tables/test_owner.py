@@ -1,0 +1,112 @@
+"""A table that another flow of the lake writes is refused by name at the first drain, from its log and its home."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from draindown.base.errors import TerminalError
+from draindown.flow import owner
+from draindown.lake.layout import FlowLayout
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
+from draindown.planning.plan import plan
+from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.request import Request
+from draindown.spec.models import PipelineSpec
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def _spec(lake: Path, pipeline: str, flow: str = "orders", table: str | None = None) -> PipelineSpec:
+    landing: dict[str, Any] = {
+        "source": {"files": f"{lake}/in/*", "format": "json"},
+        "columns": {"id": "bigint not null"},
+        "target": {"keys": ["id"], "sequence_by": ["id"]} | ({"table": table} if table else {}),
+    }
+    return PipelineSpec.model_validate({"pipeline": pipeline, "lake": str(lake), "flows": {flow: landing}})
+
+
+def _drained(layout: FlowLayout, batch: int = 0) -> None:
+    """What a drain leaves: a commit that carries its ledger row, the ledger, a home."""
+    row = BatchRow(pipeline=layout.pipeline, flow=layout.flow, generation=1, batch=batch, kind="source", run_id="r")
+    note = CommitProperties(
+        custom_metadata={"userMetadata": row.as_metadata()},
+        app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)],
+    )
+    write_deltalake(layout.table, pa.table({"id": [batch]}), mode="append", commit_properties=note)
+    ledger_table.record(layout, [row])
+    Path(layout.home).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def _is_refused(spec: PipelineSpec, flow: str = "orders") -> bool:
+    """Whether plan and opening refuse the flow for its table: both do, or neither."""
+    found = []
+    for act in (_plan, _open):
+        try:
+            act(spec, flow)
+            found.append(False)
+        except TerminalError as error:  # a flow of these tests has no checkpoint
+            found.append(error.code == "table-of-another-flow")
+    assert found[0] == found[1]
+    return found[0]
+
+
+def _plan(spec: PipelineSpec, flow: str) -> None:
+    plan(Request(spec=spec, flow=flow, step="plan", run_id="r", root="/"), NOW)
+
+
+def _open(spec: PipelineSpec, flow: str) -> None:
+    with open_flow(spec, flow, Needs.LEASE, owner="me", run_id="r"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "flow", "table"),
+    [("web", "orders", None), ("web", "sales", "orders"), ("web", "orders", "sales")],
+    ids=["the same names", "the same table", "the same ledger"],
+)
+def test_the_second_project_is_refused_at_its_first_drain(
+    lake: Path, pipeline: str, flow: str, table: str | None
+) -> None:
+    first, second = _spec(lake, "shop"), _spec(lake, pipeline, flow, table)
+    assert not _is_refused(second, flow)
+    _drained(first.layout("orders"))
+    assert not _is_refused(first) and _is_refused(second, flow)
+    with pytest.raises(TerminalError) as error:
+        owner.refuse_other(second.layout(flow))
+    home = first.layout("orders").home
+    assert f"flow shop/orders writes it: its batches are in the table, its home is {home}" in error.value.found
+    assert f"mv {home} " in "\n".join(error.value.next)
+    shutil.rmtree(home)
+    assert not _is_refused(second, flow), "its owner is gone for good"
+
+
+def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
+    """Both wrote before anybody looked: doctor names the other's commits, and neither stops."""
+    first, second = _spec(lake, "shop"), _spec(lake, "web")
+    _drained(first.layout("orders"))
+    _drained(second.layout("orders"), 1)
+    assert not _is_refused(first) and not _is_refused(second)
+
+
+def test_batches_are_found_behind_commits_of_others(lake: Path) -> None:
+    first, second = _spec(lake, "shop"), _spec(lake, "web")
+    _drained(first.layout("orders"))
+    for number in range(3):
+        write_deltalake(first.layout("orders").table, pa.table({"id": [number]}), mode="append")
+    assert _is_refused(second)
