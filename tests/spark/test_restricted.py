@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.spark.runs.replay_rows import replay
 
 Make = Callable[[Mapping[str, Any]], Any]
 COLUMNS = {"id": "int not null", "n": "int not null", "p": "string", "gone": "boolean"}
@@ -53,8 +53,8 @@ def test_a_text_that_would_be_another_partition_is_refused_by_row(landing: Make,
         assert here.attempt()[1] == Exit.DONE
         left = {at: text for at, text in left.items() if at > 1} | {2: "moved"}
         assert {r["id"]: r["p"] for r in here.rows()} == left
-    here.write_pipeline()
-    assert main(["--root", str(here.home), "quarantine", "replay", "p", "--reason", "partition", "--yes"]) in (0, 1)
+    replay(here.request("again", quarantine_ids=[r["quarantine_id"] for r in refused.values()]), here.spark)
+    assert {at for _, at in here.refused()} == set(wanted)
     assert audit(here.spec, "f", root=here.home).residues == []
     assert {r["id"]: r["p"] for r in here.rows()} == left
 
