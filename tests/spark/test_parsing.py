@@ -91,7 +91,10 @@ def test_csv_lines_are_what_pythons_strict_reader_reads_or_refused(
     spark: SparkSession, name: str, seed: int, number: int
 ) -> None:
     source, columns = SOURCES[name], {"a": "string", "b": "string", "c": "string"}
+    marks = source.dialect.marks
     lines = [line for line in random_lines(seed, number, source.dialect, "\r\n", "\n") if line.strip()]
+    # a line end is within a record only if quotes hold it
+    lines = [line for line in lines if any(mark in line for mark in marks) or not {"\r", "\n"} & set(line)]
     said = {key: value for key, value in source.model_dump().items() if value is not None} | {"header": False}
     rows = parsed(spark, {"source": said, "columns": columns}, *lines).orderBy("_id").collect()
     landed = 0
