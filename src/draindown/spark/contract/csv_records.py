@@ -111,8 +111,10 @@ def _broken(dialect: Dialect, width: int, wrong: str | None) -> Column:
         whole = f"array_join({_CELLS}, {literal(dialect.delimiter)}) = value"
         result = result.when(F.expr(f"({_is_marked(dialect)}) and not {whole}"), _misquoted(dialect))
     # a delimiter at the end is no cell
-    surplus = f"array_join(slice({_CELLS}, {width + 1}, size({_CELLS})), '')"
-    filled = f"replace({surplus}, {literal((dialect.quote or '') * 2)}, '') <> ''"
+    surplus = f"slice({_CELLS}, {width + 1}, size({_CELLS}))"
+    for empty in dict.fromkeys(("", dialect.null, (dialect.quote or "") * 2)):
+        surplus = f"array_remove({surplus}, {literal(empty)})"
+    filled = f"size({surplus}) > 0"
     return result.when(count < width, shown).when((count > width) & F.expr(filled), shown)
 
 
