@@ -55,7 +55,7 @@ class PlanAllOperator(BaseOperator):
             self.log.info("%s", line)
         skipped = [f"{flow}.{step}" for flow in (*not_for, *found) for step in STEPS]
         if skipped:
-            raise DownstreamTasksSkipped(tasks=skipped)
+            raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]
 
     def _requests(self, context: Context, not_for: Collection[str]) -> dict[str, Request]:
         root, found = project_root(str(context["dag"].fileloc)), {}
@@ -93,5 +93,6 @@ class PlanOperator(BaseOperator):
         found: dict[str, Any] = part.model_dump(mode="json")
         if report.outcome == "idle" and not request.force:
             context["ti"].xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=found)
-            raise DownstreamTasksSkipped(tasks=[f"{self.flow}.{step}" for step in STEPS[1:]])
+            skipped = [f"{self.flow}.{step}" for step in STEPS[1:]]
+            raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]
         return found

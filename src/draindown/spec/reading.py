@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from draindown.spec import result_columns
@@ -19,6 +19,10 @@ class Target(Protocol):
     @property
     def kind(self) -> TargetKind:
         """The kind of table."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The columns that name a row; none if rows are appended."""
 
 
 class Flow(Protocol):
