@@ -79,6 +79,7 @@ class DemoRun:
         airflow = [sys.executable, "-m", "airflow"]
         with self.log.open("w") as log:
             say(f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact of each flow (log: {self.log})")
+            print("  `airflow dags test` runs all tasks in one process: what they log is in that file, not in the UI")
             code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
             if code == 0:
                 dag_file = ROOT / "dags" / "draindown_dags.py"

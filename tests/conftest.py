@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with all jars, short-run settings and two cores; it ends with the tests."""
+    """A session with all jars and one core, the other being that of the tests beside it; it ends with the tests."""
     from draindown.spark.session import session  # tests without Spark don't load it
 
-    started = session("draindown-tests", master="local[2]", short=True)
+    started = session("draindown-tests", master="local[1]", short=True)
     yield started
     started.stop()

@@ -56,7 +56,8 @@ class Derivation:
         self.consumed: int | None
         partitioned = f"partitioned by ({partition_by})" if partition_by else ""
         spark.sql(
-            f"create table delta.`{self.path}` ({_TYPES}, _changed_at timestamp) using delta {partitioned} "
+            f"create table if not exists delta.`{self.path}` ({_TYPES}, _changed_at timestamp) "
+            f"using delta {partitioned} "
             "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
         )
 

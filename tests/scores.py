@@ -5,14 +5,13 @@
      0    it took surgery, or it stays red
     -1    exit 0 although something is wrong
 
-`python -m tests.scores` writes the table from the newest run of each case (`make campaign` does it at its end).
+`make campaign` writes the table from the newest run of each case (tests/campaign).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +22,8 @@ from tests.spark.inputs import WHAT
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(os.environ.get("DRAINDOWN_BAD_INPUT") or ROOT / ".work" / "bad-input.jsonl")
 LEAST, AVERAGE = 0.5, 0.95
-BEGIN, END = "<!-- bad input: begin -->", "<!-- bad input: end -->"
+ABOUT = ("sources/files", "spark/batch", "spark/contract", "spark/sources", "spark/targets")
+"""The packages that bad input is about."""
 
 
 @dataclass
@@ -67,21 +67,13 @@ def conclude(trials: Sequence[Trial]) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with RESULTS.open("a") as out:
         for trial in trials:
-            out.write(json.dumps(asdict(trial) | {"score": trial.score}) + "\n")
+            out.write(json.dumps(asdict(trial) | {"score": trial.score, "test": _running()}) + "\n")
     bad = [trial for trial in trials if trial.wrong]
     assert not bad, "\n".join(str(trial) for trial in bad)
 
 
-def recorded() -> dict[str, list[dict[str, Any]]]:
-    """The newest trial of every place, by case."""
-    newest: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in RESULTS.read_text().splitlines():
-        trial = json.loads(line)
-        newest[trial["case"], trial["place"]] = trial
-    found: dict[str, list[dict[str, Any]]] = {case: [] for case in WHAT}
-    for (case, _), trial in sorted(newest.items()):
-        found[case].append(trial)
-    return found
+def _running() -> str:
+    return os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].partition("[")[0]
 
 
 def score(trials: Sequence[Mapping[str, Any]]) -> float:
@@ -89,11 +81,14 @@ def score(trials: Sequence[Mapping[str, Any]]) -> float:
     return float(min(trial["score"] for trial in trials))
 
 
-def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The table, its average in the last line. A case counts as its worst trial; one that was not tried says so."""
+def table(found: Mapping[str, Sequence[Mapping[str, Any]]], commits: Mapping[str, str]) -> str:
+    """The table, its average in the last line. A case counts as its worst trial; one that was not tried says so.
+
+    `commits`: which commits the results of a case are of.
+    """
     rows = [
-        "| # | input | tried as | proof that it was met | what held | score |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| # | input | tried as | proof that it was met | what held | score | of commit |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     scores = {case: score(trials) for case, trials in found.items() if trials}
     for case, trials in found.items():
@@ -103,22 +98,16 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
         places, proofs = (list(dict.fromkeys(t[name] for t in trials)) for name in ("place", "fired"))
         cells = [case, WHAT[case], ", ".join(places) or "not tried yet", "; ".join(proofs), said]
         shown = f"{scores[case]:g}" if trials else "-"
-        rows.append(f"| {' | '.join(cell.replace('|', ' ') for cell in cells)} | {shown} |")
+        rows.append(f"| {' | '.join(cell.replace('|', ' ') for cell in cells)} | {shown} | {commits.get(case, '')} |")
     average = sum(scores.values()) / len(scores)
     rows += ["", f"{len(scores)} cases, average {average:.2f}, lowest {min(scores.values()):g}."]
     return "\n".join(rows)
 
 
-def main() -> int:
-    """Write the table into the document; 1 if it says less than is asked for."""
-    page = ROOT / "docs" / "guarantees.md"
-    text, found = page.read_text(), recorded()
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
-    scores = [score(trials) for trials in found.values() if trials]
-    enough = len(scores) == len(found) and min(scores) >= LEAST and sum(scores) / len(scores) >= AVERAGE
-    return 0 if enough else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def verdict(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What the table lacks; empty is good."""
+    scores = {case: score(trials) for case, trials in found.items() if trials}
+    wrong = [f"{case} is missing" for case in found if case not in scores]
+    wrong += [f"{case} scores {value:g}" for case, value in scores.items() if value < LEAST]
+    average = sum(scores.values()) / len(scores) if scores else 0
+    return wrong + ([f"bad input scores {average:.2f} on average"] if average < AVERAGE else [])

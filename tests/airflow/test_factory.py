@@ -20,6 +20,8 @@ from airflow.utils.dates import cron_presets
 
 from draindown.airflow.factory import dags, params
 from draindown.airflow.requests import PARAMS
+from draindown.lake.layout import FlowLayout
+from draindown.runs import starts
 from draindown.spec.schedule import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,6 +96,17 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
     assert task.retries == 0
     with pytest.raises(AirflowFailException, match=r"bro ken\.yaml:3:1"):
         task.execute({})
+
+
+def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(project: Path, bag: DagBag) -> None:
+    ran = FlowLayout(str(project / "lake"), "broken", "ran_before", "ran_before")
+    Path(ran.home).mkdir(parents=True)
+    (task,) = bag.dags["broken"].tasks
+    with pytest.raises(AirflowFailException):
+        task.execute({"run_id": "r"})
+    (left,) = starts.newest(ran, "r")
+    assert left.outcome == "failed" and left.error is not None
+    assert left.error["code"] == "invalid-pipeline" and "bro ken.yaml:3:1" in left.error["found"]
 
 
 SCHEDULED = """\

@@ -31,7 +31,8 @@ from draindown.lake.documents import write_json
 from draindown.lake.layout import FlowLayout
 from draindown.planning import plan
 from draindown.runs import report as reports
-from draindown.runs import store
+from draindown.runs import starts, store
+from draindown.runs.card import card
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request
@@ -165,16 +166,20 @@ def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: P
     ("conf", "hint"),
     [({"max_batchs": 3}, "did you mean 'max_batches'"), ({"flow": "second", "zzz": 1}, "there is no param 'zzz'")],
 )
-def test_the_nearest_param_is_named_and_no_retry_is_made(
-    told: Path, plans: Plans, dag: DAG, conf: dict[str, Any], hint: str
+def test_the_nearest_param_is_named_no_retry_is_made_and_a_report_is_left(
+    told: Path, plans: Plans, project: Path, dag: DAG, conf: dict[str, Any], hint: str
 ) -> None:
     """Of a flow that the run is not for either: the conf may have misspelt it."""
-    context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
+    context = {"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
     for task in dag.tasks:
         with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
             task.execute(context)
         assert hint in str(caught.value)
     assert calls(told) == []
+    for flow in ("first", "second"):
+        left = starts.newest(FlowLayout(str(project / "lake"), "good", flow, flow), "r")
+        assert {(one.outcome, (one.error or {})["code"]) for one in left} == {("failed", "bad-params")}
+        assert "FAILED" in card(left) and hint in card(left)
 
 
 def test_an_idle_run_starts_no_driver(told: Path, plans: Plans, steps: Asked) -> None:
@@ -249,7 +254,7 @@ def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
     names = ("application", "application_args", "conf", "jars", "py_files", "env_vars", "spark_binary", "root", "lake")
     hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
     for conf in (hostile, *({name: value} for name, value in hostile.items())):
-        context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
+        context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r", "dag": dag}
         with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
             dag.get_task("first.drain").execute(context)
         assert len(str(caught.value)) < 2000 and len(str(caught.value).splitlines()) <= 5

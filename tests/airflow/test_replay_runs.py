@@ -220,6 +220,15 @@ def test_contradictions_are_named(spec: PipelineSpec, params: dict[str, Any], wo
     assert words in caught.value.found
 
 
+@pytest.mark.parametrize("more", ["", " --again"])
+def test_next_of_a_replay_is_the_replay(spec: PipelineSpec, project: Path, more: str) -> None:
+    day = "--from 2026-01-01T00:00:00+00:00 --to 2026-01-02T00:00:00+00:00"
+    assert THAT_DAY.times == day
+    context = _context("backfill", again=bool(more))
+    asked = requests.request_for(spec, next(iter(spec.flows)), "drain", project, context)
+    assert asked.resume == f"draindown replay {spec.pipeline} --flow {asked.flow} {day}{more} --yes"
+
+
 def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:
     assert requests.replay(spec, _context(mode="drain")) is None
     times = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}

@@ -14,10 +14,31 @@ class Case:
     injected: str
     must: str
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        """The packages that decide whether it holds. Its results are stale once these have changed."""
+        return next(packages for cases, packages in _ABOUT.items() if self.id in cases.split())
+
 
 _ONCE = "each record counted once, tables equal the control"
 _DERIVED = "tables equal their queries in DuckDB, or red by name"
 _MAINTAINED = "no row changes, no file is missed, time travel works"
+
+_DRAIN = ("flow", "lake", "ledger", "recovery", "spark/batch", "spark/runs", "spark/targets")
+_DRIVERS = ("lease", "recovery", "spark/job", "spark/runs")
+_ABOUT = {
+    "F1 F2 F3 F4 F5 F6 F7 F9 F17 F18 F20": _DRAIN,
+    "F8 F10 F14 F15 F19": _DRIVERS,
+    "F11 F12 F13": ("lease", "planning", "recovery", "spark/runs"),
+    "F16": ("airflow", *_DRIVERS),
+    "F21": ("sources/files", *_DRAIN),
+    "F22 F23 F24 F25 F33 F34 F35 F36": ("sources/kafka", "spark/sources", *_DRAIN),
+    "F27": ("base", "lease", *_DRAIN),
+    "F28 F29 F30": ("flow", "sources/files", "spark/runs", "spark/sources"),
+    "F31": ("spark/contract", "spec", *_DRAIN),
+    "F32": ("gate", "spark/checks"),
+    "F37 F38": ("sources/tables", "spark/derived", *_DRAIN),
+}
 
 CASES = {
     case.id: case

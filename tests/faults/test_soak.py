@@ -29,7 +29,9 @@ from tests.faults import lakes
 from tests.faults.trial import Trial, soaked
 from tests.landing import Injected, Landing
 
-_ROUNDS = int(os.environ.get("DRAINDOWN_SOAK_ROUNDS") or 100)
+_ROUNDS, _SEED = (
+    int(os.environ.get(f"DRAINDOWN_SOAK_{name}") or least) for name, least in (("ROUNDS", 25), ("SEED", 1))
+)
 _STEPS = ("read", "quarantined", "remembered", "merged", "recorded")
 _ATTEMPTS = 4
 _AGE_EVERY, _AUDIT_EVERY, _KILL_EVERY = 5, 20, 25
@@ -215,5 +217,5 @@ def test_a_few_rounds_of_everything(tmp_path: Path, spark: SparkSession) -> None
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 def test_many_rounds_of_everything(tmp_path: Path, spark: SparkSession) -> None:
-    soak = _soak(tmp_path, spark, _ROUNDS, seed=1)
+    soak = _soak(tmp_path, spark, _ROUNDS, seed=_SEED)
     assert not lakes.wrong(soak.keyed) + lakes.wrong(soak.witness)

@@ -22,7 +22,7 @@ from tests.faults.trial import Trial, conclude
 from tests.landing import Landing
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_start_after_kill_is_right_and_tells_what_the_killed_one_committed(
     tmp_path: Path, spark: SparkSession, control: Control, capsys: pytest.CaptureFixture[str]
 ) -> None:

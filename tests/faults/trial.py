@@ -136,7 +136,12 @@ def _write(*results: dict[str, Any]) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     # in one piece: another process may write at the same time
     with RESULTS.open("ab", buffering=0) as out:
-        out.write("".join(json.dumps(result) + "\n" for result in results).encode())
+        out.write("".join(json.dumps(result | {"test": running()}) + "\n" for result in results).encode())
+
+
+def running() -> str:
+    """The test that runs, without its parameters."""
+    return os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].partition("[")[0]
 
 
 def _stop(step: Step, stop: Any) -> dict[str, Any]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import itertools
+import json
+import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
@@ -20,6 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from filelock import FileLock
 
 from scripts.kafka_broker import Broker, free_ports
 
@@ -28,15 +33,16 @@ _WAIT = 20.0
 
 
 class Secured:
-    """Settings of a broker with a SASL and a TLS listener beside the plain one."""
+    """Settings of a broker with a SASL and a TLS listener beside the plain one, made once in a directory."""
 
     def __init__(self, home: Path) -> None:
-        self.sasl, self.tls = free_ports(2)
-        self.certificate, key = _self_signed()
-        self.ca = home / "ca.pem"
-        self.ca.write_bytes(self.certificate)
-        self.keystore = home / "keystore.pem"
-        self.keystore.write_bytes(key + self.certificate)
+        self.ca, self.keystore, ports = home / "ca.pem", home / "keystore.pem", home / "ports.json"
+        if not ports.exists():
+            certificate, key = _self_signed()
+            self.ca.write_bytes(certificate)
+            self.keystore.write_bytes(key + certificate)
+            ports.write_text(json.dumps(free_ports(2)))
+        self.sasl, self.tls = json.loads(ports.read_text())
         word = WORD.replace("\\", "\\\\").replace('"', '\\"')
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         self.settings: dict[str, object] = {
@@ -68,6 +74,23 @@ class Cluster:
         """Start a broker with its data in `home`."""
         return cls(Broker(home, secured.settings if secured else {}).start(), secured)
 
+    @classmethod
+    @contextmanager
+    def shared(cls, home: Path, at_end: Callable[[Callable[[], None]], object]) -> Iterator[Cluster]:
+        """One broker for all workers of a test run. The first starts it, and ends it `at_end` once no other uses it."""
+        home.mkdir(exist_ok=True)
+        place, up = home / "broker", home / "up"
+        with (home / "users").open("w") as users:
+            with FileLock(home / "lock"):
+                fcntl.flock(users, fcntl.LOCK_SH)  # the kernel gives it back for a worker that dies
+                if up.exists():
+                    found = cls(Broker(place, _port=int((place / "port").read_text())), Secured(home))
+                else:
+                    found = cls.start(place, Secured(home))
+                    up.touch()
+                    at_end(lambda: _end_unused(found.broker, home))
+            yield found
+
     @property
     def address(self) -> str:
         """Where the plain listener is."""
@@ -78,9 +101,9 @@ class Cluster:
         """An admin client."""
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
-    def next_number(self) -> int:
-        """A number that was not given before."""
-        return next(self._numbers)
+    def new_name(self) -> str:
+        """The name of a topic that no test uses, of another worker neither."""
+        return f"t{os.getpid()}n{next(self._numbers)}"
 
     def create(self, topic: str, partitions: int = 1, **settings: object) -> None:
         """Create a topic. Settings in snake case. It keeps records for ever: retention goes by their own timestamps."""
@@ -193,6 +216,13 @@ class Cluster:
         while not holds():
             assert time.monotonic() < end, "the broker did not get there"
             time.sleep(0.05)
+
+
+def _end_unused(broker: Broker, home: Path) -> None:
+    with (home / "users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        (home / "up").unlink()
+        broker.stop()
 
 
 def _produce(producer: Producer, topic: str, records: Iterable[Mapping[str, Any]]) -> None:

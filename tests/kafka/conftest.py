@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.kafka.cluster import Cluster, Secured
+from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
+from tests.workers import together
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker that is up, and what tests say to it."""
-    started = Cluster.start(tmp_path_factory.mktemp("broker"), secured=Secured(tmp_path_factory.mktemp("keys")))
-    yield started
-    started.broker.stop()
+def cluster(tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A broker that is up, and what tests say to it. No test stops it: other workers use it too."""
+    # its end waits for them: behind the last test, whose time is bounded
+    with Cluster.shared(together(tmp_path_factory, worker_id) / "kafka", pytestconfig.add_cleanup) as found:
+        yield found
 
 
 @pytest.fixture
 def topic(cluster: Cluster) -> str:
     """The name of a topic that no other test uses. It is not created."""
-    return f"t{cluster.next_number()}"
+    return cluster.new_name()
 
 
 @pytest.fixture

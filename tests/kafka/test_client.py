@@ -136,6 +136,7 @@ def test_tls_is_spoken_with_the_brokers_certificate(cluster: Cluster, topic: str
     assert refused(plain_port).code == "kafka-tls"
 
 
+@pytest.mark.long
 def test_two_hundred_partitions_are_looked_at_in_two_seconds(cluster: Cluster, topic: str) -> None:
     cluster.create(topic, 200)
     client = Client(source(cluster, topic, request_timeout=20))

@@ -20,6 +20,7 @@ def test_every_gap_has_its_turn() -> None:
         assert {gap for seed in range(target, 20, 2) for gap in dealt(seed, 20)} == set(GAPS)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_history_whose_drivers_were_killed_is_the_fold_of_its_records(

@@ -18,6 +18,7 @@ def _files(place: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in place.rglob("*") if p.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_drill_reads_the_topic_into_copies(
     cluster: Cluster,

@@ -40,6 +40,7 @@ def drained(cluster: Cluster, topic: str, flow: Flow, records: int = 10, **conte
     return f
 
 
+@pytest.mark.long
 def test_offsets_that_aged_out_between_runs_are_named(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10)])
@@ -50,6 +51,7 @@ def test_offsets_that_aged_out_between_runs_are_named(cluster: Cluster, topic: s
     assert len(f.rows("1")) == 10
 
 
+@pytest.mark.long
 def test_offsets_that_were_read_may_age_out(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.trim(topic, 0, 10)
@@ -58,6 +60,7 @@ def test_offsets_that_were_read_may_age_out(cluster: Cluster, topic: str, flow: 
     assert f.offsets() == [(0, offset) for offset in range(11)]
 
 
+@pytest.mark.long
 def test_offsets_that_age_out_once_they_are_pinned_are_named(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10)])
@@ -88,6 +91,7 @@ def test_an_accepted_loss_is_gone_by_and_nothing_else(cluster: Cluster, topic: s
     assert red(f.run).code == "offsets-lost"
 
 
+@pytest.mark.long
 def test_a_loss_of_pinned_offsets_is_accepted_too(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10, 20)])
@@ -99,6 +103,7 @@ def test_a_loss_of_pinned_offsets_is_accepted_too(cluster: Cluster, topic: str, 
     assert f.offsets() == [(0, offset) for offset in [*range(10), *range(15, 20)]]
 
 
+@pytest.mark.long
 def test_a_new_topic_of_an_old_name_is_read_once_that_is_accepted(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10, 20)])
@@ -112,6 +117,7 @@ def test_a_new_topic_of_an_old_name_is_read_once_that_is_accepted(cluster: Clust
     assert {row["n"] for row in f.rows("n")} == {*range(10), *range(100, 105)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("records", [3, 30])
 def test_a_topic_that_was_created_again_is_another_topic(
     cluster: Cluster, topic: str, flow: Flow, records: int
@@ -147,6 +153,7 @@ def test_a_topic_that_is_created_again_while_a_batch_reads_it_is_noticed_before_
     assert {row["n"] for row in f.rows("n")} == set(range(10))
 
 
+@pytest.mark.long
 def test_a_topic_that_is_gone_is_named(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.delete(topic)
@@ -157,6 +164,7 @@ def test_a_topic_that_never_was_is_named(topic: str, flow: Flow) -> None:
     assert red(flow().run).code == "topic-unknown"
 
 
+@pytest.mark.long
 def test_an_added_partition_is_read_from_its_beginning(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.add_partitions(topic, 3)
@@ -165,6 +173,7 @@ def test_an_added_partition_is_read_from_its_beginning(cluster: Cluster, topic: 
     assert f.offsets() == [(0, offset) for offset in range(10)] + [(2, 0), (2, 1)]
 
 
+@pytest.mark.long
 def test_an_added_partition_of_which_records_are_gone_is_a_loss(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.add_partitions(topic, 2)
@@ -189,21 +198,23 @@ def test_a_broker_that_dies_in_a_batch_is_a_reason_to_try_again(
     assert f.offsets() == [(0, offset) for offset in range(50)]
 
 
+@pytest.mark.long
 def test_a_broker_that_stands_still_makes_a_batch_late_and_nothing_else(
-    cluster: Cluster, topic: str, flow: Flow
+    own_broker: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    cluster.create(topic)
-    cluster.send(topic, [record(n) for n in range(50)])
-    f = flow(kafka={"request_timeout": 20})
+    own_broker.create("t")
+    own_broker.send("t", [record(n) for n in range(50)])
+    f = KafkaFlow(tmp_path / "project", spark, own_broker, "t", kafka={"request_timeout": 20})
 
     def freeze() -> None:
-        cluster.broker.freeze()
-        cluster.later(3.0, cluster.broker.thaw)
+        own_broker.broker.freeze()
+        own_broker.later(3.0, own_broker.broker.thaw)
 
     f.run(reached=once("begun", freeze))
     assert f.offsets() == [(0, offset) for offset in range(50)]
 
 
+@pytest.mark.long
 def test_a_reset_reads_what_the_topic_still_holds_from_where_the_flow_began(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
@@ -227,6 +238,7 @@ def test_a_reset_reads_what_the_topic_still_holds_from_where_the_flow_began(
     assert sorted(row["n"] for row in f.rows("n")) == list(range(10, 21))
 
 
+@pytest.mark.long
 def test_a_rebuild_fills_a_fresh_table_and_goes_on_from_there(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     assert f.spark is not None
@@ -237,6 +249,7 @@ def test_a_rebuild_fills_a_fresh_table_and_goes_on_from_there(cluster: Cluster, 
     assert {row["generation"] for row in f.ledger()} == {1, 2}
 
 
+@pytest.mark.long
 def test_drained_records_are_replayed_by_time(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n, key=f"k{n}".encode()) for n in range(10)])

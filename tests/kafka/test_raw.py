@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from draindown.lake.table_log import TableLog
 from draindown.recovery import reset
 from draindown.runs.request import Again
 from draindown.sources import raw
-from draindown.sources.raw import Kept
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
 from tests.kafka.cluster import Cluster
@@ -84,6 +82,7 @@ def test_a_batch_that_died_after_it_was_kept_reads_no_broker(cluster: Cluster, t
     assert f.offsets() == [(0, n) for n in range(5)]
 
 
+@pytest.mark.long
 def test_a_reset_reads_from_the_lake_what_the_topic_lost(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, 2)
     cluster.send(topic, [record(n, n % 2, timestamp=1000 + n) for n in range(20)])
@@ -108,6 +107,7 @@ def _without(row: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
 
 
+@pytest.mark.long
 def test_a_rebuild_of_a_compacted_topic_has_what_compaction_removed(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
     cluster.send(topic, [{"key": b"k", "value": b'{"n": %d}' % n, "timestamp": 1000 + n} for n in range(20)])
@@ -135,6 +135,7 @@ def test_a_replay_reads_what_aged_out(cluster: Cluster, topic: str, flow: Flow) 
     audited(f, 6)
 
 
+@pytest.mark.long
 def test_without_raw_what_aged_out_is_missing(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(6)])
@@ -151,6 +152,7 @@ def test_without_raw_what_aged_out_is_missing(cluster: Cluster, topic: str, flow
     audited(f, 0, unlooked=["1 batch of older generations", "3 of 3 records"])
 
 
+@pytest.mark.long
 def test_what_was_not_kept_then_is_read_at_the_brokers_and_kept_now(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     f = flow(source={"keep_raw": False, "max_offsets_per_trigger": 3})
@@ -168,6 +170,7 @@ def test_what_was_not_kept_then_is_read_at_the_brokers_and_kept_now(cluster: Clu
     assert [position for _, position in places(held(f))] == list(range(6))
 
 
+@pytest.mark.long
 def test_days_are_dropped_whole(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(3)])
@@ -181,6 +184,7 @@ def test_days_are_dropped_whole(cluster: Cluster, topic: str, flow: Flow) -> Non
     audited(f, 0, unlooked=["3 of 3 records"])
 
 
+@pytest.mark.long
 def test_a_topic_that_was_created_again_is_not_read_from_the_raw_of_the_old_one(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
@@ -215,12 +219,3 @@ def test_the_id_is_compared_before_raw_is_written(cluster: Cluster, topic: str, 
         f.run(reached=once("begun", recreate))
     assert found.value.code == "topic-recreated"
     assert held(f) == []
-
-
-def test_ranges_are_joined_and_units_divided_where_they_are_kept(tmp_path: Path, flow: Flow, topic: str) -> None:
-    f = flow()
-    assert list(raw._joined([Kept("a", "1", 5, 9), Kept("a", "1", 0, 5), Kept("a", "2", 9, 10)])) == [
-        Kept("a", "1", 0, 9),
-        Kept("a", "2", 9, 10),
-    ]
-    assert raw.ranges(replace(f.layout, flow="nobody")) == []

@@ -15,6 +15,7 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
 
 
+@pytest.mark.long
 def test_a_drain_that_retention_overtakes_is_red_when_it_has_done_all_that_it_may(
     cluster: Cluster, topic: str, flow: Callable[..., KafkaFlow]
 ) -> None:

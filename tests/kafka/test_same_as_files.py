@@ -54,9 +54,9 @@ def _refused(flow: Landing) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[name] for name in names) for row in flow.quarantine())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "rounds"), [(0, 1), *(pytest.param(n, 2, marks=pytest.mark.long) for n in range(4))])
 def test_files_and_topics_of_the_same_records_give_the_same_table(
-    tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int
+    tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int, rounds: int
 ) -> None:
     draw = random.Random(seed)
     content = {"columns": COLUMNS, "rules": RULES, "target": KEYED if seed % 2 == 0 else {}}
@@ -65,7 +65,7 @@ def test_files_and_topics_of_the_same_records_give_the_same_table(
     cluster.create(topic, partitions)
     bound = {"max_offsets_per_trigger": draw.randrange(20, 70)}
     records = KafkaFlow(tmp_path / "kafka", spark, cluster, topic, source=bound, **content)
-    for _ in range(2):
+    for _ in range(rounds):
         values = [_value(draw) for _ in range(draw.randrange(35, 60))]
         for start in range(0, len(values), 30):
             files.deliver(*values[start : start + 30])

@@ -53,6 +53,7 @@ def batches(cluster: Cluster, topic: str, count: int, **more: Any) -> None:
         cluster.send(topic, [{"value": b"{}", **more}] * 10)
 
 
+@pytest.mark.long
 def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster, tmp_path: Path) -> None:
     for topic in TOPICS:
         settings = {"cleanup_policy": "compact", "segment_ms": 100} if topic == "keyed" else {}
@@ -116,6 +117,7 @@ def test_a_leader_names_the_cut_below_each_position(own_broker: Cluster) -> None
     assert [cut(70, 0), cut(80, 0)] == [None, 70], "the leader remembers no record of the older epoch"
 
 
+@pytest.mark.long
 def test_a_flow_does_not_read_on_behind_records_that_were_written_anew(
     own_broker: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_flow_does_not_read_on_behind_records_that_were_written_anew(
     assert f.offsets() == [(0, offset) for offset in range(61)]
 
 
+@pytest.mark.long
 def test_two_hundred_partitions_of_new_leaders_are_compared_in_two_seconds(own_broker: Cluster) -> None:
     own_broker.create("wide", 200)
     own_broker.send("wide", [{"value": b"{}", "partition": n} for n in range(200)])

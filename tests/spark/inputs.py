@@ -1,4 +1,4 @@
-"""Bad input by number (B1 to B31): the bytes, and by hand what must become of every record in them.
+"""Bad input by number (B1 to B34): the bytes, and by hand what must become of every record in them.
 
 Nothing here asks draindown. A delivery says which ids land, which positions are refused and why, and whether the file
 is kept out; `records` counts what its bytes hold, and both must agree.
@@ -109,6 +109,10 @@ JSON = {
         "s": "string",
         "at": "timestamp",
         "arr": "array<int>",
+        "flag": "boolean",
+        "wall": "timestamp_ntz",
+        "box": "struct<x: double, at: timestamp>",
+        "m": "map<int, double>",
     },
     "rules": {"range": "i is null or i between -1000 and 1000000"},
 }
@@ -265,6 +269,41 @@ json_files = [
         {2501: {"at": datetime(2024, 1, 1, tzinfo=UTC)}},
         dict.fromkeys((2, 3, 4, 5), ("type", "at")),
     ),
+    Delivery(
+        "B33",
+        "lax.json",
+        lines(
+            row(3301, flag=True, d=9007199254740992),
+            row(3302, flag="false", d="9007199254740994"),
+            *[row(1, flag=v) for v in (1, "yes", "t", "off")],
+            *[raw for raw, _ in (clash("d", 9007199254740993), clash("d", "0x1p3"), clash("i", "7\t"))],
+            row(1, wall="2024-07-01T12:00:00+02:00"),
+            b'{"id":1,"s":1e400}',
+            row(3303, wall="2024-07-01T12:00:00"),
+        ),
+        {3301: {"flag": True, "d": 2.0**53}, 3302: {"flag": False}, 3303: {}},
+        dict.fromkeys((3, 4, 5, 6), ("type", "flag"))
+        | {7: ("type", "d"), 8: ("type", "d"), 9: ("type", "i"), 10: ("type", "wall"), 11: ("type", "s")},
+    ),
+    Delivery(
+        "B34",
+        "nested.json",
+        lines(
+            row(3401, box={"x": 0.5, "at": "2024-07-01T12:00:00Z"}, m={"7": 0.5}),
+            b'{"id":1,"box":{"x":1e400}}',
+            *[row(1, box={"at": at}) for at in (1719835200, "2024-07", "12:30", "2024-07-01T12:00:00 BST")],
+            b'{"id":1,"m":{"7":-1e400}}',
+            row(1, m={"x": 0.5}),
+            row(3402, box={"x": 1, "new": True}),
+            row(3403, box={"X": 1}),
+        ),
+        {
+            3401: {},
+            3402: {"_rescued": {"box": '{"x":1,"new":true}'}},
+            3403: {"_rescued": {"box": '{"X":1}'}},
+        },
+        dict.fromkeys((2, 3, 4, 5, 6), ("type", "box")) | dict.fromkeys((7, 8), ("type", "m")),
+    ),
     *[
         Delivery("B28", name, lines(row(2800 + n), b"x"), ids(2800 + n), {2: MALFORMED})
         for n, name in enumerate(
@@ -408,6 +447,8 @@ COLUMNS = {
     "s": "string",
     "at": "timestamp",
     "dec": "decimal(10,2)",
+    "xs": "array<double>",
+    "box": "struct<a: int>",
 }
 
 
@@ -439,6 +480,19 @@ def _columnar(form: str) -> list[Delivery]:
             pa.table({"id": [1601, 2**40, 1603], "d": [1.0, 1.0, float("nan")]}),
             ids(1601),
             {2: ("type", "id"), 3: ("type", "d")},
+        ),
+        delivery(
+            "B34",
+            "nested",
+            pa.table({"id": [3401, 3402, 3403], "xs": [[0.5], [float("nan")], [float("inf")]]}),
+            ids(3401),
+            dict.fromkeys((2, 3), ("type", "xs")),
+        ),
+        delivery(
+            "B34",
+            "fields",
+            pa.table({"id": [3411, 3412], "box": [{"a": 1, "b": "new"}, {"a": 2, "b": None}]}),
+            {3411: {"_rescued": {"box": {"a": 1, "b": "new"}}}, 3412: {}},
         ),
         delivery("B20", "wide", wide, ids(2001)),
         delivery("B21", "large", pa.table({"id": [2101, 2102], "s": ["x" * 9_000_000, "y"]}), ids(2102), {1: LARGE}),
@@ -502,6 +556,9 @@ def keyed_files(now: datetime) -> list[Delivery]:
         change("old-zone", "2024-07-01T12:00:00-00:25:21", n=1),
         change("named", "2024-07-01T12:00:00 Europe/Berlin", n=1),
         change("day", "2024-07-01", n=1),
+        change("overlap", "2024-10-27T02:30:00 Europe/Berlin", n=2),
+        change("letters", "2024-07-01T12:00:00 BST", n=1),
+        change("letters", "2024-07-01T12:00:00 IST", n=1),
     ]
     found = [
         Delivery("B0", "00.json", lines(change("good", n=1)), {"good": {"n": 1, "at": NOON}}),
@@ -531,10 +588,11 @@ def keyed_files(now: datetime) -> list[Delivery]:
                     for at in ("+294247-01-10T04:00:54Z", 1704067200000, 1704067200, "1704067200000000")
                 ],
                 change("poison", soon, n=1),
-                change("fine", "2024-06-01T12:00:00.123456789Z", n=1),
+                change("fine", "2024-06-01T12:00:00.123456000Z", n=1),
+                change("too-fine", "2024-06-01T12:00:00.123456789Z", n=1),
             ),
             {"poison": {"n": 1, "at": soon}, "fine": {"at": NOON.replace(microsecond=123456)}},
-            {1: RULE, 2: RULE, 3: RULE, 4: RULE} | dict.fromkeys((5, 6, 7, 8), NO_TIME),
+            {1: RULE, 2: RULE, 3: RULE, 4: RULE} | dict.fromkeys((5, 6, 7, 8, 11), NO_TIME),
         ),
         Delivery(
             "B26",
@@ -556,7 +614,7 @@ def keyed_files(now: datetime) -> list[Delivery]:
                 "named": {"at": datetime(2024, 7, 1, 10, tzinfo=UTC)},
                 "day": {"at": datetime(2024, 7, 1, 4, tzinfo=UTC)},
             },
-            dict.fromkeys((1, 3, 5, 6), NO_TIME),
+            dict.fromkeys((1, 3, 5, 6, 12, 13, 14), NO_TIME),
         ),
     ]
     later = ("02.json", "04.json", "06.json", "09.json")
@@ -601,10 +659,12 @@ WHAT = {
     "B24": "older after newer, delete before insert, insert after delete",
     "B25": "event times of years 1, 1970, 9999, in 30 days, in ms and µs",
     "B26": "late by a second, an hour, a month",
-    "B27": "clocks that skip and repeat an hour, 24:10, odd offsets",
+    "B27": "clocks that skip and repeat an hour, 24:10, odd offsets, zones by name and by letters",
     "B28": "names: colon, newline, escape codes, %2F, [*], 255 bytes, two spellings of é, hidden",
     "B29": "k=1/ directories, a link to itself, a directory x.json, a pipe",
     "B30": "Parquet and ORC: truncated, wrong type, no key column, broken footer, int96",
     "B31": "21 key sets in one file",
+    "B33": "yes and 1 as booleans, whole numbers that a double rounds, offsets in a timestamp_ntz, 1e400 as text",
+    "B34": "nested values: infinity, NaN, numbers and BST as times, fields that the struct does not name",
     "B32": "10,000 files at once, then one of 2 GB",
 }

@@ -268,7 +268,7 @@ def drained(landing: Callable[[Mapping[str, Any]], Any]) -> Any:
     (here.landing / "loop.json").symlink_to(here.landing / "loop.json")
     for name, when in {"old": 0, "future": 4_000_000_000}.items():
         os.utime(here.land(name, fields(id=1301 if name == "old" else 1302)), (when, when))
-    here.first, here.code = here.attempt()
+    here.first, here.code = here.attempt_batches()
     here.table = {row["id"]: row for row in here.rows()}
     here.quarantined = here.refused()
     return here
@@ -382,7 +382,7 @@ def test_what_is_no_file_to_read_is_named(drained: Any) -> None:
 
 
 def test_the_next_run_is_clean(drained: Any) -> None:
-    report, code = drained.attempt()
+    report, code = drained.attempt_batches()
     assert (code, report.outcome, report.drain.kept_out) == (Exit.DONE, "idle", 0)
     assert audit(drained.spec, "f", root=drained.home).residues == []
     assert len(drained.rows("1")) == len(drained.table)
@@ -407,7 +407,7 @@ def test_a_delete_needs_keys_and_sequence_only(keyed: Any) -> None:
     rows += [{"k": "c", "at": 2, "gone": True, "n": 1}, {"k": "d", "gone": True}, {"k": "d", "at": "x", "gone": True}]
     rows += [{"at": 2, "gone": True}, {"k": "d", "at": 2, "gone": "perhaps", "n": 2}, {"k": "d", "at": 2, "n": 3}]
     keyed.land("one", "\n".join(map(json.dumps, rows)).encode())
-    report, code = keyed.attempt()
+    report, code = keyed.attempt_batches()
     assert code == Exit.DONE, report.error
     assert [row["k"] for row in keyed.rows()] == ["d"]
     assert {at: (row["reason"], row["field"]) for (_, at), row in keyed.refused().items()} == {
@@ -422,17 +422,17 @@ def test_a_delete_needs_keys_and_sequence_only(keyed: Any) -> None:
 
 def test_a_file_that_changes_after_it_was_read_ends_red_once_and_is_named(keyed: Any) -> None:
     keyed.land("grows", b'{"k":"g","at":1,"n":2}\n')
-    assert keyed.attempt()[1] == Exit.DONE
+    assert keyed.attempt_batches()[1] == Exit.DONE
     keyed.land("grows", b'{"k":"g","at":1,"n":2}\n{"k":"h","at":1,"n":2}\n')
     keyed.land("beside", b'{"k":"i","at":1,"n":2}\n')
-    report, code = keyed.attempt()
+    report, code = keyed.attempt_batches()
     assert code == Exit.NEEDS_PERSON
     assert report.error["code"] == "input-changed"
     assert "grows" in report.error["found"]
     assert keyed.parked() == {"grows": "changed"}
     assert {row["k"] for row in keyed.rows()} >= {"g", "i"}
     assert "h" not in {row["k"] for row in keyed.rows()}
-    assert keyed.attempt()[1] == Exit.DONE
+    assert keyed.attempt_batches()[1] == Exit.DONE
     keyed.sums()
 
 
@@ -440,7 +440,7 @@ class _Died(Exception):
     pass
 
 
-@pytest.mark.parametrize("what", ["changed", "vanished"])
+@pytest.mark.parametrize("what", ["changed", pytest.param("vanished", marks=pytest.mark.long)])
 def test_bytes_that_differ_at_the_replay_are_refused(keyed: Any, what: str) -> None:
     first = b'{"k":"' + what.encode() + b'","at":1,"n":2}\n'
     path = keyed.land(f"pinned-{what}", first)
@@ -449,19 +449,19 @@ def test_bytes_that_differ_at_the_replay_are_refused(keyed: Any, what: str) -> N
         if step == "read":
             raise _Died
 
-    assert keyed.attempt(reached=die)[1] == Exit.CRASH
+    assert keyed.attempt_batches(reached=die)[1] == Exit.CRASH
     if what == "changed":
         keyed.land(path.name, first.replace(b"2", b"4"))
     else:
         path.unlink()
-    report, code = keyed.attempt()
+    report, code = keyed.attempt_batches()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
     assert path.name in report.error["found"]
     assert what not in {row["k"] for row in keyed.rows()}
     path.write_bytes(first)
-    report, code = keyed.attempt()
+    report, code = keyed.attempt_batches()
     if code != Exit.DONE:  # parked as changed by the drain between: told once, then clean
-        report, code = keyed.attempt()
+        report, code = keyed.attempt_batches()
     assert code == Exit.DONE, report.error
     assert what in {row["k"] for row in keyed.rows()}
     keyed.sums()
@@ -471,6 +471,6 @@ def test_a_line_above_the_hard_cap_parks_its_file(keyed: Any) -> None:
     big = b'{"k":"big","at":1,"n":2,"x":"' + b"x" * (34 * 1024**2) + b'"}\n'
     keyed.land("big.gz", gzip.compress(big, 1))
     keyed.land("small", b'{"k":"small","at":1,"n":2}\n')
-    assert keyed.attempt()[1] == Exit.DONE
+    assert keyed.attempt_batches()[1] == Exit.DONE
     assert keyed.parked()["big.gz"] == "record-too-long"
     assert "small" in {row["k"] for row in keyed.rows()}

@@ -222,7 +222,7 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
     assert [(e.judged, e.unexpected) for e in flow.refused(NOT_NULL)] == [(2, 1)]
 
 
-@pytest.mark.parametrize("looked_up", [True, False])
+@pytest.mark.parametrize("looked_up", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_uniqueness_is_judged_over_the_whole_table(flow: Flow, looked_up: bool) -> None:
     def published() -> None:
         pointer = gate_published.published(flow.layout)

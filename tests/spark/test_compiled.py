@@ -222,6 +222,7 @@ def _hold_against_gx(spark: SparkSession, rows: list[tuple[Any, ...]], suite: di
 
 @_FEW
 @given(_rows(9, 14), _suites(1, 6), st.just(["id"]))
+@pytest.mark.long
 def test_compiled_verdicts_are_those_of_gx(
     spark: SparkSession, rows: list[tuple[Any, ...]], suite: dict[str, Any], keys: list[str]
 ) -> None:

@@ -110,6 +110,10 @@ def test_a_change_without_effect_leaves_an_empty_commit(
     assert newest.rows_changed == (0, 0, 0) and TableLog(it.layout.table).version == newest.version
 
 
+LONG = pytest.mark.long
+
+
+@LONG
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_histories_in_buckets_equal_the_query(derivation: Callable[..., Derivation], kind: str) -> None:
     draw, it = Random(kind), derivation(**KINDS[kind])
@@ -126,6 +130,7 @@ def test_random_histories_in_buckets_equal_the_query(derivation: Callable[..., D
         assert sum(one.touched for one in rows) >= 1
 
 
+@LONG
 def test_buckets_count_each_image_once(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=HOPPING)
     it.insert(*(row(i, 7 * i, k="abc"[i % 3], n=i) for i in range(40)), row(99, None))
@@ -137,7 +142,7 @@ def test_buckets_count_each_image_once(derivation: Callable[..., Derivation]) ->
     assert len([one for one in again if one.touched]) > 1
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "hopping"])
+@pytest.mark.parametrize("kind", ["tumbling", pytest.param("hopping", marks=LONG)])
 def test_rows_that_are_not_read_again_end_red(
     derivation: Callable[..., Derivation], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,13 +171,16 @@ RANGES = {
 }
 
 
-@pytest.mark.parametrize("how", RANGES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("per", "by group"),
+        *(pytest.param(kind, how, marks=LONG) for kind in ("tumbling", "hopping") for how in RANGES),
+    ],
+)
 def test_a_fill_in_ranges_equals_the_query(derivation: Callable[..., Derivation], kind: str, how: str) -> None:
     it = derivation(**KINDS[kind])
     keys, division = it.flow.derivation.keys, RANGES[how]
-    if division.by not in keys:
-        pytest.skip("a key of windows")
     ranges = [bucket_of({"division": str(division), "bucket": at}, keys) for at in range(division.buckets)]
     it.insert(
         *(row(i, 11 * i - 60, k=("a", "b", "bb", "c", None, "")[i % 6], n=i % 3) for i in range(40)), row(99, None)
@@ -197,7 +205,7 @@ def test_rows_of_a_range_that_are_not_read_again_end_red(
     assert filling.value.code == "rows-miscounted"
 
 
-def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched(
+def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until_a_fill(
     derivation: Callable[..., Derivation],
 ) -> None:
     it = derivation(window=WINDOW)
@@ -210,24 +218,28 @@ def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched(
     with pytest.raises(TerminalError) as refused:
         it.derive()
     assert refused.value.code == "rows-miscounted" and "before" in refused.value.found.lower()
+    it.spark.sql(f"alter table delta.`{it.layout.table}` add columns (old int)")
+    it.spark.sql(f"update delta.`{it.layout.table}` set old = 7")
     it.derive(fill=True)
-    assert it.table() == it.whole()
+    assert it.table() == [(*one, None) for one in it.whole()], "what a column holds that the query has no more is gone"
 
 
 def test_a_refill_writes_only_what_differs(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=WINDOW)
     it.insert(*(row(i, 10 * i) for i in range(20)))
-    it.derive(buckets=2)
+    it.derive()
     it.sql("delete from {t} where id = 7")
     it.upsert(row(8, 3000))
-    refilled = it.derive(buckets=2, fill=True)
+    refilled = it.derive(fill=True)
     sums = [sum(getattr(one, name) for one in refilled) for name in ("inserted", "updated", "deleted", "unchanged")]
     assert sums == [1, 1, 0, 3], "rows 7 and 8 were in one window"
     assert it.table() == it.whole()
 
 
-@pytest.mark.parametrize("step", ["read", "merged"])
-@pytest.mark.parametrize("kind", ["tumbling", "per"])
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [("tumbling", "merged"), *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("per", "read")))],
+)
 def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     derivation: Callable[..., Derivation], kind: str, step: str
 ) -> None:
@@ -262,9 +274,8 @@ def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None
     assert error.value.code == "result-not-unique" and TableLog(it.layout.table).row_count == 0
 
 
-@pytest.mark.parametrize("fill", [False, True])
 def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
-    derivation: Callable[..., Derivation], fill: bool
+    derivation: Callable[..., Derivation],
 ) -> None:
     it = derivation(per=PER)
     it.insert(row(1, 0))
@@ -272,13 +283,14 @@ def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
     twice = it.spark.read.format("delta").load(it.layout.table)
     twice.write.format("delta").mode("append").save(it.layout.table)
     it.insert(row(2, 5))
-    with pytest.raises(TerminalError) as error:
-        it.derive(fill=fill)
-    assert error.value.code == "result-not-unique" and "the table has several rows for 1" in error.value.found
-    assert "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
+    for fill in (False, True):
+        with pytest.raises(TerminalError) as error:
+            it.derive(fill=fill)
+        assert error.value.code == "result-not-unique" and "the table has several rows for 1" in error.value.found
+        assert "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
 
 
-@pytest.mark.parametrize("others", [(), (row(1, 0, k=None),)])
+@pytest.mark.parametrize("others", [pytest.param((), marks=LONG), (row(1, 0, k=None),)])
 def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
     derivation: Callable[..., Derivation], others: tuple[Any, ...]
 ) -> None:
@@ -296,19 +308,7 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
     assert TableLog(it.layout.table).row_count == 1 + len(others)
 
 
-def test_what_a_column_holds_that_the_query_has_no_more_is_gone_after_a_fill(
-    derivation: Callable[..., Derivation],
-) -> None:
-    it = derivation(window=WINDOW | {"measures": {"c": "count(*)"}})
-    it.insert(row(1, 0), row(2, 90))
-    it.derive()
-    it.spark.sql(f"alter table delta.`{it.layout.table}` add columns (old int)")
-    it.spark.sql(f"update delta.`{it.layout.table}` set old = 7")
-    (filled,) = it.derive(fill=True)
-    assert filled.updated == 2 and {one[-1] for one in it.table()} == {None}
-    assert it.derive(fill=True)[0].unchanged == 2
-
-
+@LONG
 def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Derivation]) -> None:
     it = derivation(per=RANKED)
     it.insert(row(1, 0), row(2, 5), row(3, None, k=None))
@@ -316,6 +316,14 @@ def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Der
     it.upsert(row(2, 1, k="b", n=7), row(4, 1))
     it.derive()
     assert it.table() == it.whole() and len(it.table()) == 4
+
+
+@pytest.fixture(scope="module")
+def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake whose source has a row, from which nothing was derived."""
+    home = tmp_path_factory.mktemp("one-row")
+    Derivation(home, spark, per=PER).insert(row(1, 0))
+    return home
 
 
 @pytest.mark.parametrize(
@@ -335,10 +343,9 @@ def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Der
     ],
 )
 def test_what_spark_alone_can_tell_is_refused_before_anything_is_written(
-    derivation: Callable[..., Derivation], parts: dict[str, Any], part: str
+    spark: SparkSession, one_row: Path, parts: dict[str, Any], part: str
 ) -> None:
-    it = derivation(**parts)
-    it.insert(row(1, 0))
+    it = Derivation(one_row, spark, **parts)
     with pytest.raises(TerminalError) as error:
         it.derive()
     assert error.value.code == "invalid-derivation" and part in error.value.found
@@ -470,3 +477,69 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
         for found in (ours, theirs):
             assert (found.expected, found.differing, len(found.falsehoods)) == (len(it.whole()), differing, differing)
         assert (ours.found, ours.digest) == (theirs.found, theirs.digest)
+
+
+_BIG = 2**53
+_AVERAGES: dict[str, dict[str, Any]] = {
+    "window": {"window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}},
+    "per": {"per": {"keys": ["k"], "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k"}},
+}
+
+
+@pytest.mark.parametrize("kind", _AVERAGES)
+def test_an_average_of_large_whole_numbers_is_exact(derivation: Callable[..., Derivation], kind: str) -> None:
+    it = derivation(**_AVERAGES[kind])
+    it.insert(row(_BIG + 2, 0), row(-_BIG - 1, 1), row(1, 2, k="b"), row(2, 3, k="b"))
+    it.derive()
+    held = TableLog(it.layout.table).rows("select k, a, b from t order by k")
+    factor = 2 if kind == "per" else 1
+    assert [(one["k"], one["a"], one["b"]) for one in held] == [("a", 0.5, 0.5 * factor), ("b", 1.5, 1.5 * factor)]
+    if kind == "window":
+        table, source = TableLog(it.layout.table), TableLog(it.path)
+        assert prove(it.layout, it.flow, source, table).holds
+
+
+@pytest.mark.parametrize("text", ["avg(distinct id)", "avg(id) filter (where n > 0)", "1 + avg(id)"])
+def test_an_average_that_would_lose_digits_is_refused(derivation: Callable[..., Derivation], text: str) -> None:
+    it = derivation(window=WINDOW | {"measures": {"a": text}})
+    it.insert(row(1, 0))
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "invalid-derivation" and "decimal(20,0)" in caught.value.found
+
+
+_FAILING: dict[str, tuple[dict[str, Any], str]] = {
+    "window": ({"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}}, "q of group"),
+    "per": (
+        {"per": {"keys": ["k"], "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k"}},
+        "q of",
+    ),
+    "sum": ({"per": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}}, "q of group k bad"),
+}
+
+
+@pytest.mark.parametrize("kind", _FAILING)
+def test_a_group_that_cannot_be_computed_is_named(derivation: Callable[..., Derivation], kind: str) -> None:
+    parts, words = _FAILING[kind]
+    it = derivation(**parts)
+    it.insert(*(row(number, number, k=f"k{number}") for number in range(1, 20)))
+    it.derive()
+    before, good = it.table(), 2**62
+    it.insert(row(good, 5, k="bad", n=2 if kind == "sum" else 0), row(good - 1, 6, k="fine"))
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "group-not-computed" and it.table() == before
+    assert words in caught.value.found and "k bad" in caught.value.found, caught.value.found
+    it.sql("delete from {t} where k = 'bad'")
+    it.derive()
+    assert it.table() == it.whole(), "once the row is gone, the flow goes on"
+
+
+def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0))
+    it.derive()
+    it.sql("update {t} set at = timestamp_micros(9223372036854775807) where id = 1")
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried

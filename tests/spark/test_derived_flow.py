@@ -139,9 +139,10 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
     return lambda **flows: Chain(tmp_path / "project", spark, **flows)
 
 
-def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain]) -> None:
+@pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain], steps: int) -> None:
     draw, it = Random(5), chain(hourly=HOURLY, daily=DAILY)
-    for step in range(4):
+    for step in range(steps):
         rows = [
             it.row(draw.randrange(25), draw.randint(0, 2000), draw.choice(("AA", "B6", None)), delay=draw.randint(0, 9))
             for _ in range(12)
@@ -157,6 +158,7 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+@pytest.mark.long
 def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, daily=DAILY)
     it.deliver(it.row(1, 0), it.row(2, 90))
@@ -173,7 +175,9 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     assert not it.waits("hourly")
 
 
-@pytest.mark.parametrize("step", ["begun", "read", "merged", "recorded"])
+@pytest.mark.parametrize(
+    "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
+)
 def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ROWS", 3)
     it = chain(carriers=CARRIERS)
@@ -204,6 +208,7 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     assert published.published(it.layout("carriers")) is not None
 
 
+@pytest.mark.long
 def test_a_fill_is_divided_by_the_partitions_of_its_source(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +267,7 @@ def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     assert (row.inserted, row.updated, row.unchanged) == (1, 1, 1)
 
 
+@pytest.mark.long
 def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0))
@@ -273,6 +279,7 @@ def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> 
     assert error.value.code == "source-replaced"
 
 
+@pytest.mark.long
 def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, carriers=CARRIERS)
     it.deliver(it.row(1, 0), it.row(2, 90))

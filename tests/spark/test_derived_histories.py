@@ -157,22 +157,27 @@ def _held(kind: Kind, result: Result) -> list[tuple[Any, ...]]:
     ]
 
 
-CASES = [
-    (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
-    (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
-    (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
-    (
+CASES: dict[str, tuple[Any, Any]] = {
+    "tumbling": (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
+    "hopping": (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
+    "uneven": (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
+    "per": (
         PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]),
         _per_key,
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("kind", "model"), CASES, ids=["tumbling", "hopping", "uneven", "per"])
-@pytest.mark.parametrize("buckets", [1, 3])
-def test_touched_keys_recomputed_equal_the_whole_query(
-    spark: SparkSession, kind: Any, model: Any, buckets: int
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "buckets"),
+    [
+        *(("hopping", 1), ("per", 1), ("uneven", 3)),
+        *(pytest.param(name, 1, marks=pytest.mark.long) for name in ("tumbling", "uneven")),
+        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per")),
+    ],
+)
+def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
+    kind, model = CASES[name]
     cells = list(_cells(Random(11), HISTORIES // len(CASES) if buckets > 1 else HISTORIES))
     before = {key: values for cell in cells for key, values in model(cell.before).items()}
     after = {key: values for cell in cells for key, values in model(cell.after).items()}
@@ -248,11 +253,20 @@ BUCKETS = {
 }
 
 
-@pytest.mark.parametrize("how", BUCKETS)
-@pytest.mark.parametrize("kind", [kind for kind, _ in CASES], ids=["tumbling", "hopping", "uneven", "per"])
-def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, kind: Any, how: str) -> None:
-    if how == "time" and "window_start" not in kind.keys:
-        pytest.skip("no window")
+_SHORT = {("hopping", "hash"), ("uneven", "time")}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        pytest.param(name, how, marks=() if (name, how) in _SHORT else pytest.mark.long)
+        for name in CASES
+        for how in BUCKETS
+        if (name, how) != ("per", "time")
+    ],
+)
+def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
+    kind, _ = CASES[name]
     rows = spark.createDataFrame([row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE)
     buckets = BUCKETS[how](kind)
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):

@@ -173,7 +173,7 @@ class World:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     draw = Random(seed)
     rows = [event(draw, number) for number in range(60)]
@@ -203,6 +203,7 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
 
 
+@pytest.mark.long
 def test_a_row_that_was_applied_and_went_is_listed_as_gone(spark: SparkSession, tmp_path: Path) -> None:
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
     rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * 2) for at in range(4)]
@@ -323,6 +324,7 @@ def _proven(it: Chain) -> bool:
     return prove(it.layout("hourly"), declared, found.sources[0], found.table, 1.0, found.decided).holds
 
 
+@pytest.mark.long
 def test_late_rows_are_listed_applied_and_remembered(
     chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -377,6 +379,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert examine(it.request("hourly")).exit == 0
 
 
+@pytest.mark.long
 def test_what_cant_be_decided_is_refused(chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]) -> None:
     it = chain(flights=APPEND, hourly=HOURLY)
     _deliver(it, 5, _row(1, 10), _row(2, 250))

@@ -50,6 +50,9 @@ def change(it: Chain, step: int) -> None:
     )
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture
 def it(spark: SparkSession, tmp_path: Path) -> Chain:
     """Two flows that read the same table, both current."""

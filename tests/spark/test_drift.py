@@ -74,8 +74,8 @@ def told(report: StepReport, *kinds: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.kind in kinds]
 
 
-def die_at(here: Any, step: str) -> None:
-    """Drain until the first batch reaches that step, where it dies."""
+def die_at(attempt: Callable[..., tuple[StepReport, Exit]], step: str) -> None:
+    """Attempt until the first batch reaches that step, where it dies."""
     fired = []
 
     def reached(at: str) -> None:
@@ -83,7 +83,7 @@ def die_at(here: Any, step: str) -> None:
             fired.append(at)
             raise Injected(step)
 
-    assert here.attempt(reached=reached)[1] == Exit.CRASH
+    assert attempt(reached=reached)[1] == Exit.CRASH
     assert fired == [step]
 
 
@@ -93,7 +93,7 @@ def replay(here: Any, since: str, until: str) -> None:
     assert read_again(request, here.spark, progress=lambda line: None).outcome == "done"
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["json", *(pytest.param(form, marks=pytest.mark.long) for form in ("csv", "parquet"))])
 def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tried_again(
     landing: Make, form: str
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     gate = here.land("2", encoded(form, [row("k3", 1, gate=7), row("k4", 1, gate=12)]))
     lacking = here.land("3", encoded(form, [{"id": "k5", "seq": 1, "op": "u", "b": "1.5"}]))
     for failing in ("quarantined", "merged") if form == "json" else ("merged",):
-        die_at(here, failing)
+        die_at(here.attempt, failing)
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert [one["name"] for one in map(vars, schema_drift.seen(here.layout))] == ["a", "gate", "b"]
@@ -138,7 +138,10 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     assert held["k3"] == (7, None) and held["k4"] == (12, None) and held["k6"] == (1, {"b"})
 
 
-@pytest.mark.parametrize(("form", "way"), [("json", "discard"), ("csv", "policy"), ("parquet", "columns")])
+@pytest.mark.parametrize(
+    ("form", "way"),
+    [("json", "discard"), pytest.param("csv", "policy", marks=pytest.mark.long), ("parquet", "columns")],
+)
 def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     landing: Make, form: str, way: str
 ) -> None:
@@ -147,7 +150,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     bad = here.land("2", encoded(form, [row("k3", 1, gate=7), row("x", 1, gate=8) | {"seq": None}]))
     gone = here.land("3", encoded(form, [{"id": "k4", "seq": 1, "op": "u"}]))
     here.land("4", encoded(form, [row("k5", 1), {"id": "k1", "seq": 1, "op": "d", "a": None}]))
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
@@ -162,7 +165,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
         respecified(here, drift={"new": "rescue", "missing": "accept"})
     else:
         respecified(here, columns=COLUMNS | {"gate": "int"}, drift={"new": "refuse"})
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     refused = 0 if way == "discard" else 1
     assert {r["id"] for r in here.rows()} == {"k2", "k5"} | ({"k3", "k4"} if refused else set())
@@ -218,14 +221,14 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
     chance = random.Random(22)
     files = _delivered(chance)
     expected = _folded([record for file in files for record in file])
-    for per_batch, order in ((1, [0, 1, 2, 3]), (4, [2, 3, 1, 0])):
+    for per_batch, order in ((2, [0, 1, 2, 3]), (4, [2, 3, 1, 0])):
         here = landing(flow(drift={"new": "add"}, source={"max_files_per_trigger": per_batch}))
         for at, number in enumerate(order):
             path = here.land(f"{at}", encoded("json", files[number]))
             os.utime(path, (at, at))
         if per_batch == 4:
-            die_at(here, "remembered")
-        report, code = here.attempt()
+            die_at(here.attempt_batches, "remembered")
+        report, code = here.attempt_batches()
         assert code == Exit.DONE, report.error
         found = {}
         for held in here.rows():
@@ -240,12 +243,12 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
         assert audit(here.spec, "f", root=here.home).clean
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.long)])
 def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str) -> None:
     here = landing(flow(form, drift={"new": "add"}, source={"max_files_per_trigger": 1}))
     here.land("1", encoded(form, [row("k1", 1)]))
     path = here.land("2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)]))
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     done = [commit.operation for commit in TableLog(here.layout.table).commits(2)]
     assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
@@ -255,29 +258,34 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
     assert held == {"k1": (None, None, None), "k2": ("7", "N1", '{"_own":"o"}'), "k3": ("8", None, None)}
 
 
-def test_ten_thousand_fields_are_bounded(landing: Make) -> None:
-    bomb = row("bomb", 1, **{f"f{i}": i for i in range(10_000)})
-    spread = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(schema_drift.MOST_ADDED + 1)]
+BOMB = row("bomb", 1, **{f"f{i}": i for i in range(10_000)})
+SPREAD = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(schema_drift.MOST_ADDED + 1)]
+
+
+@pytest.mark.long
+def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
     here = landing(flow())
     wide = [row("w", 1, **{f"h{i}": 1 for i in range(first, first + 150)}) for first in (0, 150, 300)]
-    here.land("1", encoded("json", [bomb, *spread, *wide]))
-    report, code = here.attempt()
+    here.land("1", encoded("json", [BOMB, *SPREAD, *wide]))
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert len(report.findings) <= 11
     assert len(schema_drift.seen(here.layout)) == schema_drift.MOST_REMEMBERED + 1
     assert len(json.loads(here.rows("_rescued", where="id = 'bomb'")[0]["_rescued"])) == 10_000
 
+
+def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     here = landing(flow(drift={"new": "add"}))
-    here.land("1", encoded("json", [bomb, row("k", 1, one="1")]))
-    report, code = here.attempt()
+    here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert (
         len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 4
     )  # with _rescued, one and two stamps
     assert f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
     before = TableLog(here.layout.table).version
-    here.land("2", encoded("json", spread))
-    report, code = here.attempt()
+    here.land("2", encoded("json", SPREAD))
+    report, code = here.attempt_batches()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
     assert TableLog(here.layout.table).version == before
 
@@ -287,12 +295,12 @@ def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
     columns = {"schlüssel": "string not null", "seq": "int not null"}
     here = landing(flow(columns=columns, target=target))
     here.land("1", encoded("json", [{"schlüssel": key, "seq": 1} for key in ("k1", "k2")]))
-    assert here.attempt()[1] == Exit.DONE
+    assert here.attempt_batches()[1] == Exit.DONE
     nested = "array<struct<`order`: int, `größe.m`: map<string, struct<`from-to`: string>>>>"
     respecified(here, columns={**columns, "select": "int", "größe": nested})
     value = [{"order": 1, "größe.m": {"x": {"from-to": "y"}}}]
     here.land("2", encoded("json", [{"schlüssel": "k2", "seq": 2, "select": 7, "größe": value}]))
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     (_, held) = sorted(here.rows(), key=lambda row: row["seq"])
     assert (held["schlüssel"], held["select"]) == ("k2", 7)
@@ -302,7 +310,7 @@ def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
 def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -> None:
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))
-    assert here.attempt()[1] == Exit.DONE
+    assert here.attempt_batches()[1] == Exit.DONE
     before = TableLog(here.layout.table).version
     here.land("2", encoded("json", [row("k2", 1)]))
     for changed in ({"seq": "bigint not null"}, {"A": "string"}):
@@ -310,11 +318,11 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
             name: kind for name, kind in COLUMNS.items() if name.lower() not in map(str.lower, changed)
         } | changed
         respecified(here, columns=columns)
-        report, code = here.attempt()
+        report, code = here.attempt_batches()
         assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "table-mismatch")
         assert TableLog(here.layout.table).version == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
-    assert here.attempt()[1] == Exit.DONE
+    assert here.attempt_batches()[1] == Exit.DONE
     assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}
     assert audit(here.spec, "f", root=here.home).clean
 

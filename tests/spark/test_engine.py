@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from pathlib import Path
 
@@ -66,6 +67,12 @@ def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: 
     assert TableLog(path).version == version
     assert TableLog(path).last("app") == 4
     assert spark.read.format("delta").load(path).count() == 5
+
+
+def test_a_session_leaves_the_interrupt_to_its_process(spark: SparkSession) -> None:
+    """PySpark's own handler would cancel all jobs, in the middle of a batch."""
+    assert spark.range(1).count() == 1
+    assert not getattr(signal.getsignal(signal.SIGINT), "__module__", "").startswith("pyspark")
 
 
 def test_configured_puts_back_what_was_there(spark: SparkSession) -> None:

@@ -76,7 +76,7 @@ def csv(landing: Make) -> Any:
     here = landing({"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "string", "n": "int"}})
     for name, (content, _, _) in CSV.items():
         here.land(name, content)
-    here.first, here.code = here.attempt()
+    here.first, here.code = here.attempt_batches()
     assert here.code == Exit.DONE, here.first.error
     here.table = {row["id"]: row for row in here.rows()}
     here.quarantined = here.refused()
@@ -94,7 +94,7 @@ def test_csv(csv: Any, name: str) -> None:
 def test_csv_holds_nothing_else(csv: Any) -> None:
     assert set(csv.table) == {key for _, _, rows in CSV.values() for key in rows}
     csv.sums()
-    report, code = csv.attempt()
+    report, code = csv.attempt_batches()
     assert (code, report.outcome) == (Exit.DONE, "idle")
     assert audit(csv.spec, "f", root=csv.home).residues == []
 
@@ -127,7 +127,7 @@ def test_a_csv_header_is_no_record(landing: Make) -> None:
     here.land("again", b"\nid,s\n3,a\nid,s\n4,b\n")
     here.land("folded", b'id,s\n5,"a\nb"\n')
     here.land("only", b"id,s\n")
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert (here.sums()["records"], here.sums()["inserted"]) == (5, 5)
     assert audit(here.spec, "f", root=here.home).residues == []
@@ -138,7 +138,7 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
     here = landing({"source": source, "columns": {"id": "int not null", "s": "string"}})
     here.land("a", '1§a,b\n2§"c\nd"\n3\n4§e§f\n'.encode())
     here.land("b", b"")
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert {row["id"]: row["s"] for row in here.rows()} == {1: "a,b", 2: "c\nd", 4: "e"}
     assert [(at, row["reason"]) for (_, at), row in here.refused().items()] == [(3, "malformed")]
@@ -270,7 +270,7 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
     }
 
 
-@pytest.fixture(scope="module", params=["parquet", "orc"])
+@pytest.fixture(scope="module", params=["parquet", pytest.param("orc", marks=pytest.mark.long)])
 def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
     here = landing({"source": {"format": request.param}, "columns": COLUMNS})
     here.format, here.cases = request.param, _tables()
@@ -285,7 +285,7 @@ def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
     here.land("other", b'{"id":1}\n')
     if request.param == "parquet":
         _land_old_and_nanos(here)
-    here.first, here.code = here.attempt()
+    here.first, here.code = here.attempt_batches()
     assert here.code == Exit.DONE, here.first.error
     here.table = {row["id"]: row for row in here.rows()}
     here.quarantined = here.refused()
@@ -338,7 +338,7 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
 
 
 def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
-    report, code = columnar.attempt()
+    report, code = columnar.attempt_batches()
     assert (code, report.outcome) == (Exit.DONE, "idle")
     assert audit(columnar.spec, "f", root=columnar.home).residues == []
 
@@ -390,7 +390,7 @@ def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSess
 def test_only_empty_columnar_files(landing: Make) -> None:
     here = landing({"source": {"format": "parquet"}, "columns": {"id": "int"}})
     here.land("zero", b"")
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert here.sums()["records"] == 0
 
@@ -399,7 +399,7 @@ def test_text_is_appended_line_by_line(landing: Make) -> None:
     here = landing({"source": {"format": "text", "max_record_bytes": "100b"}, "columns": {"value": "string"}})
     here.land("a.log", b"\xef\xbb\xbfone\n\ntwo\r\n  three \rfour, \xc3\xbc\n\xff\n" + b"x" * 101 + b"\nlast")
     here.land("b.log.gz", gzip.compress(b"one\n"))
-    report, code = here.attempt()
+    report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert sorted(row["value"] for row in here.rows()) == sorted(["one", "one", "two", "  three ", "four, ü", "last"])
     refused = {at: row["reason"] for (_, at), row in here.refused().items()}

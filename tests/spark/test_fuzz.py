@@ -107,6 +107,7 @@ def check(landing: Make, form: str, seeds: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("form", FLOWS)
+@pytest.mark.long
 def test_mutated_files_are_accounted_for(landing: Make, form: str) -> None:
     check(landing, form, range(20))
 

@@ -61,7 +61,7 @@ def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(spark: Sp
         text.deliver(json.dumps({"id": odd, "seq": seq, odd: "x"}))
         pq.write_table(pa.table({"id": [odd], "seq": pa.array([seq], pa.int32()), odd: ["x"]}), rows.landing / f"{seq}")
         for landing in (text, rows):
-            report = landing.drain(spark, run_id=f"run {seq}")
+            report = landing.apply(spark, run_id=f"run {seq}")
             new = [finding.subject for finding in report.findings if finding.kind == "new-field"]
             assert new == [odd] * (seq == 1), "told once: then it is known"
     for landing in (text, rows):

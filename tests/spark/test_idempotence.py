@@ -139,7 +139,7 @@ def _attempt(landing: Landing, spark: SparkSession, corrupt: Corrupt, code: str)
     with pytest.MonkeyPatch.context() as patch:
         corrupt(patch)
         with pytest.raises(TerminalError) as caught:
-            landing.drain(spark)
+            landing.apply(spark)
     assert caught.value.code == code
     assert [row["run_id"] for row in landing.ledger()] == ["before"]
 
@@ -219,13 +219,13 @@ def test_stamps_only_rise() -> None:
     assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)
 
 
-@pytest.mark.parametrize("table", ["table", "quarantine", "tombstones"])
-def test_a_table_whose_creation_was_killed_before_its_first_commit_is_created_again(
-    spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing], table: str
+def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_again(
+    spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing]
 ) -> None:
     at = landing({"target": KEYED})
-    Path(getattr(at.layout, table), "_delta_log", "_staged_commits").mkdir(parents=True)
+    for table in (at.layout.table, at.layout.quarantine, at.layout.tombstones):
+        Path(table, "_delta_log", "_staged_commits").mkdir(parents=True)
     at.deliver('{"id": "a", "seq": 1}', '{"id": "b", "seq": 1, "op": "d"}', "no json")
-    assert at.drain(spark).outcome == "done"
+    assert at.apply(spark).outcome == "done"
     sums = at.totals()
     assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (2, 1, 1, 1)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.test_derived_flow import CARRIERS, DAILY, HOURLY, Chain
@@ -52,6 +53,7 @@ def _which(name: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.long
 def test_a_chain_of_five_with_nothing_to_do_starts_no_jvm(spark: SparkSession, tmp_path: Path) -> None:
     flows = {"hourly": HOURLY, "daily": DAILY, "weekly": WEEKLY, "carriers": CARRIERS}
     it, typed = Chain(tmp_path / "project", spark, **flows), Typed(tmp_path / "project")

@@ -30,12 +30,14 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_session_leaves_the_interrupt_to_its_process() -> None:
     # PySpark's own handler cancels all jobs, in the middle of a batch
     done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == ["asked to end", "3"], done.stderr[-2000:]
 
 
+@pytest.mark.long
 def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +60,7 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     assert "Unable to use shared archive" in done.stderr
 
 
+@pytest.mark.long
 def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -> None:
     """Or the JVM of a derived flow would load from its jars the classes that a landing flow does not need."""
     class_archive.exercise(spark, tmp_path)

@@ -47,7 +47,7 @@ def by_a_replay_of_rows(landing: Landing, spark: SparkSession) -> None:
     assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (2, None)
 
 
-@pytest.mark.parametrize("opened", [without_spark, by_a_replay_of_rows])
+@pytest.mark.parametrize("opened", [pytest.param(without_spark, marks=pytest.mark.long), by_a_replay_of_rows])
 def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     spark: SparkSession, tmp_path: Path, opened: Callable[[Landing, SparkSession], None]
 ) -> None:
@@ -65,6 +65,7 @@ def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     assert found.clean, str(found)
 
 
+@pytest.mark.long
 def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: SparkSession, tmp_path: Path) -> None:
     """They would be applied, and the stream would go on as if the batches in between were there."""
     landing = flow(tmp_path)
@@ -84,9 +85,9 @@ def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: Spa
 def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path)
     deliver(landing, 1)
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver('{"id": "k1", "seq": 9, "op": "d", "region": "x"}', name="9.json")
-    landing.drain(spark)
+    landing.apply(spark)
     layout = landing.layout
     ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake_of(1))
     assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")

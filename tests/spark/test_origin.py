@@ -43,7 +43,7 @@ def test_an_mtime_at_the_end_of_time_is_later() -> None:
     assert micros(catalog.arrival(-(2**63), AT)) == -(2**63) // 1000
 
 
-@pytest.mark.parametrize("files", [1, 4, 16, 17])
+@pytest.mark.parametrize("files", [*(pytest.param(files, marks=pytest.mark.long) for files in (1, 4)), 16, 17])
 @pytest.mark.parametrize("same", [True, False], ids=["one arrival", "several"])
 def test_every_record_gets_its_own(spark: SparkSession, files: int, same: bool) -> None:
     """Two blocks a file: up to 16 files are literals, more are a join. Texts are not sorted as UTF-16 sorts them."""

@@ -16,7 +16,6 @@ from draindown.spark.session import INTERPRETED, configured
 from draindown.spec.derived import Per
 from draindown.spec.table_source import SourceTable
 
-_QUERIES = 200
 _SCHEMA = "k string, g int, a int, b int"
 
 
@@ -81,14 +80,15 @@ class _Draw:
         return f"select distinct k, g, v, w from {one}"
 
 
-def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession) -> None:
+@pytest.mark.parametrize("queries", [10, pytest.param(200, marks=pytest.mark.long)])
+def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession, queries: int) -> None:
     rows = _rows(spark).cache()
     split = F.coalesce(F.ascii("k"), F.lit(0)) + F.coalesce("g", F.lit(7)) + 3
     apart = [rows.where(F.pmod(split, F.lit(2)) == side) for side in range(2)]
     assert all(part.count() > 10 for part in apart)
     wrong, some = [], 0
     with configured(spark, INTERPRETED | {"spark.sql.shuffle.partitions": "1"}):
-        for seed in range(_QUERIES):
+        for seed in range(queries):
             sql = _Draw(seed).query()
             kind = _kind(sql)
             whole, *parts = (query(kind, [part]) for part in (rows, *apart))
@@ -101,7 +101,7 @@ def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSessio
             wrong += [(sql, differing)] if differing else []
     rows.unpersist()
     assert not wrong, (len(wrong), wrong[0])
-    assert some > 0.8 * _QUERIES, some
+    assert some > 0.8 * queries, some
 
 
 REFUSED = {

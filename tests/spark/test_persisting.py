@@ -12,13 +12,13 @@ from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.spark.batch import counting
-from draindown.spark.runs.drain import drain
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import delta_target, resolution
 from draindown.spark.targets.delta_target import Writer
@@ -45,17 +45,12 @@ def _stored(spark: SparkSession) -> set[int]:
 def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(tmp_path: Path, spark: SparkSession) -> None:
     landing = Landing(tmp_path)
     landing.deliver(*[_line(key, 1) for key in "abcdef"], _line("a", 2, "d"))
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(_line("a", 3), _line("b", 3), _line("c", 3, "d"), _line("x", 3, "d"), _line("d", 0), "no json")
     stored: dict[str, set[int]] = {}
 
     before = _stored(spark)
-    report = drain(
-        landing.request(),
-        spark,
-        progress=lambda line: None,
-        reached=lambda step: stored.update({step: _stored(spark) - before}),
-    )
+    report = landing.apply(spark, reached=lambda step: stored.update({step: _stored(spark) - before}))
 
     assert report.drain is not None
     totals = report.drain.totals
@@ -70,12 +65,12 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path
     """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
     landing = Landing(tmp_path)
     landing.deliver(*[_line(key, 2) for key in "abc"], _line("gone", 2, "d"))
-    landing.drain(spark)
+    landing.apply(spark)
     for path in (landing.layout.table, landing.layout.tombstones):
         age(path, days=400)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     landing.deliver(_line("a", 3), _line("b", 1), _line("gone", 1), _line("c", 3, "d"))
-    report = landing.drain(spark)
+    report = landing.apply(spark)
 
     assert report.drain is not None
     totals = report.drain.totals
@@ -88,7 +83,7 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Pat
     landing = Landing(tmp_path)
     for keys in ("abc", "xyz"):
         landing.deliver(*[_line(key, 1) for key in keys])
-        landing.drain(spark)
+        landing.apply(spark)
     read, compared = mock.Mock(wraps=counting.count_batch), mock.Mock(wraps=resolution.count)
     found: list[tuple[str, str]] = []
 
@@ -100,11 +95,12 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Pat
     with mock.patch.object(counting, "count_batch", read), mock.patch.object(resolution, "count", compared):
         for seq, held in ((2, 4), (3, 3)):
             landing.deliver(_line("b", seq), _line("c", seq, "d"))
-            landing.drain(spark, tuning=Tuning(little_held=held))
+            landing.apply(spark, tuning=Tuning(little_held=held))
     assert found == [("read", "false"), ("compared", "false"), ("read", "false"), ("compared", "true")]
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 3, "x": 1, "y": 1, "z": 1}
 
 
+@pytest.mark.long
 def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_merge(
     tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -113,7 +109,7 @@ def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_
     """
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
-    landing.drain(spark)
+    landing.apply(spark)
     seen: set[int] = set()
     found = []
     for seq, tuning in enumerate(
@@ -125,7 +121,7 @@ def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_
             configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1", **_UNCOMPILED}),
             mock.patch.object(resolution, "among", wraps=resolution.among) as among,
         ):
-            landing.drain(spark, tuning=replace(tuning, little=0, much_more=3))
+            landing.apply(spark, tuning=replace(tuning, little=0, much_more=3))
         merged = [plan for at, plan in _plans(spark).items() if at not in seen and "_target_row_present_" in plan]
         outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
         assert outer
@@ -158,26 +154,27 @@ def test_little_files_are_written_anew_and_rows_are_marked_in_others(tmp_path: P
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
     landing = Landing(tmp_path)
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(_line("a", 2), _line("f", 2))
-    landing.drain(spark, tuning=Tuning(copied=3))
+    landing.apply(spark, tuning=Tuning(copied=3))
     landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
-    landing.drain(spark, tuning=Tuning(copied=1))
+    landing.apply(spark, tuning=Tuning(copied=1))
 
     assert [number == 0 for number in _marks(landing.layout.table)] == [False, True], "the newest first"
     expected = dict.fromkeys("cdeg", 1) | {"a": 2, "b": 3}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
+@pytest.mark.long
 def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: SparkSession) -> None:
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(_line("a", 2), _line("f", 2, "d"))
-    landing.drain(spark)
+    landing.apply(spark)
     changed = Landing(tmp_path)
     changed.deliver(*[_line(key, 3) for key in "abcde"], name="later.json")
-    report = changed.drain(spark)
+    report = changed.apply(spark)
 
     added, before = _marks(landing.layout.table)
     assert (before > 0, added) == (True, 0)
@@ -186,23 +183,15 @@ def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: S
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcde", 3)
 
 
-def test_a_batch_of_new_keys_adds_a_file(tmp_path: Path, spark: SparkSession) -> None:
-    """There is nothing to write anew: those wait for compaction."""
-    landing = Landing(tmp_path)
-    for number, key in enumerate("abc", 1):
-        landing.deliver(_line(key, 1), _line(f"{key}{key}", 1))
-        landing.drain(spark)
-        assert len(_files(landing.layout.table)) == number
-
-
-def test_a_batch_of_new_keys_looks_for_no_rows_to_change(tmp_path: Path, spark: SparkSession) -> None:
-    """Unless the table is so large that it would be sorted for the keys."""
+def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_path: Path, spark: SparkSession) -> None:
+    """Unless the table is so large that it would be sorted for the keys. Its files wait for compaction."""
     landing = Landing(tmp_path)
     batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
     for seq, (keys, little) in enumerate(batches, 1):
         landing.deliver(*[_line(key, seq) for key in keys], _line("a0", seq, "d"))
         with configured(spark, INTERPRETED):
-            landing.drain(spark, tuning=Tuning(little_held=little, much_more=1))
+            landing.apply(spark, tuning=Tuning(little_held=little, much_more=1))
+        assert seq > 2 or len(_files(landing.layout.table)) == seq
 
     merges = [
         commit for commit in reversed(DeltaTable(landing.layout.table).history()) if commit["operation"] == "MERGE"
@@ -217,7 +206,7 @@ def test_a_batch_of_new_keys_looks_for_no_rows_to_change(tmp_path: Path, spark: 
 def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_path: Path, spark: SparkSession) -> None:
     landing = Landing(tmp_path)
     landing.deliver(_line("a", 1))
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(_line("b", 1), _line("c", 1))
     merge, inserting = delta_target.merge, []
 
@@ -228,11 +217,12 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_p
         merge(writer, fated, *rest, **more)
 
     with mock.patch.object(delta_target, "merge", merged), pytest.raises(TerminalError) as caught:
-        landing.drain(spark)
+        landing.apply(spark)
     assert (caught.value.code, inserting) == ("ledger-does-not-add-up", [True])
     assert sorted(row["id"] for row in landing.rows("id")) == ["a", "b", "c"]
 
 
+@pytest.mark.long
 def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spark: SparkSession) -> None:
     """What counts are the files that can hold the batch's keys."""
     keyed = KEYED | {"keys": ["id", "region"], "partition_by": ["region"]}
@@ -245,11 +235,11 @@ def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spa
     noise = [random.Random(number).randbytes(600).hex() for number in range(40)]
     few = [line("a", "little", 1), line("b", "little", 1)]
     landing.deliver(*few, *[line(f"k{n}", "large", 1, b) for n, b in enumerate(noise)])
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(line("a", "little", 2))
-    landing.drain(spark)
+    landing.apply(spark)
     landing.deliver(line("k1", "large", 2))
-    landing.drain(spark)
+    landing.apply(spark)
 
     assert _marks(landing.layout.table) == [1, 0]
     files = Counter(file["partition.region"] for file in _files(landing.layout.table))
@@ -258,16 +248,15 @@ def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spa
 
 def test_a_batch_is_shuffled_into_as_many_partitions_as_it_needs(tmp_path: Path, spark: SparkSession) -> None:
     """One for little, which is then one file; more for much, up to the tasks there are."""
-    tasks = spark.sparkContext.defaultParallelism
-    assert tasks > 1
     given = ((0, "1", TUNING), (0, "1", Tuning(shuffled=1)), ("1mb", "2", TUNING))
     found = []
     for seq, (anew, partitions, tuning) in enumerate(given, 1):
         landing = Landing(tmp_path, maintenance={"copy_on_write": anew})
         landing.deliver(_line("a", seq), _line(f"b{seq}", seq), name=f"{seq}.json")
-        with configured(spark, {PARTITIONS: partitions}):
+        tasks = mock.patch.object(SparkContext, "defaultParallelism", 3)
+        with configured(spark, {PARTITIONS: partitions}), tasks:
             found += _partitions(landing, spark, tuning)
-    assert found == [1, tasks, 1]
+    assert found == [1, 3, 1]
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b1": 1, "b2": 2, "b3": 3}
 
 
@@ -281,5 +270,5 @@ def _partitions(landing: Landing, spark: SparkSession, tuning: Tuning) -> list[i
 
     merge = delta_target.merge
     with mock.patch.object(delta_target, "merge", merged):
-        landing.drain(spark, tuning=tuning)
+        landing.apply(spark, tuning=tuning)
     return found

@@ -26,25 +26,25 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     for name, value in {"_FLOOR": 250, "_CEILING": 250, "_TELLING": 100}.items():
         monkeypatch.setattr(batch_size, name, value)
     landing = Landing(tmp_path)
-    sent = [f"{number}-{i}" for number in range(7) for i in range(6)]
+    sent = [f"{number}-{i}" for number in range(6) for i in range(6)]
     for at in range(0, len(sent), 6):
         landing.deliver(*[json.dumps({"id": key, "seq": 1, "a": 1}) for key in sent[at : at + 6]])
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
     assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == ("bounded", 1)  # nothing was cut in vain
     assert first.drain is not None
-    assert (first.drain.before.units, first.drain.after.units) == (7, 6)
+    assert (first.drain.before.units, first.drain.after.units) == (6, 5)
     assert first.drain.bound.endswith("stopped by max_batches: 1")
     said: list[str] = []
     rest = drain(landing.request(), spark, progress=said.append)
 
     assert rest.drain is not None
     more = [line.partition(" (")[0] for line in said if " more, " in line]
-    assert more == ["4 batches more, sized to memory: 250 B", "1 batch more, sized to memory: 250 B"]
+    assert more == ["4 batches more, sized to memory: 250 B"]
     assert rest.drain.bound.startswith("sized to memory: 250 B")
-    assert (rest.outcome, rest.drain.after.units, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 6, 7)
+    assert (rest.outcome, rest.drain.after.units, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 5, 6)
     loads = batch_size.loads(landing.layout)
-    assert len(loads) == 7
+    assert len(loads) == 6
     for load in loads:
         assert 150 < load.raw_bytes <= 250
         assert load.kept_bytes > load.raw_bytes

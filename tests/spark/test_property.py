@@ -208,11 +208,13 @@ def _appended(spark: SparkSession, examples: settings) -> None:
 
 
 @pytest.mark.parametrize("name", list(FLOWS)[:1])
+@pytest.mark.long
 def test_keyed_table_is_the_fold_of_its_input(spark: SparkSession, name: str) -> None:
     _keyed(spark, name, _FEW)
 
 
 @pytest.mark.parametrize("name", list(FLOWS)[1:2])
+@pytest.mark.long
 def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(spark: SparkSession, name: str) -> None:
     looking = mock.patch.object(resolution, "among", wraps=resolution.among)
     with looking as looked_up, configured(spark, INTERPRETED):  # generated code would only take its time
@@ -220,6 +222,7 @@ def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(spar
     assert looked_up.called
 
 
+@pytest.mark.long
 def test_append_table_holds_each_record_once(spark: SparkSession) -> None:
     _appended(spark, _FEW)
 

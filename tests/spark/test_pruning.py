@@ -45,7 +45,7 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
     for start in (0, 1_000, 2_000):
         before = _files(landing)
         landing.deliver(*[_line(start + i, 1, 0) for i in range(20)])
-        landing.drain(spark)
+        landing.apply(spark)
         made.append(_files(landing) - before)
     hidden = [(path, path.with_suffix(".hidden")) for path in made[1]]
     assert hidden, "the batch in the middle wrote files of its own"
@@ -54,7 +54,7 @@ def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark:
 
     landing.deliver(_line(3, 2, 7), _line(5, 2, 0, "d"))
     landing.deliver(_line(2_004, 2, 8), _line(2_005, 0, 9))
-    report = landing.drain(spark)
+    report = landing.apply(spark)
 
     for path, aside in hidden:
         aside.rename(path)
@@ -74,7 +74,7 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
         return json.dumps({"id": 1, "seq": seq, "op": "u", "a": part, "name": "n"})
 
     landing.deliver(*[line(part, 1) for part in range(12)])
-    landing.drain(spark)
+    landing.apply(spark)
     for path in _files(landing):
         if path.parent.name in {f"a={part}" for part in range(4, 9)}:
             path.rename(path.with_suffix(".hidden"))
@@ -83,7 +83,7 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
     for seq, most in ((2, 2), (3, 200)):
         landing.deliver(*[line(part, seq) for part in range(4)])  # each file has ranges of its own
         landing.deliver(*[line(part, seq) for part in (9, 11)])
-        landing.drain(spark, tuning=Tuning(named_values=most))
+        landing.apply(spark, tuning=Tuning(named_values=most))
 
     for path in Path(landing.layout.table).rglob("*.hidden"):
         path.rename(path.with_suffix(".parquet"))
@@ -102,7 +102,7 @@ def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) ->
     )
     names = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(60)]
     landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
-    landing.drain(spark)
+    landing.apply(spark)
     found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select name, bucket from t")
     buckets = {row["name"]: row["bucket"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
     own = buckets[names[0]]
@@ -112,7 +112,7 @@ def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) ->
             path.rename(path.with_suffix(".hidden"))
 
     landing.deliver(json.dumps({"name": names[0], "seq": 2}))
-    report = landing.drain(spark)
+    report = landing.apply(spark)
     assert report.drain is not None and report.drain.totals["updated"] == 1
 
 
@@ -128,7 +128,11 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
 ]
 
 
-@pytest.mark.parametrize(("contract", "advice"), PRUNED, ids=["range", "no order", "untold", "partition", "too many"])
+@pytest.mark.parametrize(
+    ("contract", "advice"),
+    [pytest.param(*one, marks=pytest.mark.long if at in (2, 3) else ()) for at, one in enumerate(PRUNED)],
+    ids=["range", "no order", "untold", "partition", "too many"],
+)
 def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
     tmp_path: Path, spark: SparkSession, contract: dict[str, Any], advice: str | None
 ) -> None:
@@ -144,7 +148,7 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
 
     landing.deliver(*[line(key, 1) for key in range(40)])
     with configured(spark, {"spark.sql.shuffle.partitions": "10", "spark.sql.adaptive.enabled": "false"}):
-        landing.drain(spark)
+        landing.apply(spark)
     files = len(DeltaTable(landing.layout.table).file_uris())
     assert files >= 8
     # neighbours where an order tells of them, and the two ends of what has none
@@ -154,10 +158,10 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
         some = (0, 39)
     landing.deliver(*[line(key, 2) for key in some])
 
-    findings = landing.drain(spark, tuning=tuning).findings
+    findings = landing.apply(spark, tuning=tuning).findings
     if advice is None or "never changes" in advice:
         landing.deliver(*[line(key, 1) for key in some])
-        in_vain = landing.drain(spark, tuning=tuning).findings  # nothing at all is changed
+        in_vain = landing.apply(spark, tuning=tuning).findings  # nothing at all is changed
         assert [finding.next for finding in in_vain] == [finding.next for finding in findings]
     told = [finding for finding in findings if finding.kind == "pruning-lost"]
     assert len(told) == len(findings) == (advice is not None)
@@ -190,7 +194,7 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(tmp_pa
         _parquet(plain, (b"\xff\xfe", seq), (b"a\xff", seq), ("é".encode(), seq), name=f"{seq}.parquet")
         _parquet(made, (b"FFFE", seq), (b"C3A9", seq), name=f"{seq}.parquet")
         plain.drain(spark)
-        made.drain(spark)
+        made.apply(spark)
 
     for landing, refused in ((plain, 4), (made, 2)):
         rows = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select id, seq from t")
@@ -209,10 +213,10 @@ def test_a_file_within_a_range_is_read(tmp_path: Path, spark: SparkSession) -> N
     landing = Landing(tmp_path, columns=COLUMNS, target=NUMBERED)
     for start in (0, 1_000):
         landing.deliver(*[_line(start + i, 1, 0) for i in range(5)])
-        landing.drain(spark)
+        landing.apply(spark)
     for path in _files(landing):
         path.rename(path.with_suffix(".hidden"))
     landing.deliver(_line(2, 2, 7), _line(1_004, 2, 8))  # one file: one range over both
 
     with pytest.raises(Exception, match=r"does not exist|FILE_NOT_EXIST|FileNotFound"):
-        landing.drain(spark)
+        landing.apply(spark)

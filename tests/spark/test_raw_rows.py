@@ -44,7 +44,7 @@ def ranges(draw: random.Random, units: int) -> list[Unit]:
     return found
 
 
-@pytest.mark.parametrize("units", [1, 50, 51, 3000])
+@pytest.mark.parametrize("units", [50, 51, *(pytest.param(units, marks=pytest.mark.long) for units in (1, 3000))])
 def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     spark: SparkSession, tmp_path: Path, units: int
 ) -> None:
@@ -67,7 +67,7 @@ def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     assert read(spark, other).count() == 0, "records of the topic that was there before"
 
 
-@pytest.mark.parametrize("units", [1, 60])
+@pytest.mark.parametrize("units", [pytest.param(1, marks=pytest.mark.long), 60])
 def test_files_that_hold_none_of_the_ranges_are_not_read(spark: SparkSession, tmp_path: Path, units: int) -> None:
     layout = FlowLayout(str(tmp_path), "p", "f", "f")
     raw.create(layout)

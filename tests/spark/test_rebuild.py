@@ -230,6 +230,7 @@ def finish_killed_at_each_step(landing: Landing) -> None:
             swap.finish(landing.layout, by="me", reached=dying(step))
 
 
+@pytest.mark.long
 def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSession, tmp_path: Path) -> None:
     flow: dict[str, Any] = {"source": ONE, "columns": COLUMNS, "rules": OLD["rules"]}
     old = Landing(tmp_path / "one", **flow, target={"partition_by": ["region"]})

@@ -50,7 +50,7 @@ def run(landing: Landing, spark: SparkSession, run_id: str) -> tuple[StepReport,
     return drained, checked, code
 
 
-@pytest.mark.parametrize("target", [{"keys": ["k"], "sequence_by": ["seq"]}, {}])
+@pytest.mark.parametrize("target", [{"keys": ["k"], "sequence_by": ["seq"]}, pytest.param({}, marks=pytest.mark.long)])
 def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     spark: SparkSession, tmp_path: Path, target: dict[str, Any]
 ) -> None:
@@ -87,6 +87,7 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     assert run(landing, spark, "after")[1] is None, "nothing is left to check"
 
 
+@pytest.mark.long
 def test_where_nothing_is_left_to_publish_the_pointer_follows_once_rows_are_discarded(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_where_nothing_is_left_to_publish_the_pointer_follows_once_rows_are_disc
     assert pointer.run_id == "first"
 
 
+@pytest.mark.long
 def test_rows_that_a_corrected_contract_lets_through_count_no_more(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, rules={"small": "seq < 10"})
     landing.deliver(*(good(n, seq=20) for n in range(5)))
@@ -119,6 +121,7 @@ def test_rows_that_a_corrected_contract_lets_through_count_no_more(spark: SparkS
     assert checked.check.changed_rows == 5
 
 
+@pytest.mark.long
 def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> None:
     mixed = [*(good(n) for n in range(30)), *BAD[:10]]
     for name, bounds, code in (("lax", {}, Exit.DONE), ("strict", {"fail": "20%"}, Exit.GATE_FAILED)):

@@ -223,6 +223,7 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     assert found.clean, str(found)
 
 
+@pytest.mark.long
 def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(tmp_path, target=APPEND)
     for number in range(2):
@@ -237,21 +238,6 @@ def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSessio
     assert quarantine.counts(landing.layout).open == 2
     found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
-
-
-def test_a_range_means_when_files_were_first_seen(spark: SparkSession, tmp_path: Path) -> None:
-    landing = Landing(tmp_path)
-    landing.deliver(json.dumps({"id": "a", "seq": 1}))
-    landing.drain(spark)
-    between = datetime.now(UTC)
-    landing.deliver(json.dumps({"id": "b", "seq": 1}))
-    landing.drain(spark)
-    landing.deliver(json.dumps({"id": "c", "seq": 1}))
-    early = Again(since=between - timedelta(days=1), until=between)
-    late = Again(since=between, until=between + timedelta(days=1))
-    for asked, name in ((early, "001.json"), (late, "002.json")):
-        found = replay.find(landing.request(replay=asked))
-        assert [Path(unit.name).name for part in found.parts for unit in part.slice.units] == [name]
 
 
 def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -289,6 +275,7 @@ def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: 
         assert quarantine.identified(loose.layout, quarantine.Filter()) == ["other"]
 
 
+@pytest.mark.long
 def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(
         tmp_path, columns={"id": "string", "at": "timestamp"}, target={}, rules={"past": "at <= arrived_at"}
@@ -327,6 +314,7 @@ def test_the_newest_sequence_of_a_batch_is_that_by_value(
     assert counting.newest_sequence(frame.groupBy("file").agg(F.max(of).alias("_s")).collect()) == newest
 
 
+@pytest.mark.long
 def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
     wrong = Landing(tmp_path)
     wrong.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}))
@@ -342,6 +330,7 @@ def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(spark: SparkSession
     healthy(right)
 
 
+@pytest.mark.long
 def test_a_delete_that_a_replay_remembered_and_never_made_keeps_nothing_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def _newest(it: Two) -> Any:
     return next(intake.slices(layout, 1, intake.newest(layout, 1)))
 
 
+@pytest.mark.long
 def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it: Two) -> None:
     layout, times = it.layout("owned"), [datetime.now(UTC)]
     it.owners({"code": "C", "owner": "carl"})
@@ -187,6 +188,7 @@ def test_windows_that_went_since_are_no_error_of_a_replay(spark: SparkSession, t
     assert (row.touched, row.absent) == (1, 1) and it.proven("hourly")
 
 
+@pytest.mark.long
 def test_a_changed_query_is_computed_beside_and_swapped_in(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     assert not registered.readers(it.layout("flights"))[0].snapshot
 
 
+@pytest.mark.long
 def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_the_feed_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -171,7 +171,7 @@ def change(draw: Random, it: Shop, step: int) -> None:
                     it.sql(table, f"update {{t}} set seq = seq + 1 where {id_} = {draw.randrange(8)}")
 
 
-@pytest.mark.parametrize("name", ["left", "union"])
+@pytest.mark.parametrize("name", ["left", pytest.param("union", marks=pytest.mark.long)])
 def test_histories_of_both_tables_equal_what_another_engine_computes(shop: Callable[..., Shop], name: str) -> None:
     draw, it = Random(name), shop(QUERIES[name])
     met = set()
@@ -232,7 +232,10 @@ _SCHEMAS = (
 )
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    ["left", "union", *(pytest.param(name, marks=pytest.mark.long) for name in ("inner", "null-safe", "right"))],
+)
 def test_a_thousand_random_histories_as_one_batch(spark: SparkSession, name: str) -> None:
     draw = Random(name)
     cells, buckets = list(_cells(draw, 1_000)), draw.choice((1, 3))
@@ -310,6 +313,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
     assert [one.key for one in stale.falsehoods] == [{"customer_id": 3}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["read", "merged"])
 def test_a_batch_that_died_is_done_once(shop: Callable[..., Shop], step: str) -> None:
     it, left = shop(), [step]

@@ -66,7 +66,7 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
         return parse(spark, spec, parts, at)
 
     monkeypatch.setattr(process, "parse", watched)
-    _, code = here.attempt()
+    _, code = here.attempt_batches()
     assert code == Exit.DONE and sorted(row["id"] for row in here.rows()) == ["a", "b"]
     assert read and all(spool in path.parents for path in read)
     assert not spool.exists()
@@ -81,6 +81,6 @@ def test_a_batch_that_fails_leaves_no_copies(spark: SparkSession, landing: Any) 
             assert list(Path(here.layout.spool).iterdir())
             raise RuntimeError("full disk")
 
-    _, code = here.attempt(reached=fail)
+    _, code = here.attempt_batches(reached=fail)
     assert code != Exit.DONE and not Path(here.layout.spool).exists()
-    assert here.attempt()[1] == Exit.DONE and len(here.rows()) == 2
+    assert here.attempt_batches()[1] == Exit.DONE and len(here.rows()) == 2

@@ -140,6 +140,7 @@ class Gated(Landing):
             reset_plan.begin(self.request(), plan, by="me", accept_missing=False)
 
 
+@pytest.mark.long
 def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: SparkSession, tmp_path: Path) -> None:
     _withdrawn_released_and_read_again(spark, tmp_path)
 

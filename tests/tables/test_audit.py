@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from draindown.audit.cells import unlike
 from draindown.audit.keys import KeyRecount, made_by
 from draindown.audit.model import Audit
 from draindown.audit.raw import lines
@@ -61,6 +62,7 @@ class World:
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
     origins: list[tuple[str, int]] = field(default_factory=list)
+    added: set[str] = field(default_factory=set)
     misread: Callable[[list[dict[str, Any]]], object] = lambda inputs: None
 
     def __post_init__(self) -> None:
@@ -153,6 +155,8 @@ class World:
         if not self.keyed:
             origins = [{"unit": unit, "position": position} for unit, position in self.origins]
             target = target.append_column("_origin", pa.array(origins, ORIGIN))
+        for name in self.columns.keys() - {*target.column_names, *self.added}:
+            target = target.append_column(name, pa.nulls(len(target), pa.string()))
         write_deltalake(path, target.slice(0, 0))
         for at, row in enumerate(self.committed):
             last = at == len(self.committed) - 1
@@ -309,6 +313,50 @@ def test_a_row_whose_key_is_an_object_or_array_should_have_been_refused(tmp_path
     world.committed[1] = replace(world.committed[1], records=6, inserted=2)
     found = [(residue.kind, residue.where) for residue in world.audit().residues]
     assert ("accepted-unreadable", f"{world.path(1)}:6") in found
+
+
+_NO_VALUES = {
+    "boolean": ('"yes"', "1", '"t"'),
+    "int": ("4.7", '"7\\t"', '"0x7"'),
+    "double": ("9007199254740993", "1e400", '"0x1p3"', '"\\u00011"'),
+    "decimal(5,2)": ("1.005", '"1,5"'),
+    "string": ("1e400", "{}"),
+    "date": ("19782", '"2026-07"'),
+    "timestamp": ('"2026-07-01 12:00:00 BST"', '"2026-11-01T01:30:00 America/New_York"', "1782907200", '"12:30"'),
+    "timestamp_ntz": ('"2026-07-01T12:00:00+02:00"', '"2026-07-01T12:00:00 UTC"'),
+    "struct<x: double, at: array<timestamp>>": ('{"x":1e400}', '{"at":["2026-07"]}', '{"at":[1782907200]}', "[]"),
+    "map<int,double>": ('{"x":1}', '{"1":"NaN"}', '{"1":1,"01":2}'),
+}
+
+
+@pytest.mark.parametrize("kind", _NO_VALUES)
+def test_a_cell_that_is_no_value_of_its_type_should_have_been_refused(tmp_path: Path, kind: str) -> None:
+    bad = "".join(f'\n{{"id": "x", "n": 1, "v": {value}}}' for value in _NO_VALUES[kind])
+    columns = {"id": "string not null", "n": "int not null", "v": kind}
+    world = World(tmp_path, keyed=False, contents=[FIRST[0], FIRST[1] + bad.encode()], columns=columns)
+    found = {residue.where for residue in world.audit().residues if residue.kind == "accepted-of-no-type"}
+    assert found == {f"{world.path(1)}:{6 + at}" for at in range(len(_NO_VALUES[kind]))}
+
+
+def test_a_column_that_was_added_later_had_no_type_before(tmp_path: Path) -> None:
+    columns = {"id": "string not null", "n": "int not null", "v": "int"}
+    contents = [FIRST[0], FIRST[1] + b'\n{"id": "x", "n": 1, "v": "old"}']
+    world = World(tmp_path, keyed=False, contents=contents, columns=columns, added={"v"})
+    assert "accepted-of-no-type" not in world.kinds()
+
+
+def test_what_no_number_and_no_time_of_a_columnar_file_is(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "xs": [[1.0, float("nan")], [2.0]],
+            "box": [{"x": float("inf"), "other": 1.0}, {"x": 1.0, "other": float("nan")}],
+            "at": pa.array([2**62, 0], pa.timestamp("us", "UTC")),
+            "fine": [1.5, None],
+        }
+    )
+    kinds = {"xs": "array<double>", "box": "struct<x:double>", "at": "timestamp", "fine": "double"}
+    odd = {name: list(unlike(kind, table[name])) for name, kind in kinds.items()}
+    assert {name: len(some) for name, some in odd.items()} == {"xs": 1, "box": 1, "at": 1, "fine": 0}
 
 
 def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _md5(at: int) -> str:
     return hashlib.md5(str(at).encode()).hexdigest()
 
 
-@pytest.mark.parametrize(("per_merge", "back"), [(3, 0), (1, 1)])
+@pytest.mark.parametrize(("per_merge", "back"), [(3, 0), pytest.param(1, 1, marks=pytest.mark.long)])
 def test_the_job_without_spark_brings_deleted_orders_back_from_merge_to_merge(
     tmp_path: Path, per_merge: int, back: int
 ) -> None:
@@ -166,6 +166,7 @@ def test_the_job_without_spark_brings_deleted_orders_back_from_merge_to_merge(
         assert found.wrong_rows == back
 
 
+@pytest.mark.long
 def test_a_work_runs_from_the_command_line_to_its_table(tmp_path: Path) -> None:
     asked = ["tiny", "--only", "delta-rs", "--sizes", "3", "--fraction", "0.0003", "--dry", "--scratch", str(tmp_path)]
     done = subprocess.run(

@@ -180,7 +180,7 @@ def test_what_only_looks_reads_each_document_once(
 
 
 def test_a_plan_reads_no_more_rows_when_the_ledger_grows(asked: Request, costs: Costs) -> None:
-    for number in range(100, 160):
+    for number in range(100, 142):  # with the two that are there more than the plan looks at
         commit(asked, number)
     costs.clear()
     main(["--root", asked.root, "plan", "p"])

@@ -21,7 +21,7 @@ from draindown.doctor.examination import examine
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
-from draindown.proof.measures import measure
+from draindown.proof.windows import measure
 from draindown.runs import store
 from draindown.runs.report import of
 from draindown.runs.request import Request

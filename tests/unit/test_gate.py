@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.cli.gate import _text as shown_by_gate
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, waivers
 from draindown.gate import suite as gate_suite
@@ -22,6 +23,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
+from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation
 from draindown.spec.targets import Maintenance
 
@@ -380,3 +382,12 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
         assert f"draindown gate quarantine flights {name} --flow flights" in plain
         assert f"draindown gate waive flights {name} --flow flights --reason TEXT" in plain
     assert '{"id": "B-1", "amount": null}' in error.found
+
+
+def test_gate_show_does_not_advise_itself(layout: FlowLayout) -> None:
+    part = CheckPart(version=3, expectations=[failing("a", judged=9, unexpected=2)])
+    error = refusal.refusal(layout, part, keyed=True)
+    last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(update={"check": part})
+    state = {"published": None, "last": last.model_dump(mode="json"), "expectations": ["a"], "waivers": {}}
+    said = shown_by_gate("flights/flights", state)
+    assert "gate waive flights a" in said and "draindown gate show" not in said

@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.runs.driver_log import DriverLog
-from draindown.spark.session import session
+from draindown.spark.session import _silence_query_loggers, session
 
 
 class Raised(Py4JJavaError):
@@ -90,3 +93,22 @@ def test_streams_are_put_back_where_no_session_starts(
         session("x", log=DriverLog(str(tmp_path / "drain.log")))
     print("our words", flush=True)
     assert capfd.readouterr().out == "our words\n"
+
+
+def test_pyspark_prints_no_error_of_a_query_beside_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    class Frame:
+        """The context of an error in a DataFrame."""
+
+        def contextType(self) -> Any:
+            return SimpleNamespace(name="DataFrame")
+
+        def callSite(self) -> str:
+            return "module.py:3"
+
+        def fragment(self) -> str:
+            return "col"
+
+    _silence_query_loggers()
+    error = PySparkException("[UNRESOLVED_COLUMN] no such column", contexts=[Frame()])
+    error._log_exception()
+    assert capfd.readouterr() == ("", "")

@@ -5,7 +5,7 @@ Such a DAG keeps the pipeline's name and schedule, so its failing runs appear wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from typing import Any
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from draindown.airflow import unreached
 from draindown.airflow.operators import StepOperator
 from draindown.airflow.plans import PlanAllOperator, PlanOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
-from draindown.base.errors import TerminalError
+from draindown.base import clock
+from draindown.base.errors import TerminalError, described
 from draindown.runs.request import Step
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
@@ -48,13 +50,15 @@ class InvalidSpecOperator(BaseOperator):
 
     ui_color = "#fde8e8"
 
-    def __init__(self, *, error: str, **kwargs: Any) -> None:
+    def __init__(self, *, error: dict[str, Any], lake: str, flows: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.error = error
+        self.error, self.lake, self.flows = error, lake, flows
 
-    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow's signature
-        """Raise AirflowFailException with file, line and reason."""
-        raise AirflowFailException(self.error)
+    def execute(self, context: Any) -> None:
+        """Raise AirflowFailException with file, line and reason, after leaving a report in each flow that is known."""
+        known = unreached.layouts(self.lake, self.dag_id, self.flows, self.dag.fileloc)
+        unreached.leave(known, "plan", context, self.error, clock.now())
+        raise AirflowFailException(described(self.error))
 
 
 def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
@@ -84,7 +88,8 @@ def _accepted(spec: PipelineSpec, home: Path) -> DAG:
             found=f"Airflow refuses it: {type(error).__name__}: {error}",
             next=f"draindown validate {spec.pipeline}",
         )
-        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec)))
+        known = (spec.lake, tuple(spec.flows))
+        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec), *known))
     return dag
 
 
@@ -234,5 +239,5 @@ def _broken(found: BrokenPipeline) -> DAG:
         doc_md=doc_of_broken(found),
         default_args={"retries": 0},
     ) as dag:
-        InvalidSpecOperator(task_id=INVALID, error=str(found.error))
+        InvalidSpecOperator(task_id=INVALID, error=found.error.as_dict(), lake=found.lake, flows=list(found.flows))
     return dag

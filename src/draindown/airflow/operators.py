@@ -68,7 +68,7 @@ class StepOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
-        skip_other_flows(self.spec, self.flow, context)
+        skip_other_flows(self.spec, self.flow, self.step, context)
         request = request_of(self.spec, self.flow, self.step, context)
         self._prepare_or_fail(request, context)
         self._log_earlier_try(request)

@@ -13,8 +13,11 @@ from draindown.airflow import secrets
 from draindown.airflow.outcome import fail
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.requests import left_out, project_root, refuse_contradictions, request_for
-from draindown.airflow.task import request_of, skip_other_flows
+from draindown.airflow.task import fail_unreached, request_of, skip_other_flows
+from draindown.base import clock
 from draindown.base.errors import DraindownError
+from draindown.runs import report as reports
+from draindown.runs import store
 from draindown.runs.request import STEPS, Request
 from draindown.spec.models import PipelineSpec
 
@@ -48,7 +51,7 @@ class PlanAllOperator(BaseOperator):
             with secrets.in_environment(self.spec):
                 found = idle(self._requests(context, not_for), self.spec.graph)
         except DraindownError as error:
-            fail(error)
+            fail_unreached(self.spec, self.spec.flows, "plan", context, error)
         for flow, why in not_for.items():
             self.log.info("%s: %s", flow, why)
         for line in card(list(found.values())).splitlines() if found else ():
@@ -80,12 +83,15 @@ class PlanOperator(BaseOperator):
         # deltalake is slow to import: only the running task needs it, never the DAG parser
         from draindown.planning.plan import planned
 
-        skip_other_flows(self.spec, self.flow, context)
+        skip_other_flows(self.spec, self.flow, "plan", context)
         request = request_of(self.spec, self.flow, "plan", context)
         try:
             with secrets.in_environment(self.spec):
                 report = planned(request)
         except DraindownError as error:
+            with contextlib.suppress(OSError):  # a plan reports its own errors, but not a connection that is missing
+                if store.read(request.layout, request.run_id, "plan", request.start) is None:
+                    store.write(request.layout, reports.of(request, clock.now(), "failed", error=error.as_dict()))
             fail(error)
         part = report.plan
         assert part is not None, "a plan that can't be made is an error"

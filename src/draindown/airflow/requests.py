@@ -138,6 +138,6 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
         replay=asked,
-        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.times} --yes" if asked else "",
+        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes" if asked else "",
         **bounds(context["params"]),
     )

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from draindown.airflow import unreached
 from draindown.airflow.outcome import fail
 from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
+from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.runs.request import Request, Step
 from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-def skip_other_flows(spec: PipelineSpec, flow: str, context: Context) -> None:
+def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
     """Skip the task if the run is for another flow. Raises AirflowSkipException, AirflowFailException `bad-params`."""
     try:
         refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
-        fail(error)
+        fail_unreached(spec, [flow], step, context, error)
     why = left_out(context["params"], flow)
     if why:
         raise AirflowSkipException(why)
 
 
 def request_of(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:
-    """Return the request of a step from its running task. Raises as `outcome.fail`."""
+    """Return the request of a step from its running task. Raises as `fail_unreached`."""
     try:
         return request_for(spec, flow, step, project_root(str(context["dag"].fileloc)), context)
     except DraindownError as error:
-        fail(error)
+        fail_unreached(spec, [flow], step, context, error)
+
+
+def fail_unreached(
+    spec: PipelineSpec, flows: Iterable[str], step: Step, context: Context, error: DraindownError
+) -> NoReturn:
+    """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would leave."""
+    with contextlib.suppress(DraindownError):  # no project root on this worker: the task's log has the error alone
+        placed = rooted(spec, project_root(str(context["dag"].fileloc)))
+        unreached.leave([placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now())
+    fail(error)

@@ -45,7 +45,8 @@ def app() -> FastAPI:
     @found.get("/dag/{dag_id}", dependencies=[Depends(requires_access_dag(method="GET"))], response_class=HTMLResponse)
     def flows_of_dag(dag_id: str) -> HTMLResponse:
         place, root = _places()
-        return HTMLResponse(pages.render(pages.flows(place, root, {dag_id})), headers=_HEADERS)
+        shown = pages.render(pages.flows(place, root, {dag_id}), pages.broken(place, {dag_id}))
+        return HTMLResponse(shown, headers=_HEADERS)
 
     return found
 

@@ -30,7 +30,8 @@ class AuditContext:
     checked; `unfinished`: generation and number of a batch that crashed before its commit; `accepted_before`: ids of
     refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the oldest generation whose
     refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again; `logs`:
-    how many logs of a unit's name were read by any generation, each of which has positions of its own.
+    how many logs of a unit's name were read by any generation, each of which has positions of its own; `judged`: the
+    columns in which each accepted record has a value of their type, or none.
     """
 
     flow: FlowSpec
@@ -53,6 +54,7 @@ class AuditContext:
     refused_since: int = 0
     without: dict[int, frozenset[str]] = field(default_factory=dict)
     logs: dict[str, int] = field(default_factory=dict)
+    judged: list[str] = field(default_factory=list)
 
     def expect_once(self, kind: str, where: str, unit: str, found: int, detail: str = "") -> None:
         """Add a residue if something stands more often at a position of a unit than the unit had logs."""

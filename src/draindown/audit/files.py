@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -13,9 +13,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
 from draindown.audit import written
+from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
-from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
@@ -28,8 +29,9 @@ class FileFacts:
     """The counts of one raw file.
 
     `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
-    physical lines and blank ones, which the intake counts; None for a columnar file. `accepted`: records that were not
-    refused. `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
+    physical lines and blank ones, which the intake counts; None if records are no lines.
+    `accepted`: records that were not refused.
+    `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
     their positions. `changed`: the file no longer has the hash that the intake recorded.
     """
 
@@ -71,25 +73,32 @@ class Refusals:
         return row["quarantine_id"] in self._released
 
 
-def recount(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`."""
+def recount(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str] = ()
+) -> FileFacts:
+    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`.
+
+    `judged`: columns in which each accepted record must have a value of their type, or none.
+    """
     path = taken["path"]
     if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
     if flow.source.form.columnar:
-        return _columnar(path, flow, refusals, keys)
-    return _text(taken, flow, refusals, keys)
+        return _columnar(path, flow, refusals, keys, judged)
+    return _text(taken, flow, refusals, keys, judged)
 
 
-def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _text(
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     path, multiline = taken["path"], bool(taken.get("multiline"))
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
-    sink = _KeySink(path, flow, keys, header, facts.residues)
-    file = TextFile(path, source=flow.source if multiline else None)
-    for record in file:
+    sink = _KeySink(path, flow, keys, header, facts.residues, judged)
+    file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
+    for record in file or DocumentFile(path):
         row = refused.pop(record.position, None)
         is_header = header is not None and record.raw.removeprefix(_BOM) == header
         if not record.raw.strip() or is_header:
@@ -107,7 +116,7 @@ def _text(taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Ke
             facts.held, facts.held_positions = facts.held + 1, facts.held_positions + record.position
         facts.lines += 1
     facts.lines += facts.blank
-    facts.physical = (file.lines, file.blank)
+    facts.physical = (file.lines, file.blank) if file else None
     sink.flush()
     _beyond(facts, path, refused)
     return facts
@@ -153,10 +162,19 @@ def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterat
 
 
 class _KeySink:
-    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks."""
+    """Collects keys and sequences of accepted records, and adds them to a `KeyRecount` in blocks.
+
+    Each cell of such a record must be a value of its column's type.
+    """
 
     def __init__(
-        self, path: str, flow: FlowSpec, keys: KeyRecount | None, header: bytes | None, residues: list[Residue]
+        self,
+        path: str,
+        flow: FlowSpec,
+        keys: KeyRecount | None,
+        header: bytes | None,
+        residues: list[Residue],
+        judged: Sequence[str],
     ) -> None:
         self._path, self._keys, self._residues = path, keys, residues
         self._rows: list[list[str | None]] = []
@@ -164,21 +182,26 @@ class _KeySink:
         if header is not None:
             names = _names_in(header, flow)
         self._read = FieldReader(flow, keys.names if keys else [], names)
+        self._cells = CellReader(flow, names, judged)
 
     def take(self, record: RawRecord) -> None:
-        """Add the keys of one record. A record that cannot be read becomes a residue."""
-        if self._keys is None and not self._read.suspects(record.raw):
-            return
+        """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
         try:
-            fields = self._read(record.raw)
-            if self._keys is not None:
-                self._rows.append(fields)
+            if self._keys is not None or self._read.suspects(record.raw):
+                fields = self._read(record.raw)
+                if self._keys is not None:
+                    self._rows.append(fields)
+            for why in self._cells.wrong(record.raw):
+                self._residue("accepted-of-no-type", record, why)
         except ValueError as error:
-            if len(self._residues) < MOST:
-                where = f"{self._path}:{record.position}"
-                self._residues.append(Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200]))
+            self._residue("accepted-unreadable", record, str(error))
         if len(self._rows) >= _ROWS:
             self.flush()
+
+    def _residue(self, kind: str, record: RawRecord, why: str) -> None:
+        if len(self._residues) < MOST:
+            where = f"{self._path}:{record.position}"
+            self._residues.append(Residue(kind, where, "refused", "accepted", why[:200]))
 
     def flush(self) -> None:
         """Add the collected rows to the `KeyRecount`."""
@@ -187,7 +210,9 @@ class _KeySink:
         self._rows = []
 
 
-def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None) -> FileFacts:
+def _columnar(
+    path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
     facts = FileFacts(path)
@@ -195,9 +220,10 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
         return facts
     blocks, present = _COLUMNAR[flow.source.format](path)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
+    cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
     texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
-    for block in blocks(list(dict.fromkeys([*wanted, *texts]))):
+    for block in blocks(list(dict.fromkeys([*wanted, *texts, *cells.values()]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
         for name in texts:
@@ -207,9 +233,15 @@ def _columnar(path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | 
                 for position in islice(wrong, MOST)
                 if position not in out
             ]
-        if keys and block.num_rows:
-            mask = pa.array([first + i not in out for i in range(block.num_rows)])
-            kept = block.filter(mask)
+        if (not keys and not cells) or not block.num_rows:
+            continue
+        mask = pa.array([first + i not in out for i in range(block.num_rows)])
+        kept = block.filter(mask)
+        rows = f"{path}:{first}-{facts.lines}"
+        for name, own in cells.items():
+            for why in unlike(flow.columns[name].type, kept.column(own)):
+                facts.residues.append(Residue("accepted-of-no-type", rows, "refused", "accepted", f"{name} {why}"))
+        if keys:
             nothing = pa.nulls(kept.num_rows, pa.string())
             keys.add("raw", [_as_cast(flow, n, kept.column(f)) if f in wanted else nothing for n, f in fields.items()])
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from draindown.audit.cells import CellReader
 from draindown.audit.context import AuditContext, kind_of, of_source, where_of
 from draindown.audit.envelope import Fields, fields_of
 from draindown.audit.files import raw_residues
@@ -98,6 +100,7 @@ class Records:
         places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
         left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
+        cells = CellReader(self._context.flow, (), self._context.judged)
         for block in self._blocks():
             places: list[tuple[Any, ...]] = []
             fields: list[list[str | None]] = []
@@ -114,6 +117,8 @@ class Records:
                     self._context.residues += raw_residues(log[0], kept, first[id])
                 if held and fields_of_record is not None:
                     fields += self._fields(fields_of_record, record)
+                if held and record["value"] is not None:
+                    self._judge(cells, record)
             self._add(places, fields)
         for row in (first[id] for id in sorted(left)):
             unit, position = row["origin"]["unit"], row["origin"]["position"]
@@ -150,6 +155,16 @@ class Records:
         self._db.register("incoming", rows)
         self._db.execute(f"insert into {name} select * from incoming")
         self._db.unregister("incoming")
+
+    def _judge(self, cells: CellReader, record: Mapping[str, Any]) -> None:
+        """Add a residue for each cell of an accepted record that is no value of its column's type."""
+        with suppress(ValueError):  # it can't be read, which is said where its keys are
+            for why in cells.wrong(record["value"]):
+                if len(self._context.residues) < MOST:
+                    where = f"{record['unit']}:{record['position']}"
+                    self._context.residues.append(
+                        Residue("accepted-of-no-type", where, "refused", "accepted", why[:200])
+                    )
 
     def _fields(self, read: Fields, record: Mapping[str, Any]) -> Iterator[list[str | None]]:
         try:

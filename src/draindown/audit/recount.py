@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from draindown.audit.cells import checked
 from draindown.audit.context import AuditContext, Progress, kind_of, of_source, where_of
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
@@ -158,6 +159,7 @@ def _load(context: AuditContext) -> None:
     context.refused = [row for row in kept if kind_of(row) != "gate"]
     context.withdrawn = [row for row in kept if kind_of(row) == "gate"]
     context.released = _released_now(_all(paths.resolutions))
+    context.judged = checked(context.flow, log_of(paths, paths.table))
 
 
 def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
@@ -264,7 +266,7 @@ def _raw_file(
     context.progress(at, len(context.files), Path(path).name)
     if not Path(path).is_file() or left_out(context, path):
         return None
-    found = recount(row, context.flow, refusals, keys)
+    found = recount(row, context.flow, refusals, keys, context.judged)
     context.residues += found.residues
     if found.changed:
         return None

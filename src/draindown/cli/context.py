@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")]
+AnyPipeline = Annotated[
+    str | None,
+    typer.Argument(metavar="[PIPELINE]", help="Name from dags/pipelines/, or a YAML file. Default: all, in brief."),
+]
 Flow = Annotated[str | None, typer.Option(help="Only this flow. Default: all.")]
 OneFlow = Annotated[str | None, typer.Option(help="The flow; may be left out where the pipeline has one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

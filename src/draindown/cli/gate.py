@@ -12,6 +12,7 @@ from draindown.cli.output import Output
 
 if TYPE_CHECKING:
     from draindown.gate.waivers import Waiver
+    from draindown.runs.report import StepReport
     from draindown.spec.models import PipelineSpec
 
 
@@ -121,9 +122,17 @@ def _text(where: str, state: dict[str, Any]) -> str:
     lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
     if state["last"]:
-        last = card([StepReport.model_validate(state["last"])])
+        last = card([_without_itself(StepReport.model_validate(state["last"]))])
         lines += ["  last check", *(f"    {line}" for line in last.splitlines())]
     return "\n".join(lines)
+
+
+def _without_itself(check: StepReport) -> StepReport:
+    """Return the check without the advice to type the command whose output it is shown in."""
+    if not check.error:
+        return check
+    steps = [step for step in check.error.get("next") or () if not step.startswith("draindown gate show ")]
+    return check.model_copy(update={"error": check.error | {"next": steps}})
 
 
 def _waiver_text(waiver: Waiver) -> str:

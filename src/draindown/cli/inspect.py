@@ -10,8 +10,9 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
+from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import AnyPipeline, Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
+
+    Audited = Audit | Unaudited | DraindownError
 
 
 def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
@@ -60,7 +63,7 @@ def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tupl
 
 def report(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    pipeline: AnyPipeline = None,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
@@ -79,6 +82,10 @@ def report(
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
+    if pipeline is None:
+        overview.refuse_choice(run=run != "last", start=start, flow=flow, list=listing, drift=drift)
+        overview.report(setting(ctx), Output(as_json))
+        return
     spec = setting(ctx).spec(pipeline)
     names = flows(spec, flow)
     if listing:
@@ -113,27 +120,18 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
 
 
-def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
     """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
 
     Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
     """
-    from draindown.audit.derived import unaudited
-    from draindown.audit.recount import audit as audit_flow
-
     here, out = setting(ctx), Output(as_json)
+    if pipeline is None:
+        overview.refuse_choice(flow=flow)
+        overview.audit(here, out, lambda spec: _audited(here, spec, None, out))
+        return
     spec = here.spec(pipeline)
-    found: dict[str, Audit | Unaudited | DraindownError] = {}
-    for name in flows(spec, flow):
-        try:
-            found[name] = (
-                unaudited(spec, name)
-                if spec.is_derived(name)
-                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
-            )
-        except DraindownError as error:  # the other flows can be audited
-            found[name] = error
-        out.progress_done()
+    found = _audited(here, spec, flow, out)
     refused = [one for one in found.values() if isinstance(one, DraindownError)]
     if len(refused) == len(found) == 1:
         raise refused[0]
@@ -147,13 +145,32 @@ def audit(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audit_data(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> dict[str, Any]:
+def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audited]:
+    """Return the audit of each flow; of a derived one its newest proof, of one that can't be audited the error."""
+    from draindown.audit.derived import unaudited
+    from draindown.audit.recount import audit as audit_flow
+
+    found: dict[str, Audited] = {}
+    for name in flows(spec, flow):
+        try:
+            found[name] = (
+                unaudited(spec, name)
+                if spec.is_derived(name)
+                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+            )
+        except DraindownError as error:  # the other flows can be audited
+            found[name] = error
+        out.progress_done()
+    return found
+
+
+def _audit_data(spec: PipelineSpec, flow: str, found: Audited) -> dict[str, Any]:
     if isinstance(found, DraindownError):
         return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
     return found.asdict()
 
 
-def _audit_text(spec: PipelineSpec, flow: str, found: Audit | Unaudited | DraindownError) -> str:
+def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
     return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draindown.cli import overview
 from draindown.cli.context import (
+    AnyPipeline,
     Flow,
     Json,
     OneFlow,
@@ -46,11 +48,15 @@ _Ranges = Annotated[
 ]
 
 
-def doctor(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def doctor(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
     from draindown.doctor.examination import examine, examine_setup
 
     here = setting(ctx)
+    if pipeline is None:
+        overview.refuse_choice(flow=flow)
+        overview.doctor(here, Output(as_json))
+        return
     spec = here.load(pipeline)
     asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
     found = [*map(examine, asked), examine_setup()]

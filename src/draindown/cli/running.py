@@ -59,6 +59,11 @@ class _Run:
         """Return the request of one step of this run."""
         return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
 
+    def tell(self, request: Request) -> Callable[[DraindownError], None]:
+        """Return what to do with the error of a step: note its code, as the card has the rest."""
+        where = f"{self.spec.pipeline}/{request.flow}: {request.step}"
+        return lambda error: self.out.note(f"{where} failed: {error.code}")
+
     def may_run(self, flow: str) -> bool:
         """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
         kept_from = [name for name in self.spec.graph.upstream(flow) if name in self.failed | self.not_run.keys()]
@@ -212,7 +217,7 @@ def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
 
     request = this.request(flow, step)
     this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
-    report, code = attempt(request, lambda stop: _work(this, request, spark, stop))
+    report, code = attempt(request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request))
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
@@ -271,7 +276,9 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
     with _spark(this, short=True) as spark:
         if yes:
             report, this.exit = attempt(
-                request, lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed)
+                request,
+                lambda _stop: withdraw(request, spark(request), expectation, agreed=agreed),
+                tell=this.tell(request),
             )
             this.reports.append(report)
         else:  # a plan writes no report: that of the failed check stays the newest
@@ -289,7 +296,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
 def _withdrawal_text(plan: Plan) -> str:
     from draindown.flow import withdrawals
 
-    rows = [[printable("NULL" if value is None else value, 40) for value in row.values()] for row in plan.sample]
+    rows = [[printable("NULL" if value is None else value, 200) for value in row.values()] for row in plan.sample]
     back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
@@ -320,6 +327,7 @@ def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: 
             lambda stop: rebuild(
                 request, spark(request), accept_missing=accept_missing, progress=out.progress, stop=stop
             ),
+            tell=this.tell(request),
         )
     out.progress_done()
     this.reports.append(report)

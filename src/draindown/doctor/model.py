@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -50,22 +51,30 @@ class Health:
         """Return the result as a JSON-ready dict."""
         return {"healthy": self.exit == Exit.DONE, **asdict(self)}
 
+    @property
+    def brief(self) -> str:
+        """The verdict and the symptoms as text, without the parts that agree."""
+        return "\n".join([f"{self.name}  {self._verdict}", *self._symptom_lines()])
+
     def __str__(self) -> str:
-        wrong = [symptom for symptom in self.symptoms if symptom.level == "wrong"]
-        notes = [symptom for symptom in self.symptoms if symptom.level == "note"]
+        parts = (f"  {line}" for line in columns([(part, printable(text)) for part, text in self.looked.items()]))
+        return "\n".join([f"{self.name}  {self._verdict}", *parts, *self._symptom_lines()])
+
+    def _of(self, level: Level) -> list[Symptom]:
+        return [symptom for symptom in self.symptoms if symptom.level == level]
+
+    @property
+    def _verdict(self) -> str:
+        wrong, notes = self._of("wrong"), self._of("note")
         verdict = f"{count(len(wrong), 'thing')} wrong" if wrong else "could not look" if self.unlooked else "healthy"
-        if notes and not wrong and not self.unlooked:
-            verdict += f", {count(len(notes), 'note')}"
-        lines = [f"{self.name}  {verdict}"]
-        lines += [f"  {line}" for line in columns([(part, printable(text)) for part, text in self.looked.items()])]
-        lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
-        for mark, symptoms in (("WRONG", wrong), ("note", notes)):
+        return verdict + (f", {count(len(notes), 'note')}" if notes and not wrong and not self.unlooked else "")
+
+    def _symptom_lines(self) -> Iterator[str]:
+        yield from (f"  not looked at  {printable(reason)}" for reason in self.unlooked)
+        for mark, symptoms in (("WRONG", self._of("wrong")), ("note", self._of("note"))):
             for one in symptoms:
-                lines += [
-                    f"  {mark}  {one.code}: {printable(one.found)}",
-                    f"  {' ' * len(mark)}  next: {printable(one.next)}",
-                ]
-        return "\n".join(lines)
+                yield f"  {mark}  {one.code}: {printable(one.found)}"
+                yield f"  {' ' * len(mark)}  next: {printable(one.next)}"
 
 
 @dataclass

@@ -14,7 +14,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import UNREADABLE, TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
@@ -98,8 +98,7 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
     table = log_of(layout, path)
     if not table.is_whole:
         return False
-    # deltalake raises arbitrary exceptions for a torn log; its oldest version may still be readable
-    with suppress(Exception):
+    with suppress(*UNREADABLE):  # its newest versions may be torn, and the oldest still be readable
         return table.id == TableLog(str(_aside(layout, generation, path)), version=0).id
     return False
 

@@ -1,12 +1,22 @@
-"""The query of a `window` in DuckDB's SQL."""
+"""The query of a `window` in DuckDB's SQL, with those measures whose meaning is certain to be Spark's.
+
+tests/spark/test_proof.py pins each measure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from draindown.lake.table_log import identifier
-from draindown.proof.measures import measure
 from draindown.spec.derived import Window
+
+_CALL = re.compile(
+    r"\s*(count|sum|avg|mean|min|max)\s*\(\s*(distinct\s+)?(\*|[^\W\d]\w*|`[^`]+`)\s*\)\s*", re.IGNORECASE
+)
+_WHOLE = ("byte", "short", "integer", "long")
+_ORDERED = (*_WHOLE, "string", "date", "timestamp", "timestamp_ntz", "boolean", "float", "double")
+_EXACT = (*_WHOLE, "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
 
 def query(window: Window, types: Mapping[str, str]) -> str | None:
@@ -29,3 +39,39 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
         f"(select *, epoch_us({time}) as us from source where {time} is not null)) "
         f"group by {', '.join(['_start', *groups])}"
     )
+
+
+def measure(text: str, types: Mapping[str, str]) -> str | None:
+    """Return a measure in DuckDB's SQL; None if it has no form of certain meaning.
+
+    `types`: Delta's types by column of the source.
+    """
+    found = _CALL.fullmatch(text)
+    if found is None:
+        return None
+    function, distinct, argument = found[1].lower(), bool(found[2]), found[3]
+    if argument == "*":
+        return "count(*)" if function == "count" and not distinct else None
+    column = _column(argument.strip("`"), types)
+    if column is None or not _is_certain(function, distinct, str(types[column])):
+        return None
+    name = "avg" if function == "mean" else function
+    return f"{name}({'distinct ' if distinct else ''}{identifier(column)})"
+
+
+def _column(name: str, types: Mapping[str, str]) -> str | None:
+    """Return the column that Spark finds for a name, in whatever case it is written."""
+    return next((column for column in types if column.lower() == name.lower()), None)
+
+
+def _is_certain(function: str, distinct: bool, kind: str) -> bool:
+    decimal = kind.startswith("decimal")
+    match function:
+        case "count":
+            return not distinct or decimal or kind in _EXACT  # distinct doubles: NaN and zeros have signs
+        case "sum":
+            return decimal or kind in _WHOLE if distinct else decimal or kind in (*_WHOLE, "float", "double")
+        case "avg" | "mean":
+            return not distinct and kind in (*_WHOLE, "float", "double")  # of decimals Spark rounds
+        case _:
+            return decimal or kind in _ORDERED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -11,8 +12,9 @@ from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable, value_text
 from draindown.base.models import Frozen
+from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import newest_sequence
-from draindown.runs.request import Request, Step
+from draindown.runs.request import Request, Step, new_start
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
 _EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
@@ -206,4 +208,19 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
         started_at=started,
         finished_at=now(),
         **more,
+    )
+
+
+def unreached(layout: FlowLayout, run_id: str, step: Step, started: datetime, error: Mapping[str, Any]) -> StepReport:
+    """Return the report of a step that failed before there was a request, ending now."""
+    return StepReport(
+        pipeline=layout.pipeline,
+        flow=layout.flow,
+        run_id=run_id,
+        step=step,
+        start=new_start(),
+        outcome="failed",
+        started_at=started,
+        finished_at=now(),
+        error=dict(error),
     )

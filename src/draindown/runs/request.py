@@ -51,6 +51,11 @@ class Again(BaseModel):
         """The range as options of a command."""
         return f"--from {_iso(self.since)} --to {_iso(self.until)}"
 
+    @property
+    def options(self) -> str:
+        """The range and `--again` as options of a command."""
+        return self.times + (" --again" if self.again else "")
+
 
 def _iso(at: datetime | None) -> str:
     return "?" if at is None else at.astimezone(UTC).isoformat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
@@ -18,6 +20,8 @@ from draindown.runs.driver_log import DriverLog
 
 DEFAULT_MASTER = "local[*]"
 _STREAMS = (1, 2)
+_QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers in pyspark/errors/exceptions/base.py. The same error is raised; whoever handles it says what is wrong."""
 _NO_SUBJECT = "getSubject is not supported"
 """The error of Hadoop before 3.4.3, which Spark 4.1 bundles, on Java 23 and later (HADOOP-19212, SPARK-54276)."""
 INTERPRETED = {
@@ -36,6 +40,7 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
 
     Raises TerminalError `jars-missing` if set-up is incomplete, `java-too-new` if Spark can't run on this Java.
     """
+    _silence_query_loggers()
     for name, value in spark_settings.spark_python().items():
         os.environ.setdefault(name, value)
     builder = SparkSession.builder.appName(app)
@@ -51,6 +56,12 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
         if _NO_SUBJECT in str(error):
             raise _too_new() from error
         raise
+
+
+def _silence_query_loggers() -> None:
+    """Keep pyspark from printing each error of a query to stderr as JSON with a stack trace, also those we handle."""
+    for name in _QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -35,13 +35,15 @@ class BrokenPipeline:
 
     `name` is the declared name, else one made from the file's name. It is a valid DAG id and unique within one
     `load_all`. `schedule` is the schedule that the file declares, `outline.FALLBACK` if it can't be read, None for
-    manual runs only.
+    manual runs only. `lake` and `flows` are what it still says of them.
     """
 
     path: Path
     name: str
     error: TerminalError
     schedule: str | None = None
+    lake: str = ""
+    flows: tuple[str, ...] = ()
 
 
 def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
@@ -331,13 +333,13 @@ def _named(
         wanted = (*([said.name] if said.name else []), stem, *(f"{stem}_{i}" for i in range(2, len(loaded) + 3)))
         name = next(n for n in wanted if n not in taken)
         taken.add(name)
-        result.append(BrokenPipeline(path, name, spec, said.schedule))
+        result.append(BrokenPipeline(path, name, spec, said.schedule, said.lake, said.flows))
     return result
 
 
 def _outline(path: Path, spec: PipelineSpec | None, environ: Mapping[str, str]) -> Outline:
-    """Return the name and schedule that a broken file keeps."""
+    """Return what a broken file still says of its pipeline."""
     if spec is not None:
-        return Outline(spec.pipeline, spec.schedule)
+        return Outline(spec.pipeline, spec.schedule, spec.lake, tuple(spec.flows))
     text = _text(path)
     return Outline() if text is None else outline(text, environ)

@@ -1,6 +1,7 @@
-"""Read only the name and the schedule of a pipeline file that is otherwise broken.
+"""Read only name, schedule, lake and flows of a pipeline file that is otherwise broken.
 
-A scheduled pipeline whose file breaks must not stop silently: it keeps its DAG and its schedule, and its runs fail.
+A scheduled pipeline whose file breaks must not stop silently: it keeps its DAG and its schedule, and its runs fail and
+leave reports.
 """
 
 from __future__ import annotations
@@ -16,23 +17,28 @@ from draindown.spec.yaml_document import DocumentError, Value, parse
 FALLBACK = "@hourly"
 """The schedule of a broken file whose own schedule can't be read."""
 _NAME = re.compile(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]{0,62})["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE)
+_FLOW = re.compile("[a-z][a-z0-9_]{0,62}")
+_LAKE = re.compile(r"^lake:[^\r\n]*", re.MULTILINE)
 _SCHEDULE = re.compile(r"^schedule:[^\r\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """The name and schedule of a broken file.
+    """What a broken file still says.
 
-    `name` is None if none is declared; `schedule` is None for manual runs.
+    `name` is None if none is declared; `schedule` is None for manual runs; `lake` is empty, and `flows` are none, where
+    the file does not tell.
     """
 
     name: str | None = None
     schedule: str | None = FALLBACK
+    lake: str = ""
+    flows: tuple[str, ...] = ()
 
 
 def outline(text: str, environ: Mapping[str, str]) -> Outline:
-    """Return the declared name and schedule of any text."""
-    return Outline(declared_name(text), _schedule(text, environ))
+    """Return what any text declares of a pipeline."""
+    return Outline(declared_name(text), _schedule(text, environ), _lake(text, environ), _flows(text, environ))
 
 
 def declared_name(text: str) -> str | None:
@@ -52,6 +58,17 @@ def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
         return check_schedule(str(whole.get("schedule") or FALLBACK))
     except ValueError:
         return FALLBACK
+
+
+def _lake(text: str, environ: Mapping[str, str]) -> str:
+    line = _LAKE.search(text)
+    found = (_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {}).get("lake")
+    return found if isinstance(found, str) and "://" not in found else ""
+
+
+def _flows(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    found = (_mapping(text, environ) or {}).get("flows")
+    return tuple(name for name in found if _FLOW.fullmatch(name)) if isinstance(found, dict) else ()
 
 
 def _mapping(text: str, environ: Mapping[str, str]) -> dict[str, Value] | None:

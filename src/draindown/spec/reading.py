@@ -22,7 +22,7 @@ class Target(Protocol):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The columns that name a row; none if rows are appended."""
+        """The columns that name a row; none for a table that appends."""
 
 
 class Flow(Protocol):

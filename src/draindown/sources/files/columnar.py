@@ -82,9 +82,6 @@ class ColumnarFormat(Protocol):
     def needs_copy(self, path: str) -> bool:
         """Whether Spark's reader fails at a type or an encoding in the file that pyarrow reads."""
 
-    def nanoseconds(self, path: str) -> dict[str, bool]:
-        """Columns of timestamps that Spark reads as numbers of nanoseconds, and whether they are moments."""
-
 
 class Parquet:
     """Parquet."""
@@ -118,13 +115,6 @@ class Parquet:
         import pyarrow.parquet
 
         return bool(_unread_encodings(pyarrow.parquet.read_metadata(path)))
-
-    def nanoseconds(self, path: str) -> dict[str, bool]:
-        """Timestamps of the schema; the caller knows which of them Spark reads as numbers."""
-        import pyarrow.types
-
-        fields = [field for field in self.schema(path) if pyarrow.types.is_timestamp(field.type)]
-        return {field.name: field.type.tz is not None for field in fields}
 
 
 class Orc:
@@ -160,10 +150,6 @@ class Orc:
         import pyarrow.types
 
         return any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(self.schema(path)))
-
-    def nanoseconds(self, path: str) -> dict[str, bool]:  # noqa: ARG002
-        """None: Spark reads them as timestamps."""
-        return {}
 
 
 COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}

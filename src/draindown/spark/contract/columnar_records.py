@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
@@ -11,7 +13,8 @@ from draindown.spark.contract import containers, drift_marks
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.contract.record_frame import NOTHING, Records
-from draindown.spark.sources.place import PLACE
+from draindown.spark.contract.typed_values import unnamed
+from draindown.spark.sources.place import CUT, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
@@ -29,7 +32,7 @@ class ColumnarRecords:
 
 
 def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    held = json_records(lines, flow, known)
+    held = json_records(lines, flow, known, base64=True)
     # `_broken` of other records first: this one alone would hide why it is none
     replaced = F.when(F.contains(F.col("_raw"), F.lit("\ufffd")), F.lit(_REPLACED))
     frame = held.frame.withColumn("_broken", F.coalesce(F.col("_broken"), replaced))
@@ -44,23 +47,45 @@ def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
 
 def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
     """Records of a typed frame, as `Read` describes it."""
-    own = rows.select("_row.*").columns
-    unknown = F.to_json("_more", _ROW_JSON | {"ignoreNullFields": "true"})
-    unknown = unknown if "_more" in rows.columns else F.expr(NOTHING)
+    own = rows.select("_row.*").schema
+    nested = dict(_unnamed(own, flow))
+    names = [*own.names, *(path for some in nested.values() for path in some)]
     frame = rows.select(
         "_row",
         "_size",
         F.lit(False).alias("_blank"),
         _broken(rows.schema["_row"].dataType, flow).alias("_broken"),
-        F.when(unknown != "{}", unknown).alias("_unknown"),
-        drift_marks.of_names(own, flow, known).alias("_drift"),
+        _unknown(rows, nested).alias("_unknown"),
+        drift_marks.of_names(names, flow, known).alias("_drift"),
+        *[name for name in (CUT,) if name in rows.columns],
         *PLACE,
     )
 
     def cell(name: str) -> Column:
-        return F.col(f"_row.{quoted(name)}") if name in own else F.expr(NOTHING)
+        return F.col(f"_row.{quoted(name)}") if name in own.names else F.expr(NOTHING)
 
     return Records(frame, cell, F.to_json("_row", _ROW_JSON), F.col("_size"), whole_text=False)
+
+
+def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the columns with fields that the contract's structs do not name: conditions on a row by path."""
+    for name, column in flow.columns.items():
+        if name in own.names and column.is_nested:
+            kind = DataType.fromDDL(column.type)
+            if found := dict(unnamed(f"_row.{quoted(name)}", own[name].dataType, kind, name)):
+                yield name, found
+
+
+def _unknown(rows: DataFrame, nested: Mapping[str, Mapping[str, str]]) -> Column:
+    """Return the JSON of columns without a name in the contract; one with such a field within is kept whole."""
+    more = rows.select("_more.*").columns if "_more" in rows.columns else []
+    parts = [F.col(f"_more.{quoted(name)}").alias(name) for name in more]
+    for name, paths in nested.items():
+        parts.append(F.when(F.expr(" or ".join(paths.values())), F.col(f"_row.{quoted(name)}")).alias(name))
+    if not parts:
+        return F.expr(NOTHING)
+    unknown = F.to_json(F.struct(*parts), _ROW_JSON | {"ignoreNullFields": "true"})
+    return F.when(unknown != "{}", unknown)
 
 
 def _broken(row: DataType, flow: FlowSpec) -> Column:

@@ -1,4 +1,4 @@
-"""Find JSON objects and arrays where the contract names a string.
+"""Find JSON objects, arrays and infinite numbers where the contract names a string.
 
 For a string column `from_json` returns the text of an object or array as if it had been a JSON string (SPARK-48148).
 Two steps tell them apart. A text that does not start and end like an object or array was a string: this check costs
@@ -34,23 +34,13 @@ def in_field(line: str, name: str, text: str, options: str) -> Column:
     return F.expr(f"if({_LIKE_NESTED.format(text)}, {is_nested}, false)")
 
 
-def without(value: Column, kind: DataType, variant: Column, path: str) -> Column:
-    """Return a nested value of type `kind`; NULL if one of its strings was an object or array.
+def is_beyond_double(line: str, name: str, text: str, options: str) -> Column:
+    """Return whether a field of a JSON object is a number such as 1e400, of which Spark makes the text `Infinity`.
 
-    `variant`, a column of type variant, holds the same JSON at `path`.
+    Arguments as for `in_field`.
     """
-    if _shape(kind) is None:
-        return value
-
-    def confirmed(shaped: Column) -> Column:
-        return shaped.isNull() | _any(shaped, kind, lambda leaf: F.schema_of_variant(leaf).rlike("^(OBJECT|ARRAY)<"))
-
-    def checked(once: Column) -> Column:
-        shaped = F.try_variant_get(variant, path, _shape(kind) or "")
-        return F.when(~_any(once, kind, _is_like_nested) | ~F.exists(F.array(shaped), confirmed), once)
-
-    # a lambda binds the value: the optimizer may evaluate an expression that occurs twice two times
-    return F.transform(F.array(value), checked)[0]
+    parsed = f"from_json({line}, {literal(f'{quoted(name)} double')}, {options}).{quoted(name)} is not null"
+    return F.expr(f"if({text} in ('Infinity', '-Infinity'), {parsed}, false)")
 
 
 def has_text(kind: DataType) -> bool:
@@ -75,40 +65,6 @@ def any_text(value: Column, kind: DataType, leaf: _Leaf) -> Column:
         found = reduce(or_, (any_text(items, ArrayType(held), leaf) for items, held in parts))
     elif isinstance(kind, StructType):
         found = reduce(or_, (any_text(value[field.name], field.dataType, leaf) for field in kind))
-    else:
-        found = leaf(value)
-    return F.coalesce(found, F.lit(False))
-
-
-def _is_like_nested(text: Column) -> Column:
-    return (text.startswith("{") & text.endswith("}")) | (text.startswith("[") & text.endswith("]"))
-
-
-def _shape(kind: DataType) -> str | None:
-    """Return the DDL of a nested type reduced to its strings, as variants; None if it has no strings."""
-    if isinstance(kind, StringType):
-        return "variant"
-    if isinstance(kind, ArrayType):
-        inner = _shape(kind.elementType)
-        return inner and f"array<{inner}>"
-    if isinstance(kind, MapType):
-        inner = _shape(kind.valueType)
-        return inner and f"map<string,{inner}>"
-    if isinstance(kind, StructType):
-        shapes = {field.name: _shape(field.dataType) for field in kind}
-        fields = ",".join(f"{quoted(name)}: {shape}" for name, shape in shapes.items() if shape)
-        return f"struct<{fields}>" if fields else None
-    return None
-
-
-def _any(value: Column, kind: DataType, leaf: _Leaf) -> Column:
-    """Return whether `leaf` is true for any string within a value of type `kind`. The result is never NULL."""
-    if isinstance(kind, ArrayType):
-        found = F.exists(value, lambda item: _any(item, kind.elementType, leaf))
-    elif isinstance(kind, MapType):
-        found = F.exists(F.map_values(value), lambda item: _any(item, kind.valueType, leaf))
-    elif isinstance(kind, StructType):
-        found = reduce(or_, (_any(value[f.name], f.dataType, leaf) for f in kind if _shape(f.dataType)), F.lit(False))
     else:
         found = leaf(value)
     return F.coalesce(found, F.lit(False))

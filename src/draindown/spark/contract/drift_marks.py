@@ -51,18 +51,25 @@ def of_names(names: Sequence[str], flow: FlowSpec, known: Known) -> Column:
     return F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
 
 
-def of_map(flow: FlowSpec, known: Known) -> Column:
-    """Return the marks of a record with `_m`, a map of its fields, and `_more`, whether it has unnamed ones."""
+def of_map(flow: FlowSpec, known: Known, *, nested: bool = False) -> Column:
+    """Return the marks of a record with `_m`, a map of its fields, and `_more`, whether it has unnamed ones.
+
+    `nested`: whether `_nested` has the paths of unnamed fields within structs, or NULL.
+    """
     short = f"substring(k, 1, {LONGEST})"
     named = _array([*flow.columns, *sorted(known.fields)])
-    new = f"slice(filter(map_keys(_m), k -> not array_contains({named}, {short})), 1, {_MOST_OF_ONE})"
+    more, fields = "_more", "map_keys(_m)"
+    if nested:
+        more = "(_more or _nested is not null)"
+        fields = f"concat(map_keys(_m), coalesce(array_distinct(_nested), {_array(())}))"
+    new = f"slice(filter({fields}, k -> not array_contains({named}, {short})), 1, {_MOST_OF_ONE})"
     plus = f"transform({new}, k -> concat('+', {short}))"
     wanted = _array([name for name in flow.columns if name not in known.columns])
     minus = f"transform(filter({wanted}, k -> not map_contains_key(_m, k)), k -> concat('-', k))"
     if known.all_records:
-        marks = f"if(_m is null, null, concat(if(_more, {plus}, array()), {minus}))"
+        marks = f"if(_m is null, null, concat(if({more}, {plus}, array()), {minus}))"
     else:  # missing columns are looked for only in records with a new field
-        marks = f"if(_more and size({new}) > 0, concat({plus}, {minus}), null)"
+        marks = f"if({more} and size({new}) > 0, concat({plus}, {minus}), null)"
     return F.expr(f"nullif(cast({marks} as {MARKS}), cast(array() as {MARKS}))")
 
 
@@ -189,8 +196,11 @@ def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
-    """Return the names that an added column can't have: those of the contract, the transform and draindown."""
-    return {*flow.columns, *frame.columns, *RESERVED_COLUMNS}
+    """Return the names that an added column can't have: those of the contract, the transform and draindown.
+
+    A field that the contract reads may be in `_rescued` for a field within it.
+    """
+    return {*flow.columns, *flow.fields.values(), *frame.columns, *RESERVED_COLUMNS}
 
 
 def _is_free(held: str) -> str:

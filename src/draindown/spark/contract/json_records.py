@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks, json_text
-from draindown.spark.contract.casting import pair, widened
-from draindown.spark.contract.containers import in_field
+from draindown.spark.contract.casting import pair, session_zone
+from draindown.spark.contract.containers import in_field, is_beyond_double
 from draindown.spark.contract.json_text import JsonText
+from draindown.spark.contract.nested_json import NestedJson
 from draindown.spark.contract.record_frame import Records, finish, of_lines
+from draindown.spark.contract.text_values import widened
 from draindown.spark.sources.port import Read
-from draindown.spark.sql import literal, quoted
+from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -30,14 +34,21 @@ class JsonRecords:
         return json_records(read.frame, flow, known)
 
 
-def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Records of lines that hold an object each, its fields as text."""
+def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool = False) -> Records:
+    """Records of lines that hold an object each, its fields as text.
+
+    `base64`: whether the bytes of nested values are written in base64.
+    """
     # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
     # first item of a list whose second no line can hold, and must leave that one intact.
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
     frame = of_lines(lines, flow).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
     frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
+    nested = _Nested(lines.sparkSession, flow, base64=base64)
+    if nested.texts.names:
+        frame = frame.withColumn("_json", nested.texts.parsed("value", _STRICT_JSON))
+    frame = frame.withColumn("_nested", nested.unnamed())
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
@@ -45,25 +56,23 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
         F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
     )
     broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
-    unknown = F.when(
-        F.col("_more"), F.expr(f"to_json(map_filter(_m, (k, v) -> not array_contains(array({', '.join(names)}), k)))")
-    )
-    texts = JsonText([name for name, column in flow.columns.items() if column.type == "json"])
-    if texts.names:
-        frame = frame.withColumn("_json", texts.parsed("value", _STRICT_JSON))
-    exact = [name for name, column in flow.columns.items() if "decimal" in column.type]
+    unknown = F.when(F.col("_more") | F.col("_nested").isNotNull(), F.expr(_unknown(names, nested)))
+    exact = [name for name, column in flow.columns.items() if column.type.startswith("decimal")]
     if exact:  # as text, a JSON number passes through a double
         schema = ", ".join(f"{quoted(name)} {widened(flow.columns[name].type)}" for name in exact)
         frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
 
     def cell(name: str) -> Column:
-        text, kind = f"_m[{literal(name)}]", flow.columns[name].type
-        if kind == "json":
-            return texts.of("_json", name)
+        text, column = f"_m[{literal(name)}]", flow.columns[name]
+        if column.type == "json":
+            return nested.texts.of("_json", name)
+        if column.is_nested:
+            return pair(F.expr(text), nested.value(name))
         if name in exact:
             return pair(F.expr(text), F.col(f"_exact.{quoted(name)}"))
-        if kind in ("string", "binary"):  # to all other types the text of an object or array can't be cast
-            return pair(F.expr(text), F.when(~in_field("_raw", name, text, _STRICT_SQL), F.expr(text)))
+        if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
+            other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
+            return pair(F.expr(text), F.when(~other, F.expr(text)))
         return F.expr(text)
 
     numbers = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
@@ -74,8 +83,47 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
     def is_text(name: str) -> Column:
         return F.schema_of_variant(f"_kinds.{quoted(name)}") == "STRING" if name in numbers else F.lit(True)
 
-    kept = ["_m", *(["_json"] if texts.names else []), *(["_exact"] if exact else []), *(["_kinds"] if numbers else [])]
-    marks = drift_marks.of_map(flow, known)
+    own = {"_json": nested.texts.names, "_exact": exact, "_kinds": numbers}
+    kept = ["_m", *(name for name, columns in own.items() if columns)]
+    marks = drift_marks.of_map(flow, known, nested=nested.has_structs)
     return Records(
         finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"), is_text=is_text
     )
+
+
+class _Nested:
+    """The nested columns of a line, and those of type `json`."""
+
+    def __init__(self, spark: SparkSession, flow: FlowSpec, *, base64: bool) -> None:
+        kinds = {name: column.type for name, column in flow.columns.items() if column.is_nested}
+        self._spark, self._kinds = spark, {name: DataType.fromDDL(kind) for name, kind in kinds.items()}
+        self._structs = [name for name, kind in kinds.items() if "struct<" in kind]
+        self.texts = JsonText([name for name, column in flow.columns.items() if column.type == "json" or name in kinds])
+        self._json = NestedJson(self.texts.marks, session_zone(spark), base64)
+
+    @property
+    def has_structs(self) -> bool:
+        """Whether a column has structs, which may lack a name for a field."""
+        return bool(self._structs)
+
+    def value(self, name: str) -> Column:
+        """Return the value of a nested column; NULL if it has none of its type."""
+        return try_eval(self._spark, self._json.value(self.texts.marked("_json", name), self._kinds[name]))
+
+    def unnamed(self) -> Column:
+        """Return the paths of fields that structs do not name, by columns; NULL if there are none."""
+        found = [self._unnamed(name) for name in self._structs]
+        none = F.lit(None).cast("array<string>")
+        return F.nullif(F.concat(*found), F.array().cast("array<string>")) if found else none
+
+    def _unnamed(self, name: str) -> Column:
+        paths = self._json.unnamed(self.texts.marked("_json", name), self._kinds[name], name)
+        return F.coalesce(try_eval(self._spark, paths), F.array().cast("array<string>"))
+
+
+def _unknown(names: Sequence[str], nested: _Nested) -> str:
+    """Return the JSON of fields without a name in the contract; a column with such a field within is kept whole."""
+    others = f"not array_contains(array({', '.join(names)}), k)"
+    if nested.has_structs:  # a name has no point, so a path's column ends at the first
+        others += " or array_contains(coalesce(transform(_nested, p -> substring_index(p, '.', 1)), array()), k)"
+    return f"to_json(map_filter(_m, (k, v) -> {others}))"

@@ -1,4 +1,5 @@
-"""The text of JSON: escapes that stand for no Unicode text, and columns of type `json`, the text of a field's value.
+"""The text of JSON: escapes that stand for no Unicode text, and the text of a field's value, for columns of type `json`
+and for nested ones, whose leaves are cast from it.
 
 `from_json` does not return that text: a number passes through a double, and a string loses its quotes. Therefore
 strings and numbers are marked in the line before it is parsed, numbers as strings, and the marks are removed from the
@@ -34,33 +35,15 @@ def has_half_pair(line: str) -> Column:
     return F.expr(f"{escapes} and {rest} rlike {literal(_HALF)}")
 
 
-class JsonText:
-    """The `json` columns of a line: `parsed` returns a struct to keep in the frame, `of` reads a column from it."""
+class Marks:
+    """Marks for strings and numbers of JSON text: `string` and `number`, of one length."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
+    def __init__(self) -> None:
         mark = secrets.token_hex(8)  # random for each plan, so that no input contains it
-        self._string, self._number = f"{mark}s", f"{mark}n"
+        self.string, self.number = f"{mark}s", f"{mark}n"
         self._backslash, self._quote = f"{mark}b", f"{mark}q"
 
-    def parsed(self, line: str, options: dict[str, str]) -> Column:
-        """Return the marked fields as a struct. `line`: SQL expression of the line."""
-        schema = ", ".join(f"{quoted(self._string + name)} string" for name in self.names)
-        return F.from_json(F.expr(self._marked(line)), schema, options)
-
-    def of(self, parsed: str, name: str) -> Column:
-        """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""
-        text = f"{parsed}.{quoted(self._string + name)}"
-        number = rf"\"{self._number}([-+.0-9eE]*)\""
-        bare = f"substring({text}, {len(self._string) + 1})"  # both marks are of one length
-        array = f"to_json(array({bare}))"
-        nested = f"""regexp_replace(replace({text}, '"{self._string}', '"'), {literal(number)}, '$1')"""
-        return F.expr(
-            f"case when startswith({text}, '{self._string}') then substring({array}, 2, length({array}) - 2) "
-            f"when startswith({text}, '{self._number}') then {bare} else {nested} end"
-        )
-
-    def _marked(self, line: str) -> str:
+    def marked(self, line: str) -> str:
         """Return a SQL expression of the line with each string marked and each number as a marked string.
 
         Escaped quotes are replaced, then the line is split at quotes: every second part is inside a string. A regular
@@ -68,8 +51,36 @@ class JsonText:
         """
         unescaped = f"replace({line}, {literal(chr(92) * 2)}, '{self._backslash}')"
         unescaped = f"replace({unescaped}, {literal(chr(92) + chr(34))}, '{self._quote}')"
-        outside = f"""regexp_replace(part, '{_NUMBER}', '"{self._number}$0"')"""
-        part = f"if(at % 2 = 0, {outside}, concat('{self._string}', part))"
+        outside = f"""regexp_replace(part, '{_NUMBER}', '"{self.number}$0"')"""
+        part = f"if(at % 2 = 0, {outside}, concat('{self.string}', part))"
         joined = f"""array_join(transform(split({unescaped}, '"'), (part, at) -> {part}), '"')"""
         escaped = f"replace({joined}, '{self._quote}', {literal(chr(92) + chr(34))})"
         return f"replace({escaped}, '{self._backslash}', {literal(chr(92) * 2)})"
+
+
+class JsonText:
+    """Columns of a line as JSON text: `parsed` returns a struct to keep in the frame, from which the others read."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names, self.marks = names, Marks()
+
+    def parsed(self, line: str, options: dict[str, str]) -> Column:
+        """Return the marked fields as a struct. `line`: SQL expression of the line."""
+        schema = ", ".join(f"{quoted(self.marks.string + name)} string" for name in self.names)
+        return F.from_json(F.expr(self.marks.marked(line)), schema, options)
+
+    def marked(self, parsed: str, name: str) -> str:
+        """Return a SQL expression of a column's marked JSON. `parsed`: name of the column with the struct."""
+        return f"{parsed}.{quoted(self.marks.string + name)}"
+
+    def of(self, parsed: str, name: str) -> Column:
+        """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""
+        text, string, number = self.marked(parsed, name), self.marks.string, self.marks.number
+        spelled = rf"\"{number}([-+.0-9eE]*)\""
+        bare = f"substring({text}, {len(string) + 1})"  # both marks are of one length
+        array = f"to_json(array({bare}))"
+        nested = f"""regexp_replace(replace({text}, '"{string}', '"'), {literal(spelled)}, '$1')"""
+        return F.expr(
+            f"case when startswith({text}, '{string}') then substring({array}, 2, length({array}) - 2) "
+            f"when startswith({text}, '{number}') then {bare} else {nested} end"
+        )

@@ -12,12 +12,14 @@ from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from draindown.spark.contract import written_forms
-from draindown.spark.contract.casting import can_clash, is_there, one_moment, text_of, typed
+from draindown.spark.contract.casting import can_clash, is_there, text_of, typed
 from draindown.spark.contract.record_frame import Records
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE, union
-from draindown.spark.sql import quoted, try_eval
+from draindown.spark.contract.text_values import is_cut, one_moment
+from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, union
+from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.models import FlowSpec, Written
 
 WHY = "_why"
@@ -28,15 +30,21 @@ KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, ARRIVE
 `_raw` and ENVELOPE are set if a record is refused, or may be later, or is kept raw.
 """
 _DETAIL = 200
+_MOMENTS = ("timestamp", "timestamp_ntz")
+_TOO_EXACT = " has more than microseconds, which a timestamp can't hold: the order of changes would be lost"
 
 
-def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
+def parse(
+    spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime, *, all_raw: bool = False
+) -> DataFrame:
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
     `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
-    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that.
+    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that. `all_raw`: keep the raw text
+    of every record, because any may be refused later.
     """
-    return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
+    all_kept = all_raw or flow.source.raw_for is not None or may_be_refused_later(flow)
+    return union(_judge(spark, flow, _typed(flow, part), arrived_at, all_kept) for part in records)
 
 
 def _typed(flow: FlowSpec, records: Records) -> Records:
@@ -62,7 +70,7 @@ def _value(records: Records, frame: DataFrame, cell: str, rewritten: str, name: 
     return F.when(records.is_text(name), value).otherwise(typed(frame, cell, kind))
 
 
-def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
+def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime, all_kept: bool) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow, records))
     if "arrived_at" not in flow.columns:
         at = next((name for name in (FIRST_SEEN, ARRIVED) if name in frame.columns), None)
@@ -75,7 +83,6 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
-    all_kept = flow.source.raw_for is not None or may_be_refused_later(flow)
     kept = F.lit(True) if all_kept else refused
     own = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
@@ -149,6 +156,17 @@ class _Refusal:
     found: Column | None = None
 
 
+def _more_than_micros(records: Records, cell: str, name: str) -> _Refusal:
+    """Return the refusal of a sequence with nanoseconds: once cut, it could not tell which change is the newer."""
+    found = F.lit(False)
+    if CUT in records.frame.columns:
+        found = F.expr(f"array_contains({CUT}, {literal(name)})")
+    elif isinstance(records.frame.schema[cell].dataType, StringType):
+        found = F.coalesce(F.expr(is_cut(cell)), F.lit(False))
+    shown = F.concat(F.substring(text_of(records.frame, cell), 1, _DETAIL), F.lit(_TOO_EXACT))
+    return _Refusal(found, "type", name, found=shown)
+
+
 def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator[_Refusal]:
     """Yield the refusals in order of precedence."""
     size, limit = records.size, flow.source.max_record_bytes
@@ -167,6 +185,8 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
             yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name)))
         if not column.nullable or name in essential:
             yield _Refusal(~spared & value.isNull(), "missing", name)
+        if name in flow.target.sequence_by and column.type in _MOMENTS:
+            yield _more_than_micros(records, f"_t{i}", name)
     for rule, expression in flow.rules.items():
         held = F.coalesce(try_eval(spark, expression), F.lit(False))
         yield _Refusal(~F.col("_delete") & ~held, f"rule:{rule}", detail=expression)

@@ -17,12 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.derived import difference, history, images, recompute
+from draindown.spark.derived import difference, failing, history, images, recompute
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
+from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep
 from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.touched import Work, touched
@@ -49,7 +51,7 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
     Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
-    `history-gone`, `rows-miscounted`, `partition-empty`.
+    `history-gone`, `rows-miscounted`, `partition-empty`, `group-not-computed`.
     """
     return apply(spark, batch, lambda kept: _read(spark, batch, kept))
 
@@ -65,7 +67,12 @@ def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivatio
     sources = [sieve.counting(one) for one in rows]
     resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
-        return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+        try:
+            return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+        except failing.ERRORS as error:
+            if not failing.is_of_data(error):
+                raise
+            raise _not_computed(batch, f"the key of a row: {failing.reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Derivation:
         delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
         again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
-        with configured(spark, _settings(spark, work, held, again)), ExitStack() as kept:
+        with configured(spark, _settings(spark, work, held, again)), _group_named(work, again), ExitStack() as kept:
             yield _recomputed(work, held, again, kept)
 
 
@@ -159,6 +166,44 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         _refuse_twice(work, held, counts.twice)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
     return Difference(work, acts.drop(BEFORE), _output(work, counts), held)
+
+
+@contextmanager
+def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
+    """Name the group that Spark can't compute. A table without it, or with its old row, would not be the query's.
+
+    Raises TerminalError `group-not-computed`.
+    """
+    try:
+        yield
+    except failing.ERRORS as error:
+        if not failing.is_of_data(error):
+            raise
+        kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
+        names, relation = key_names(kind), kind.relations[0]
+        keyed = work.scope.within(relation.keyed(sources[0]), names)
+        found = failing.failing(lambda part: recompute.result(kind, sources, work.scope, part), work.keys, keyed, names)
+        raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
+
+
+def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
+    layout = batch.writer.layout
+    read = " and ".join(one.path for one in batch.slice.tables)
+    return TerminalError(
+        "group-not-computed",
+        tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline} from {read}",
+        found=found,
+        changed="nothing of this batch was written; other flows go on",
+        next=[
+            f"correct the rows of that group where they come from, run their flow, then {_run_again(layout)}",
+            "have the expression take such a value (try_divide, nullif, a decimal), then "
+            f"draindown rebuild {layout.pipeline} --flow {layout.flow}",
+        ],
+    )
+
+
+def _run_again(layout: FlowLayout) -> str:
+    return f"draindown run {layout.pipeline} --flow {layout.flow}"
 
 
 def _possible(rows: DataFrame, pruning: Pruning) -> DataFrame:

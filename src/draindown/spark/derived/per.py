@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import per_plan, plans
+from draindown.spark.derived import averages, per_plan, plans
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.sql import quoted
@@ -107,7 +107,7 @@ class PerKey:
         with ExitStack() as seen:
             for one, relation in zip(rows, relations, strict=True):
                 seen.enter_context(_seen_as(one, relation.name))
-            found = _run(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
+            found = _exactly(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
             named = {one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys) for one in relations}
             per_plan.refuse(found, self.keys, named)
         others = [name for name in found.columns if name not in self.keys]
@@ -135,6 +135,13 @@ def _seen_as(rows: DataFrame, name: str) -> Iterator[None]:
         yield
     finally:
         rows.sparkSession.catalog.dropTempView(name)
+
+
+def _exactly(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
+    """Return the frame of a query, with exact averages."""
+    found = _run(spark, sql, tables)
+    exact = averages.exact_query(sql, plans.analyzed(found))
+    return found if exact == sql else _run(spark, exact, tables)
 
 
 def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.spark.derived.difference import compare
@@ -30,6 +30,12 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
     None if it has none.
     """
-    names, pairs = key_names(kind), zip(kind.relations, sources, strict=True)
-    fresh = kind.result(*(scope.within(relation.keyed(rows), names) for relation, rows in pairs))
+    fresh = result(kind, sources, scope)
     return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys, kind.counted)
+
+
+def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
+    """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
+    names, pairs = key_names(kind), zip(kind.relations, sources, strict=True)
+    keyed = [scope.within(relation.keyed(rows), names) for relation, rows in pairs]
+    return kind.result(*(keyed if part is None else [rows.where(part) for rows in keyed]))

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
@@ -91,7 +92,7 @@ class Windows:
         """Aggregate per window and group."""
         (rows,), spec = keyed, self.spec
         keys = [F.col(own).alias(name) for own, name in zip(key_names(self), spec.keys, strict=True)]
-        measures = [F.expr(text).alias(name) for name, text in spec.measures.items()]
+        measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
         found = rows.groupBy(*keys, F.col(f"{_WINDOW}.end").alias(spec.END)).agg(*measures)
         return found.select(*map(quoted, (*spec.keys, spec.END, *spec.measures)))
 

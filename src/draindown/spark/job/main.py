@@ -60,11 +60,17 @@ def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepReport, Exit]:
+def _tell(error: DraindownError) -> None:
+    _say(printable_lines(str(error)))  # it may quote a record
+
+
+def attempt(
+    request: Request, work: Callable[[Stop], StepReport], *, tell: Callable[[DraindownError], None] = _tell
+) -> tuple[StepReport, Exit]:
     """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
 
     The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
-    report can't be written, the exit code is not DONE.
+    report can't be written, the exit code is not DONE. `tell` is called with the error of a step that failed.
     """
     started, stop = now(), Stop()
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
@@ -75,7 +81,7 @@ def attempt(request: Request, work: Callable[[Stop], StepReport]) -> tuple[StepR
         except Exception as raised:  # noqa: BLE001 - the edge of the process: whatever fails, a report is left
             error = _named(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)
-            _say(printable_lines(str(error)))  # it may quote a record
+            tell(error)
         finally:
             restore()
         if before is not None:

@@ -17,6 +17,8 @@ from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, resume, schema_drift
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning import plan
 from draindown.planning.expiry import refuse_expiring
@@ -28,14 +30,15 @@ from draindown.sources import batch_size, raw
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
+from draindown.sources.tables import readers
 from draindown.spark import session
 from draindown.spark.batch.port import Batches
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs import batch_lines
 from draindown.spark.runs.batches import batches_of, refuse_unresolved
-from draindown.spark.runs.feed import switch_on
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
+from draindown.spark.sql import literal, quoted
 from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.models import FlowSpec
 
@@ -155,7 +158,7 @@ def under_lease(
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
-    switch_on(request, spark, layout)
+    _switch_on_feed(request, spark, layout)
     source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
@@ -272,3 +275,18 @@ def _counting(progress: Progress, what: str) -> Callable[[int, int], None]:
 
 def _least(*values: float | int | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -> None:
+    """Give the table of the request's flow what its readers need, in one commit. No-op if it has it, or has no readers.
+
+    Changes of earlier commits can't be read: a reader begins with a fill at a version that was published later. A
+    staged rebuild is left alone: its table is read by nobody.
+    """
+    log = TableLog(layout.table)
+    if layout.staged or not readers.readers(request) or not log.exists:
+        return
+    owed = readers.owed(request, log)
+    if owed:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in owed.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(layout.table)} SET TBLPROPERTIES ({said})")

@@ -29,6 +29,8 @@ ENVELOPE_FIELDS = (
     "struct<key: binary, headers: array<struct<key: string, value: binary>>, "
     "timestamp: timestamp, topic: string, partition: int, offset: bigint>"
 )
+CUT = "_cut"
+"""Names of the columns of which a record had a time with more than microseconds, where its file has such columns."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Block = tuple[str, int, int, int]

@@ -5,10 +5,13 @@ Blocks are splits of a file, which a partition reads one after the other.
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from functools import partial
+from itertools import groupby
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -18,12 +21,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR
+from draindown.sources.files.container import LIMITS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.folded import lines_of, split_records
+from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
-from draindown.spark.sql import quoted
+from draindown.spark.sql import literal, quoted
 from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
@@ -38,6 +45,9 @@ _WIDE = 500
 
 Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 """
+_AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
+"""Records, and their bytes, that the driver holds of a file that it splits."""
+_READ = 1024**2
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -87,22 +97,28 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
     if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([escape(file.path) for file in files])
-    counted = {field.name for field in rows.schema if isinstance(field.dataType, LongType)}
-    nanos = {name: moment for name, moment in columnar.nanoseconds(first).items() if name in counted}
-    own = [_from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name)) for name in rows.columns]
-    return rows.select(F.struct(*own).alias("_row"), *_besides(rows.schema, known, nanos), *_place(rows))
+    own = {name: F.col(quoted(name)) for name in rows.columns}
+    kinds = {field.name: field.type for field in columnar.schema(first)}
+    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType) for field in rows.schema}
+    own |= {name: F.expr(text).alias(name) for name, text in found.items() if text}
+    cut = [name for name in rows.columns if found[name] and isinstance(rows.schema[name].dataType, LongType)]
+    return rows.select(
+        F.struct(*own.values()).alias("_row"), *_besides(rows.schema, known, own), *_cut(cut), *_place(rows)
+    )
 
 
-def _besides(schema: StructType, known: Collection[str], nanos: Mapping[str, bool]) -> list[Column]:
+def _cut(nanos: Sequence[str]) -> list[Column]:
+    """Return the column CUT, if there are columns of nanoseconds."""
+    names = ", ".join(f"if(pmod({quoted(name)}, 1000) > 0, {literal(name)}, null)" for name in nanos)
+    return [F.expr(f"array_compact(array({names}))").alias(CUT)] if nanos else []
+
+
+def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Column]) -> list[Column]:
     """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
     sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
     size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
-    more = [
-        _from_nanos(name, nanos[name]) if name in nanos else F.col(quoted(name))
-        for name in schema.names
-        if name not in known
-    ]
+    more = [own[name] for name in schema.names if name not in known]
     return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
 
 
@@ -141,19 +157,6 @@ def _sizes(rows: pa.RecordBatch) -> pa.Array:
     return sizes
 
 
-def _from_nanos(name: str, moment: bool) -> Column:
-    """Return a column of nanoseconds since 1970 as a timestamp, truncated to microseconds.
-
-    `moment`: TIMESTAMP if true, else TIMESTAMP_NTZ.
-    """
-    column = quoted(name)
-    micros = f"({column} - pmod({column}, 1000)) div 1000"
-    if moment:
-        return F.expr(f"timestamp_micros({micros})").alias(name)
-    since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
-    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + {since}").alias(name)
-
-
 def by_header(files: Sequence[InputFile]) -> list[tuple[str | None, list[InputFile]]]:
     """Return CSV files grouped by header record."""
     return [(group[0].header, group) for group in _by(files, lambda file: file.header or "")]
@@ -167,27 +170,55 @@ def read_multiline(
     The driver splits the records, streaming, into a file in the directory `spool`, because Spark's own multi-line
     reader returns neither raw text nor places. The frame reads that file until its batch is done.
     """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        return (record.encode("latin-1") for record in split_records(lines_of(file.path), dialect, limit))
+
+    return _spooled(spark, files, records, spool)
+
+
+def read_documents(spark: SparkSession, files: Sequence[InputFile], limit: int, spool: str) -> DataFrame:
+    """Return the records of JSON documents as `value`, plus PLACE (one block per file).
+
+    The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole document as one row.
+    """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        with _opened(file) as data:
+            yield from json_documents.records(iter(partial(data.read, _READ), b""), max(limit, LIMITS.line))
+
+    return _spooled(spark, files, records, spool)
+
+
+def _spooled(
+    spark: SparkSession, files: Sequence[InputFile], records: Callable[[InputFile], Iterator[bytes]], spool: str
+) -> DataFrame:
     copy = new_file(spool)
     schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
-            records = split_records(lines_of(file.path), dialect, limit)
-            for chunk in _chunks(records, 10_000):
+            for chunk in _chunks(records(file)):
                 numbers, values = zip(*chunk, strict=True)
-                held = [
-                    [value.encode("latin-1") for value in values],
-                    [_uri(file)] * len(values),
-                    [0] * len(values),
-                    list(numbers),
-                ]
-                out.write_table(pa.table(held, schema=schema))
+                held = [values, [_uri(file)] * len(values), [0] * len(values), numbers]
+                out.write_table(pa.table([list(column) for column in held], schema=schema))
     spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
 
 
-def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:
-    numbered = enumerate(values)
-    while chunk := list(islice(numbered, size)):
+def _opened(file: InputFile) -> BinaryIO:
+    return gzip.open(file.path) if file.path.endswith(".gz") else open(file.path, "rb")  # type: ignore[return-value]  # noqa: PTH123
+
+
+def _chunks(values: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield numbered records, so many at once that they fit into memory."""
+    chunk, size = list[tuple[int, bytes]](), 0
+    for number, value in enumerate(values):
+        chunk.append((number, value))
+        size += len(value)
+        if len(chunk) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 

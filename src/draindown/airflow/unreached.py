@@ -1,0 +1,42 @@
+"""Leave the report of a run that fails before it reaches a flow, so that `report` and the page show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from draindown.airflow.requests import project_root
+from draindown.base.errors import DraindownError
+from draindown.lake.layout import FlowLayout
+from draindown.runs import report, store
+from draindown.runs.request import Step
+
+
+def leave(
+    layouts: Iterable[FlowLayout], step: Step, context: Mapping[str, Any], error: Mapping[str, Any], at: datetime
+) -> None:
+    """Write a failed report of `step` into each flow. A lake that can't be written does not hide the error itself."""
+    run_id = context.get("run_id")
+    for layout in layouts if run_id else ():
+        with suppress(OSError):
+            store.write(layout, report.unreached(layout, str(run_id), step, at, error))
+
+
+def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowLayout]:
+    """Return the layouts of the named flows, and of those of the pipeline that ran before; none without a lake.
+
+    `lake`: as the pipeline file says it, relative to the project root.
+    """
+    if not lake:
+        return []
+    try:
+        root = project_root(dag_file)
+    except DraindownError:
+        return []
+    home = root / lake
+    with suppress(OSError):
+        flows = {*flows, *(entry.name for entry in Path(home, "_draindown", pipeline).iterdir() if entry.is_dir())}
+    return [FlowLayout(str(home), pipeline, flow, flow) for flow in sorted(flows)]

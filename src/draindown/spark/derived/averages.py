@@ -1,0 +1,73 @@
+"""Averages of `bigint`: Spark adds them as doubles, and loses digits where large numbers cancel out.
+
+They are written as an exact sum over a count. Where that can't be done by the text alone, the query is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from draindown.spark.derived import plans
+from draindown.spark.derived.plans import Node, Refused
+
+_CALL = re.compile(r"\s*(?:avg|mean)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_DISTINCT = re.compile(r"\s*(?:distinct|all)\b", re.IGNORECASE)
+_EXACT = "(cast(sum(cast({0} as decimal(20,0))) as double) / nullif(count({0}), 0))"
+
+
+def exact_measure(text: str, rows: DataFrame) -> str:
+    """Return an aggregate over rows in which the average of a `bigint` is exact. Raises Refused if it can't be."""
+    if not re.search(r"\b(?:avg|mean)\b", text, re.IGNORECASE):
+        return text
+    return _exact(text) if any(_averages(plans.analyzed(rows.selectExpr(text)))) else text
+
+
+def exact_query(sql: str, analyzed: Node) -> str:
+    """Return a query in which averages of `bigint` are exact. `analyzed`: its plan. Raises Refused if they can't be."""
+    found = {_span(one) for one in _averages(analyzed)}
+    for start, stop in sorted(found, reverse=True):
+        sql = sql[:start] + _exact(sql[start:stop]) + sql[stop:]
+    return sql
+
+
+def _averages(plan: Node) -> Iterator[Node]:
+    for node in plans.nodes(plan):
+        for one in plans.expressions(node):
+            if plans.kind(one) == "Average" and str(one.child().dataType().simpleString()) == "bigint":
+                yield one
+
+
+def _span(average: Node) -> tuple[int, int]:
+    """Return where the call stands in the text of its query."""
+    origin = average.origin()
+    start, stop = origin.startIndex(), origin.stopIndex()
+    if start.isEmpty() or stop.isEmpty():
+        raise Refused(_told("avg(v)"))
+    return int(start.get()), int(stop.get()) + 1
+
+
+def _exact(call: str) -> str:
+    found = _CALL.fullmatch(call)
+    if found is None or not _is_balanced(found[1]) or _DISTINCT.match(found[1]):
+        raise Refused(_told(call.strip()))
+    return _EXACT.format(found[1].strip())
+
+
+def _is_balanced(text: str) -> bool:
+    """Return whether no parenthesis closes that the text did not open: then it is one argument, without a clause."""
+    depth = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return not depth and "'" not in text and "--" not in text
+
+
+def _told(call: str) -> str:
+    return (
+        f"{call} is the average of a bigint, which Spark adds as doubles: digits are lost. "
+        f"Write {_EXACT.format('v')} with your column for v"
+    )

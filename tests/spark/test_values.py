@@ -1,0 +1,392 @@
+"""What is a value of a type, and what is none: each scalar on its own, in JSON and CSV, and at any depth of a value."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.audit.values import check_of
+from draindown.spark.contract.casting import typed
+from draindown.spark.contract.parsing import WHY, parse
+from draindown.spark.contract.records import records_of
+from draindown.spark.session import configured
+from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.port import Read
+from draindown.spec.column_types import Column
+from draindown.spec.models import FlowSpec
+
+SEEN = datetime(2026, 1, 1, tzinfo=UTC)
+ZONE = "Europe/Berlin"
+NO = object()
+"""Text that is no value of its type."""
+
+
+def parsed(spark: SparkSession, columns: Mapping[str, str], lines: Sequence[str], **more: Any) -> DataFrame:
+    source = {"files": "x", "format": "json", "timezone": ZONE, **more.pop("source", {})}
+    spec = FlowSpec.model_validate({"source": source, "columns": columns, **more})
+    rows = [(line, "file:/x", 0, at) for at, line in enumerate(lines)]
+    frame = spark.createDataFrame(rows, "value string, _unit string, _block long, _id long").coalesce(1)
+    return parse(spark, spec, records_of([Read(frame)], spec), SEEN)
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]
+
+
+TEXTS: Mapping[str, Mapping[str, Any]] = {
+    "boolean": {"true": True, "false": False, "TRUE": True, " False ": False}
+    | dict.fromkeys(("yes", "no", "t", "f", "y", "n", "1", "0", "on", "off", "\ttrue", "true\n", "", " "), NO),
+    "int": {"7": 7, "-7": -7, "+7": 7, " 7 ": 7, "007": 7}
+    | dict.fromkeys(
+        ("7\n", "\t7", "\x007", "7\x7f", "4.7", "7.", "1e3", "0x7", "\u0667", "1_000", "2147483648", "", "-"), NO
+    ),
+    "double": {
+        "9007199254740992": 2.0**53,
+        "-9007199254740992": -(2.0**53),
+        "9007199254740994": 2.0**53 + 2,
+        "1152921504606846976": 2.0**60,
+        "9007199254740993.0": 2.0**53,
+        "1e300": 1e300,
+        "0.1": 0.1,
+        "-0.0": 0.0,
+        " 1.5 ": 1.5,
+        ".5": 0.5,
+        "5.": 5.0,
+    }
+    | dict.fromkeys(
+        ("9007199254740993", "-9007199254740995", "9223372036854775807", "100000000000000000000", "0x1p3", "0X1.8P1"),
+        NO,
+    )
+    | dict.fromkeys(("1e400", "-1e400", "NaN", "Infinity", "1.5d", "1f", "1,5", "1.5\r", "\x0b1.5", "1d", ""), NO),
+    "float": {"16777216": 16777216.0, "16777218": 16777218.0, "0.5": 0.5}
+    | dict.fromkeys(("16777217", "1e39", "3.5e38", "0x1p3"), NO),
+    "decimal(6,2)": {"1.50": Decimal("1.50"), " 1.5 ": Decimal("1.50"), "1e2": Decimal("100.00")}
+    | dict.fromkeys(("1.005", "12345", "1.5\n", "\u0661\u0662", "1,5", "0x1", "NaN"), NO),
+    "date": {"2026-07-01": date(2026, 7, 1), " 2026-7-1 ": date(2026, 7, 1), "0001-01-01": date(1, 1, 1)}
+    | dict.fromkeys(("2026-07", "19782", "2026-07-01T00:00:00", "2026-02-30", "0000-01-01", "2026-7-1\n"), NO),
+    "timestamp": {
+        "2026-07-01T12:00:00Z": utc(2026, 7, 1, 12),
+        "2026-07-01 12:00:00 UTC": utc(2026, 7, 1, 12),
+        "2026-07-01 12:00:00GMT": utc(2026, 7, 1, 12),
+        "2026-07-01T12:00:00+01:00": utc(2026, 7, 1, 11),
+        "2026-07-01T12:00:00 UTC+01:00": utc(2026, 7, 1, 11),
+        "2026-07-01T12:00:00": utc(2026, 7, 1, 10),
+        "2026-07-01T12:00:00 America/New_York": utc(2026, 7, 1, 16),
+        "2026-07-01T12:00:00Asia/Kolkata": utc(2026, 7, 1, 6, 30),
+        "2026-11-01T00:30:00 America/New_York": utc(2026, 11, 1, 4, 30),
+        "2026-11-01T02:00:00 America/New_York": utc(2026, 11, 1, 7),
+        "9999-12-31T23:59:59.999999Z": utc(9999, 12, 31, 23, 59, 59, 999999),
+        "0001-01-01T00:00:00Z": utc(1, 1, 1),
+    }
+    | {f"2026-07-01 12:00:00 {zone}": NO for zone in ("BST", "IST", "PST", "CET", "EST", "NZ", "PST8PDT", "Japan")}
+    | dict.fromkeys(
+        (
+            *("2026-11-01T01:30:00 America/New_York", "2026-03-08T02:30:00 America/New_York"),
+            *("2026-03-29T02:30:00", "2026-10-25T02:30:00", "2026-04-05T01:45:00 Australia/Lord_Howe"),
+            *(
+                "2026-03-29T02:15:00Antarctica/Troll",
+                "2026-10-25T01:30:00 Antarctica/Troll",
+                "1969-09-30T12:00:00 Pacific/Kwajalein",
+            ),
+            *("12:30", "2026-07", "1782907200", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-01:00"),
+            *("2026-07-01T12:00:00Z\n", "2026-07-01T12:00:00 Nowhere/Land"),
+        ),
+        NO,
+    ),
+    "timestamp_ntz": {"2026-07-01T12:00:00": datetime(2026, 7, 1, 12), "2026-07-01": datetime(2026, 7, 1)}
+    | {
+        f"2026-07-01T12:00:00{zone}": NO
+        for zone in ("Z", "+02:00", "-02:00", " UTC", " America/New_York", "GMT", "GMT0", " EST", "UTC-1", "\n")
+    },
+}
+_AT: Mapping[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "column": ("{}", lambda value: value, lambda held: held),
+    "array": ("array<{}>", lambda value: [None, value], lambda held: held[1]),
+    "map": ("map<string,{}>", lambda value: {"k": value}, lambda held: held["k"]),
+    "struct": ("struct<`a-b`: {}, n: int>", lambda value: {"a-b": value, "n": "1"}, lambda held: held["a-b"]),
+    "deep": (
+        "struct<l: array<struct<m: map<string,{}>>>>",
+        lambda value: {"l": [{"m": {"x": value}}, None]},
+        lambda held: held["l"][0]["m"]["x"],
+    ),
+}
+
+
+def spelled(value: Any) -> Any:
+    """A value of Spark with its moments in UTC: Python shows them in a zone of its own."""
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_text_is_a_value_or_refused_at_any_depth(spark: SparkSession, kind: str) -> None:
+    columns = {at: form.format(kind) for at, (form, *_) in _AT.items()}
+    lines = [json.dumps({at: wrap(text)}) for at, (_, wrap, _) in _AT.items() for text in TEXTS[kind]]
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        frame = parsed(spark, columns, lines).orderBy("_id")
+        shown = [_shown(kind, at) for at in _AT]
+        rows = frame.select(*shown, f"{WHY}.reason", f"{WHY}.field").collect()
+    found = iter(rows)
+    for at in _AT:
+        wanted = {
+            text: (None, ("type", at)) if v is NO else (_as_text(kind, v), (None, None))
+            for text, v in TEXTS[kind].items()
+        }
+        held = {text: (lambda row: (row[at], (row["reason"], row["field"])))(next(found)) for text in TEXTS[kind]}
+        assert held == wanted, at
+
+
+def _shown(kind: str, at: str) -> Any:
+    """The value that lies within a nested one: times as microseconds, since Python's have another zone."""
+    path = {
+        "column": at,
+        "array": f"{at}[1]",
+        "map": f"{at}['k']",
+        "struct": f"{at}.`a-b`",
+        "deep": f"{at}.l[0].m['x']",
+    }
+    inner = path[at]
+    return F.expr(f"unix_micros({inner})" if kind == "timestamp" else inner).alias(at)
+
+
+def _as_text(kind: str, value: Any) -> Any:
+    if kind == "timestamp":
+        since = value - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
+    return value
+
+
+_SEED = 3707
+_FORMS: Mapping[str, Callable[[random.Random], str]] = {
+    "boolean": lambda r: r.choice(["true", "false", "True", "yes", "t", "1", "0", "n", " true", "off"]),
+    "int": lambda r: str(r.randint(-(2**32), 2**32)),
+    "bigint": lambda r: str(r.randint(-(2**64), 2**64)),
+    "double": lambda r: r.choice(
+        [str(r.randint(-(2**55), 2**55)), str(r.randint(0, 2**63)), repr(r.uniform(-1e9, 1e9))]
+    ),
+    "float": lambda r: r.choice(
+        [str(r.randint(-(2**26), 2**26)), f"{r.uniform(-100, 100):.6g}", f"{r.uniform(0, 4):.3f}e38"]
+    ),
+    "decimal(12,3)": lambda r: f"{r.uniform(-1e9, 1e9):.{r.randint(0, 5)}f}",
+    "date": lambda r: f"{r.randint(0, 10500):04d}-{r.randint(0, 13):02d}-{r.randint(1, 32)}",
+    "timestamp": lambda r: _time_of(r),
+    "timestamp_ntz": lambda r: _time_of(r),
+}
+
+
+def _time_of(r: random.Random) -> str:
+    zones = ["", "", "", "Z", " UTC", "+02:00", "-05:30", " GMT+3", "UT", " BST", " PST", "IST", " Japan"]
+    zones += [" America/New_York", " Europe/London", "Australia/Lord_Howe", " Antarctica/Troll", " Asia/Kolkata"]
+    day = r.choice(["2024-03-10", "2024-11-03", "2024-03-31", "2024-10-27", "2024-04-07", "2024-10-06", "2024-7-1"])
+    clock = f"{r.randint(0, 4)}:{r.randint(0, 59):02d}" + r.choice(["", ":05", ":59.5", ":00.123456"])
+    return f"{day}{r.choice('T ')}{clock}{r.choice(zones)}"
+
+
+def _mutated(r: random.Random, text: str) -> str:
+    """Mostly the text, else one with a character more, less, or other."""
+    if r.random() < 0.8:
+        return text
+    at, odd = (
+        r.randint(0, len(text)),
+        r.choice(["\t", "\n", "\x00", "\x1f", "\x7f", "x", "e", ".", "-", "+", "d", " ", "Z", "0"]),
+    )
+    return text[:at] + odd + text[at + r.randint(0, 1) :]
+
+
+def test_random_text_is_what_plain_python_makes_of_it(spark: SparkSession) -> None:
+    r = random.Random(_SEED)
+    texts = {kind: [_mutated(r, form(r)) for _ in range(1500)] for kind, form in _FORMS.items()}
+    names = {kind: f"c{at}" for at, kind in enumerate(texts)}
+    columns = {name: kind for kind, name in names.items()} | {
+        f"n{name}": f"array<{kind}>" for kind, name in names.items()
+    }
+    lines = [json.dumps({form.format(names[kind]): text}) for kind in texts for text in texts[kind] for form in ("{}",)]
+    lines += [json.dumps({f"n{names[kind]}": [text]}) for kind in texts for text in texts[kind]]
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        frame = parsed(spark, columns, lines).orderBy("_id")
+        shown = [
+            F.expr(
+                f"coalesce(cast({_micros(kind, name)} as string), cast({_micros(kind, f'n{name}[0]')} as string))"
+            ).alias(name)
+            for kind, name in names.items()
+        ]
+        found = frame.select(*shown, F.col(f"{WHY}.reason").alias("why")).collect()
+    asked = [(kind, text) for kind in texts for text in texts[kind]]
+    wrong = []
+    for row, (kind, text) in zip(found, asked * 2, strict=True):
+        expected = _expected(kind, text)
+        held = None if row["why"] == "type" else _read(kind, row[names[kind]])
+        if held != expected:
+            wrong.append((kind, text, held, expected))
+    assert not wrong, wrong[:20]
+    assert 3000 < sum(row["why"] is None for row in found) < len(found) - 3000, "both kinds are tried"
+
+
+def _micros(kind: str, name: str) -> str:
+    return f"unix_micros({name})" if kind == "timestamp" else name
+
+
+def _expected(kind: str, text: str) -> Any:
+    try:
+        value = check_of(Column.model_validate(kind), ZONE)(text)
+    except (ValueError, OverflowError, ArithmeticError):
+        return None
+    if kind == "float":
+        return struct.unpack("f", struct.pack("f", value))[0]
+    return _as_text(kind, value)
+
+
+def _read(kind: str, text: str | None) -> Any:
+    if text is None:
+        return None
+    readers: Mapping[str, Callable[[str], Any]] = {
+        "boolean": lambda one: one == "true",
+        "double": float,
+        "float": lambda one: struct.unpack("f", struct.pack("f", float(one)))[0],
+        "decimal(12,3)": Decimal,
+        "date": date.fromisoformat,
+        "timestamp_ntz": datetime.fromisoformat,
+    }
+    return readers.get(kind, int)(text)
+
+
+def test_fields_that_a_struct_does_not_name_are_kept_and_told(spark: SparkSession) -> None:
+    columns = {"id": "int", "box": "struct<a: int>", "list": "array<struct<a: int, in: struct<b: int>>>"}
+    lines = [
+        '{"id":1,"box":{"a":1}}',
+        '{"id":2,"box":{"a":2,"b":"new"}}',
+        '{"id":3,"box":{"A":3}}',
+        '{"id":4,"list":[{"a":4,"z":{"deep":true}},{"in":{"b":1,"c":2}}],"more":1}',
+    ]
+    rows = parsed(spark, columns, lines).orderBy("_id").select("box.a", "_rescued", "_drift", f"{WHY}.reason").collect()
+    assert [row["reason"] for row in rows] == [None] * 4
+    assert [row["a"] for row in rows] == [1, 2, None, None]
+    kept = [row["_rescued"] and json.loads(row["_rescued"]) for row in rows]
+    assert kept[:3] == [None, {"box": '{"a":2,"b":"new"}'}, {"box": '{"A":3}'}]
+    assert set(kept[3]) == {"list", "more"} and json.loads(kept[3]["list"])[0]["z"] == {"deep": True}
+    marks = [{mark for mark in row["_drift"] or () if mark.startswith("+")} for row in rows]
+    assert marks == [set(), {"+box.b"}, {"+box.A"}, {"+list.z", "+list.in.c", "+more"}]
+
+
+def test_values_of_columnar_files_are_cast_leaf_by_leaf(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "select array(double('NaN')) as nan, array(1.5d, -0.0d) as good, map('k', double('Infinity')) as inf, "
+        "named_struct('a', 1, 'b', 'x') as box, array(timestamp_micros(9223372036854775807)) as late, "
+        "9007199254740993L as whole, array(9007199254740994L) as even, map(1, 'x') as numbered, 1 as one"
+    )
+    kinds = {
+        "nan": "array<double>",
+        "good": "array<double>",
+        "inf": "map<string,double>",
+        "box": "struct<a: int>",
+        "late": "array<timestamp>",
+        "whole": "double",
+        "even": "array<double>",
+        "numbered": "map<int,string>",
+        "one": "boolean",
+    }
+    row = (
+        frame.select(*[typed(frame, name, kind).alias(name) for name, kind in kinds.items()]).collect()[0].asDict(True)
+    )
+    assert str(row["good"]) == "[1.5, 0.0]"
+    assert row | {"good": None} == {
+        **dict.fromkeys(kinds),
+        "box": {"a": 1},
+        "even": [9007199254740994.0],
+        "numbered": {1: "x"},
+    }
+
+
+def test_keys_of_maps_are_values_too(spark: SparkSession) -> None:
+    lines = ['{"m":{"7":"x"}}', '{"m":{"x":"x"}}', '{"m":{"7":"x","07":"y"}}', '{"m":{}}']
+    rows = parsed(spark, {"m": "map<int,string>"}, lines).orderBy("_id").select("m", f"{WHY}.reason").collect()
+    assert [tuple(row) for row in rows] == [({7: "x"}, None), (None, "type"), (None, "type"), ({}, None)]
+
+
+def test_a_number_beyond_a_double_is_no_text(spark: SparkSession) -> None:
+    lines = ['{"s":1e400}', '{"s":-1e400}', '{"s":"Infinity"}', '{"s":"-Infinity"}', '{"s":1e300}']
+    rows = parsed(spark, {"s": "string"}, lines).orderBy("_id").select("s", f"{WHY}.reason").collect()
+    assert [tuple(row) for row in rows][:4] == [(None, "type"), (None, "type"), ("Infinity", None), ("-Infinity", None)]
+    assert rows[4]["reason"] is None
+
+
+def test_a_sequence_is_not_cut(spark: SparkSession) -> None:
+    target = {"target": {"keys": ["id"], "sequence_by": ["at"]}}
+    times = {
+        "2026-07-01T12:00:00.123456Z": None,
+        "2026-07-01T12:00:00.123456000Z": None,
+        "2026-07-01T12:00:00.123+05:30": None,
+        "2026-07-01T12:00:00.1234561Z": "type",
+        "2026-07-01T12:00:00.000000001+05:30": "type",
+    }
+    columns = {"id": "int not null", "at": "timestamp not null", "other": "timestamp"}
+    lines = [json.dumps({"id": 1, "at": text, "other": "2026-07-01T12:00:00.123456789Z"}) for text in times]
+    rows = parsed(spark, columns, lines, **target).orderBy("_id").select(f"{WHY}.reason", f"{WHY}.detail").collect()
+    assert [row["reason"] for row in rows] == list(times.values())
+    assert "more than microseconds" in rows[-1]["detail"]
+
+
+_EXAMPLES = re.compile(r"<!-- values: begin -->(.*?)<!-- values: end -->", re.DOTALL)
+
+
+def test_the_page_says_what_is_taken_and_what_is_refused(spark: SparkSession) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    found = _EXAMPLES.search(page)
+    assert found is not None
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].strip().splitlines()[2:]]
+    examples = {kind.strip("`"): [re.findall(r"`([^`]+)`", cell) for cell in both] for kind, *both in rows}
+    columns = {f"c{at}": kind for at, kind in enumerate(examples)}
+    asked = [
+        (kind, value, taken)
+        for kind, both in examples.items()
+        for taken, values in zip((True, False), both, strict=True)
+        for value in values
+    ]
+    names = {kind: name for name, kind in columns.items()}
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        frame = parsed(spark, columns, [f'{{"{names[kind]}":{value}}}' for kind, value, _ in asked])
+        told = [row["reason"] for row in frame.orderBy("_id").select(f"{WHY}.reason").collect()]
+    assert len(asked) > 70 and len(examples) == 13
+    wrong = [one for one, why in zip(asked, told, strict=True) if (None if one[2] else "type") != why]
+    assert not wrong
+
+
+def test_nanoseconds_are_times_at_any_depth(spark: SparkSession) -> None:
+    moment, wall = pa.timestamp("ns", "UTC"), pa.timestamp("ns")
+    written = pa.struct([("xs", pa.list_(moment)), ("m", pa.map_(pa.string(), wall)), ("n", pa.int64())])
+    frame = spark.sql(
+        "select named_struct('xs', array(1704067200123456789L, -1L), 'm', map('k', 1704067200123456789L), 'n', 7L) as v"
+    )
+    found = moments("v", written, frame.schema["v"].dataType)
+    assert found is not None
+    shown = "transform(v.xs, x -> unix_micros(x)) as xs, cast(v.m['k'] as string) as wall, v.n"
+    row = frame.select(F.expr(found).alias("v")).selectExpr(f"struct({shown}) as r").first()
+    assert row is not None
+    assert row["r"].asDict() == {
+        "xs": [1704067200123456, -1],
+        "wall": "2024-01-01 00:00:00.123456",
+        "n": 7,
+    }
+    assert moments("v", pa.struct([("n", pa.int64())]), frame.select("v.n").schema["n"].dataType) is None
+
+
+def test_a_refused_row_of_a_columnar_file_comes_back_as_it_was(spark: SparkSession) -> None:
+    columns = {"raw": "struct<b: binary, at: timestamp>", "m": "map<int,string>", "xs": "array<double>"}
+    line = '{"raw":{"b":"/wA=","at":"2024-07-01T12:00:00.123456Z","c":1},"m":{"7":"x"},"xs":[0.5]}'
+    bad = '{"raw":null,"m":null,"xs":["NaN"]}'
+    frame = parsed(spark, columns, [line, bad], source={"format": "parquet"}).orderBy("_id")
+    good, refused = frame.select("raw.b", "m", "xs", "_rescued", f"{WHY}.field").collect()
+    assert (bytes(good["b"]), good["m"], good["xs"], good["field"]) == (b"\xff\x00", {7: "x"}, [0.5], None)
+    assert json.loads(json.loads(good["_rescued"])["raw"])["c"] == 1
+    assert refused["field"] == "xs"

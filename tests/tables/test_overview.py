@@ -1,0 +1,95 @@
+"""doctor, report and audit without a pipeline: every flow of the project on one screen, and the worst exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.base.clock import now
+from draindown.cli import main
+from draindown.lake.layout import FlowLayout
+from draindown.runs import report, store
+from draindown.spec import scaffold
+from draindown.spec.loader import find, load
+from tests.flowfiles import drained
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two pipelines without a run, and pipeline `p`, whose flow `f` drained two files."""
+    monkeypatch.setenv("DRAINDOWN_LAKE", str(tmp_path / "lake"))
+    for name in ("orders", "bills"):
+        scaffold.init(tmp_path, name)
+    asked = drained(tmp_path)
+    spec = asked.spec.model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "dags" / "pipelines" / "p.yaml").write_text(json.dumps(spec))
+    return tmp_path
+
+
+def typed(project: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["--root", str(project), *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def layout_of(project: Path, pipeline: str, flow: str) -> FlowLayout:
+    return load(find(pipeline, project), {"DRAINDOWN_LAKE": str(project / "lake")}).layout(flow)
+
+
+def left(project: Path, pipeline: str, flow: str, **more: Any) -> None:
+    """The report of a plan that could not be made."""
+    error = {"code": "bad-params", "tried": "t", "found": "there is no param 'x'", "changed": "nothing", "next": ["n"]}
+    layout = layout_of(project, pipeline, flow)
+    store.write(layout, report.unreached(layout, "manual__1", "plan", now(), error | more))
+
+
+def test_report_shows_the_newest_run_of_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left(project, "orders", "orders")
+    code, out, _ = typed(project, capsys, "report")
+    lines = out.splitlines()
+    assert code == 0
+    assert "bills/bills  no run left a report yet" in out
+    (at,) = [at for at, line in enumerate(lines) if "orders/orders" in line and "next:" not in line]
+    assert "FAILED  orders/orders  plan: bad-params" in lines[at]
+    assert lines[at + 1].strip().startswith("next: draindown --root") and "report orders" in lines[at + 1]
+    found = {(one["pipeline"], one["flow"]): one for one in json.loads(typed(project, capsys, "report", "--json")[1])}
+    assert found["orders", "orders"]["run_id"] == "manual__1" and found["p", "f"]["run_id"] is None
+
+
+def test_doctor_shows_the_verdict_on_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in Path(layout_of(project, "p", "f").table).glob("*.parquet"):
+        file.unlink()
+    code, out, _ = typed(project, capsys, "doctor")
+    assert "bills/bills  healthy" in out and "orders/orders  healthy" in out and "set-up  " in out
+    assert code == 1 and "p/f  1 thing wrong" in out and "next: " in out
+    assert "  lease " not in out  # the parts that agree
+    assert {one["name"] for one in json.loads(typed(project, capsys, "doctor", "--json")[1])} >= {"p/f", "set-up"}
+
+
+def test_audit_shows_what_does_not_fit_in_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(project, capsys, "audit")
+    assert "p/f  " in out and "bills/bills  " in out
+    alone = {name: typed(project, capsys, "audit", name)[0] for name in ("bills", "orders", "p")}
+    assert code == max(alone.values()) > 1
+    assert json.loads(typed(project, capsys, "audit", "--json")[1])["clean"] is False
+
+
+@pytest.mark.parametrize("command", ["doctor", "report", "audit"])
+def test_a_file_that_cannot_be_read_hides_no_other_and_is_the_worst(
+    project: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (project / "dags" / "pipelines" / "bad.yaml").write_text("pipeline: bad\nlake: lake\nflow: {}\n")
+    code, out, _ = typed(project, capsys, command)
+    assert code == 78 and "bad  invalid-pipeline: " in out and "p/f" in out
+    assert "validate" in out
+
+
+@pytest.mark.parametrize("words", [["report", "--run", "x"], ["doctor", "--flow", "f"], ["audit", "--flow", "f"]])
+def test_what_chooses_within_a_pipeline_needs_one(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    code, _, err = typed(project, capsys, *words)
+    assert code == 2 and "name that too" in err
