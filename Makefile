@@ -24,7 +24,7 @@ tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --d
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
 .PHONY: help setup demo demo-kafka up down test test-long test-all unit test-spark test-kafka test-airflow e2e campaign
-.PHONY: check shape schema bench bench-all lock clean
+.PHONY: mutations check shape schema bench bench-all lock clean
 
 help: ## Print this
 	@echo "Needs Python 3.11+, Java 17 or 21 and make. demo and test set everything up by themselves."
@@ -82,6 +82,10 @@ e2e: setup ## The whole way, as a user would
 PART ?= next
 campaign: setup ## Kill and break everything, a part of at most 40 minutes; PART=3, or the one not run for longest
 	@$(PY) -m tests.campaign $(PART)
+
+# 30 by the hash of HEAD; `make mutations MUTATIONS="--seed x --count 5"`. It goes on where it was stopped.
+mutations: setup ## Break the code in 30 places, one at a time, and see whether the tests find it
+	@$(PY) scripts/mutations.py $(MUTATIONS)
 
 check: setup ## Format, lint, types, layers, spelling, docs
 	@$(BIN)/ruff check $(wildcard $(LINTED))
