@@ -477,3 +477,69 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
         for found in (ours, theirs):
             assert (found.expected, found.differing, len(found.falsehoods)) == (len(it.whole()), differing, differing)
         assert (ours.found, ours.digest) == (theirs.found, theirs.digest)
+
+
+_BIG = 2**53
+_AVERAGES: dict[str, dict[str, Any]] = {
+    "window": {"window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}},
+    "per": {"per": {"keys": ["k"], "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k"}},
+}
+
+
+@pytest.mark.parametrize("kind", _AVERAGES)
+def test_an_average_of_large_whole_numbers_is_exact(derivation: Callable[..., Derivation], kind: str) -> None:
+    it = derivation(**_AVERAGES[kind])
+    it.insert(row(_BIG + 2, 0), row(-_BIG - 1, 1), row(1, 2, k="b"), row(2, 3, k="b"))
+    it.derive()
+    held = TableLog(it.layout.table).rows("select k, a, b from t order by k")
+    factor = 2 if kind == "per" else 1
+    assert [(one["k"], one["a"], one["b"]) for one in held] == [("a", 0.5, 0.5 * factor), ("b", 1.5, 1.5 * factor)]
+    if kind == "window":
+        table, source = TableLog(it.layout.table), TableLog(it.path)
+        assert prove(it.layout, it.flow, source, table).holds
+
+
+@pytest.mark.parametrize("text", ["avg(distinct id)", "avg(id) filter (where n > 0)", "1 + avg(id)"])
+def test_an_average_that_would_lose_digits_is_refused(derivation: Callable[..., Derivation], text: str) -> None:
+    it = derivation(window=WINDOW | {"measures": {"a": text}})
+    it.insert(row(1, 0))
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "invalid-derivation" and "decimal(20,0)" in caught.value.found
+
+
+_FAILING: dict[str, tuple[dict[str, Any], str]] = {
+    "window": ({"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}}, "q of group"),
+    "per": (
+        {"per": {"keys": ["k"], "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k"}},
+        "q of",
+    ),
+    "sum": ({"per": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}}, "q of group k bad"),
+}
+
+
+@pytest.mark.parametrize("kind", _FAILING)
+def test_a_group_that_cannot_be_computed_is_named(derivation: Callable[..., Derivation], kind: str) -> None:
+    parts, words = _FAILING[kind]
+    it = derivation(**parts)
+    it.insert(*(row(number, number, k=f"k{number}") for number in range(1, 20)))
+    it.derive()
+    before, good = it.table(), 2**62
+    it.insert(row(good, 5, k="bad", n=2 if kind == "sum" else 0), row(good - 1, 6, k="fine"))
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "group-not-computed" and it.table() == before
+    assert words in caught.value.found and "k bad" in caught.value.found, caught.value.found
+    it.sql("delete from {t} where k = 'bad'")
+    it.derive()
+    assert it.table() == it.whole(), "once the row is gone, the flow goes on"
+
+
+def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW)
+    it.insert(row(1, 0))
+    it.derive()
+    it.sql("update {t} set at = timestamp_micros(9223372036854775807) where id = 1")
+    with pytest.raises(TerminalError) as caught:
+        it.derive()
+    assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried

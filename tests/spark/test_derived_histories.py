@@ -253,7 +253,7 @@ BUCKETS = {
 }
 
 
-_SHORT = {("hopping", "hash"), ("per", "number"), ("uneven", "text"), ("uneven", "time")}
+_SHORT = {("hopping", "hash"), ("uneven", "time")}
 
 
 @pytest.mark.parametrize(

@@ -351,17 +351,17 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(landing: 
     pq.write_table(
         table, here.landing / "odd", use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT", "id": "PLAIN"}
     )
-    report, code = here.attempt_batches()
+    report, code = here.attempt()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
     assert ("odd" in report.error["found"], "good" in report.error["found"]) == (True, False)
     assert here.parked() == {"brotli": "unsupported-compression"}
     here.write_pipeline()
     assert main(["--root", str(here.home), *shlex.split(report.error["next"][0])[1:]]) == 0
-    report, code = here.attempt_batches()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert sorted(row["id"] for row in here.rows()) == [1, 2]
     assert audit(here.spec, "f", root=here.home).residues == []
-    assert here.attempt_batches()[0].outcome == "idle"
+    assert here.attempt()[0].outcome == "idle"
 
 
 def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSession, landing: Make) -> None:
@@ -376,14 +376,14 @@ def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSess
     for place, aside in moved.items():
         place.rename(aside)
     try:
-        report, code = here.attempt_batches()
+        report, code = here.attempt()
     finally:
         for place, aside in moved.items():
             aside.rename(place)
     assert code != Exit.DONE
     assert report.error["code"] != "file-unreadable"
     assert "blockmgr" in report.error["found"], report.error
-    report, code = here.attempt_batches()
+    report, code = here.attempt()
     assert code == Exit.DONE, report.error
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
+from draindown.lake.table_log import TableLog
 from draindown.spark.contract.parsing import KEPT
-from draindown.spark.contract.transforms import apply
+from draindown.spark.contract.transforms import apply, load
+from draindown.spark.runs import replay_rows
+from draindown.spec import scaffold
+from draindown.spec.loader import load as load_pipeline
+from draindown.spec.models import FlowSpec
 from tests.landing import Landing
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -113,3 +122,89 @@ def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSessi
         assert landing.apply(spark).outcome == "done"
     found = {row["id"]: (row["one"], row["all"]) for row in landing.rows()}
     assert found == {"k0": (None, None), "k1": ({"x": 1}, [{"y": 2}]), "k2": ({"x": 1}, [{"y": 2}])}
+
+
+def test_the_example_of_a_new_project_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    scaffold.init(tmp_path, "orders")
+    file = tmp_path / "dags" / "pipelines" / "orders.yaml"
+    file.write_text(file.read_text().replace("# transform: ", "transform: "))
+    flow = load_pipeline(file, {}).flows["orders"]
+    assert isinstance(flow, FlowSpec) and flow.transform == "orders.tidy"
+    names = ", ".join(f"cast(null as {column.stored}) as {name}" for name, column in flow.columns.items())
+    given = spark.sql(f"select {names}").select("*", *(F.lit("").alias(name) for name in KEPT))
+    made = apply(given, load(str(tmp_path), flow.transform), flow.transform)
+    assert set(made.columns) == {*flow.columns, "order_day", "is_large", *KEPT}
+
+
+BOOKED = """
+def booked(df):
+    df = df.withColumn("text", F.trim("b"))
+    df = df.withColumn("day", F.to_date("text", "yyyy/M/d")).withColumn("half", F.lit(10) / F.col("a"))
+    return df.withColumn("later", F.date_add("day", 1)).drop("text")
+"""
+
+
+@pytest.mark.parametrize("target", [{}, {"keys": ["id"], "sequence_by": ["seq"]}], ids=["append", "keyed"])
+def test_a_row_that_the_transform_can_not_take_is_refused_alone(
+    spark: SparkSession, tmp_path: Path, target: dict[str, Any]
+) -> None:
+    landing = Landing(tmp_path, spark, transform="own.booked", target=target)
+    landing.transform("own", BOOKED)
+    bad = ['{"id": "k2", "seq": 2, "a": 5, "b": "2016/13/45"}', '{"id": "k3", "seq": 3, "a": 0, "b": "2016/1/2"}']
+    null, broken = '{"id": "k4", "seq": 4}', '{"id": "k5", "seq": "x"}'
+    landing.deliver('{"id": "k1", "seq": 1, "a": 5, "b": " 2016/3/4 "}', bad[0], "", bad[1], null, broken)
+    report, code = landing.attempt()
+    assert (report.outcome, code) == ("done", 0)
+    found = {row["id"]: (row["day"], row["half"], row["later"]) for row in landing.rows()}
+    assert found == {"k1": (date(2016, 3, 4), 2.0, date(2016, 3, 5)), "k4": (None, None, None)}
+    kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
+    told = [(row["origin"]["position"], row["reason"], row["field"], row["raw"]) for row in kept]
+    assert told == [(2, "transform", "day", bad[0]), (4, "transform", "half", bad[1]), (6, "type", "seq", broken)]
+    assert "2016/13/45" in kept[0]["detail"] and audit(landing.spec, "f", root=tmp_path).clean
+    # once the transform is mended, they are let through
+    landing.transform(
+        "own",
+        BOOKED.replace("to_date(", "try_to_timestamp(F.col(")
+        .replace('", "yyyy', '"), F.lit("yyyy')
+        .replace('d"))', 'd")).cast("date"))'),
+    )
+    ids = tuple(row["quarantine_id"] for row in kept[:1])
+    assert replay_rows.replay(landing.request("again", quarantine_ids=ids), spark).outcome == "done"
+    assert {row["id"] for row in landing.rows(where="day is null")} == {"k2", "k4"}
+    assert audit(landing.spec, "f", root=tmp_path).clean
+
+
+def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSession, tmp_path: Path) -> None:
+    landing = Landing(tmp_path, spark, transform="own.made")
+    landing.transform(
+        "own",
+        "import datetime\n\n\n"
+        "@F.udf('date')\n"
+        "def day(text):\n"
+        "    return datetime.datetime.strptime(text, '%Y/%m/%d').date()\n\n\n"
+        "def made(df):\n    return df.withColumn('m', F.col('seq') + 1).withColumn('day', day('b'))\n",
+    )
+    landing.deliver(*(f'{{"id": "k{i}", "seq": {i}, "b": "2016/1/{i}"}}' for i in range(1, 40)))
+    report, code = landing.attempt()
+    assert code == Exit.NEEDS_PERSON and report.error is not None and report.error["code"] == "transform-failed"
+    found = str(report.error["found"])
+    assert f"{tmp_path}/jobs/transforms/own.py:9 in made" in found and "column day" in found, found
+    assert "b = 2016/1/" in found and int(found.rpartition("2016/1/")[2]) > 31
+    assert not Path(landing.layout.table).exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def made(df):\n    x = 1\n    return df.withColumn('m', F.col('nowhere'))\n", 6),
+        ("def made(df)\n", 4),
+        ("import nothing_there\n", 4),
+    ],
+)
+def test_a_function_or_module_that_fails_is_named(spark: SparkSession, tmp_path: Path, source: str, line: int) -> None:
+    landing = Landing(tmp_path, spark, transform="own.made")
+    landing.transform("own", source)
+    landing.deliver('{"id": "k", "seq": 1}')
+    report, code = landing.attempt()
+    assert code == Exit.NEEDS_PERSON and report.error is not None and report.error["code"] == "transform-failed"
+    assert f"own.py:{line}" in str(report.error["found"])

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
+from draindown.spark.sources.nanoseconds import moments
 from draindown.spark.sources.port import Read
 from draindown.spec.column_types import Column
 from draindown.spec.models import FlowSpec
@@ -358,3 +360,33 @@ def test_the_page_says_what_is_taken_and_what_is_refused(spark: SparkSession) ->
     assert len(asked) > 70 and len(examples) == 13
     wrong = [one for one, why in zip(asked, told, strict=True) if (None if one[2] else "type") != why]
     assert not wrong
+
+
+def test_nanoseconds_are_times_at_any_depth(spark: SparkSession) -> None:
+    moment, wall = pa.timestamp("ns", "UTC"), pa.timestamp("ns")
+    written = pa.struct([("xs", pa.list_(moment)), ("m", pa.map_(pa.string(), wall)), ("n", pa.int64())])
+    frame = spark.sql(
+        "select named_struct('xs', array(1704067200123456789L, -1L), 'm', map('k', 1704067200123456789L), 'n', 7L) as v"
+    )
+    found = moments("v", written, frame.schema["v"].dataType)
+    assert found is not None
+    shown = "transform(v.xs, x -> unix_micros(x)) as xs, cast(v.m['k'] as string) as wall, v.n"
+    row = frame.select(F.expr(found).alias("v")).selectExpr(f"struct({shown}) as r").first()
+    assert row is not None
+    assert row["r"].asDict() == {
+        "xs": [1704067200123456, -1],
+        "wall": "2024-01-01 00:00:00.123456",
+        "n": 7,
+    }
+    assert moments("v", pa.struct([("n", pa.int64())]), frame.select("v.n").schema["n"].dataType) is None
+
+
+def test_a_refused_row_of_a_columnar_file_comes_back_as_it_was(spark: SparkSession) -> None:
+    columns = {"raw": "struct<b: binary, at: timestamp>", "m": "map<int,string>", "xs": "array<double>"}
+    line = '{"raw":{"b":"/wA=","at":"2024-07-01T12:00:00.123456Z","c":1},"m":{"7":"x"},"xs":[0.5]}'
+    bad = '{"raw":null,"m":null,"xs":["NaN"]}'
+    frame = parsed(spark, columns, [line, bad], source={"format": "parquet"}).orderBy("_id")
+    good, refused = frame.select("raw.b", "m", "xs", "_rescued", f"{WHY}.field").collect()
+    assert (bytes(good["b"]), good["m"], good["xs"], good["field"]) == (b"\xff\x00", {7: "x"}, [0.5], None)
+    assert json.loads(json.loads(good["_rescued"])["raw"])["c"] == 1
+    assert refused["field"] == "xs"

@@ -125,7 +125,6 @@ def test_each_way_to_be_wrong_is_counted(landing: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_a_work_runs_from_the_command_line_to_its_table(tmp_path: Path) -> None:
     asked = ["tiny", "--only", "delta-rs", "--sizes", "3", "--fraction", "0.0003", "--dry", "--scratch", str(tmp_path)]
     done = subprocess.run(

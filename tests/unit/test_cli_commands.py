@@ -310,9 +310,8 @@ WITH_FUNCTION = [
 def _transform(root: Path, text: str | None) -> None:
     path = root / "dags" / "pipelines" / "orders.yaml"
     path.write_text(path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1))
-    if text is not None:
-        (root / "jobs" / "transforms").mkdir(parents=True, exist_ok=True)
-        (root / "jobs" / "transforms" / "orders.py").write_text(text)
+    module = root / "jobs" / "transforms" / "orders.py"
+    module.write_text(text) if text is not None else module.unlink()
 
 
 @pytest.mark.parametrize("code", NEEDS)
@@ -836,7 +835,7 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (every, []))
     steps: list[tuple[str, str]] = []
 
-    def attempt(request: Request, work: Any) -> tuple[StepReport, Exit]:
+    def attempt(request: Request, work: Any, **_: Any) -> tuple[StepReport, Exit]:
         steps.append((request.flow, request.step))
         if steps[-1] != fails:
             return of(request, now(), "done"), Exit.DONE

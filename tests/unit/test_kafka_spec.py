@@ -90,10 +90,12 @@ def test_a_password_is_a_reference_and_is_never_shown(tmp_path: Path, value: str
     assert "hunter2" not in str(found.value)
 
 
-def test_places_are_not_for_files(tmp_path: Path) -> None:
-    with pytest.raises(TerminalError) as found:
-        loaded(tmp_path, GOOD.replace(KAFKA, "files: landing/*"))
-    assert "9:7: flows.events.columns.user" in found.value.found
+def test_of_files_and_with_field_a_column_is_taken_from_a_field(tmp_path: Path) -> None:
+    flow = loaded(tmp_path, GOOD.replace(KAFKA, "files: landing/*")).flows["events"]
+    assert flow.fields["user"] == "key" and "timestamp" in flow.as_recorded.columns
+    flow = loaded(tmp_path, GOOD.replace("from: key", 'from: "field:User Id"')).flows["events"]
+    assert flow.fields["user"] == "User Id" and list(flow.as_recorded.columns) == ["User Id", "n"]
+    assert list(flow.record_columns) == ["user", "n"]
 
 
 KEY, AT = {"type": "string not null", "from": "key"}, {"type": "timestamp not null", "from": "timestamp"}

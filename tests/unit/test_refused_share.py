@@ -168,18 +168,27 @@ def flow(form: str = "json", **columns: str) -> FlowSpec:
 @pytest.mark.parametrize(
     ("kind", "cell", "word"),
     [
-        ("date", "2012/01/01", "to_date"),
-        ("timestamp", "2012/01/01 10:00", "to_timestamp"),
-        ("timestamp not null", "31.12.2012", "'d.M.yyyy'"),
-        ("date", "20120101", "'yyyyMMdd'"),
+        ("date", "2012/01/01", "how it is written: format: 'yyyy/M/d'"),
+        ("date", "2010/01/01 00:00", "how it is written: format: 'yyyy/M/d HH:mm'"),
+        ("date", "2010/01/01 08:26", "declare timestamp with format: 'yyyy/M/d HH:mm'"),
+        ("timestamp", "2012/01/01 10:00", "format: 'yyyy/M/d HH:mm'"),
+        ("timestamp", "12/1/2010 8:26", "'M/d/yyyy H:mm' or format: 'd/M/yyyy H:mm', whichever"),
+        ("timestamp", "12/31/2010 8:26:01 PM", "written: format: 'M/d/yyyy h:mm:ss a'"),
+        ("timestamp", "31.12.2010T08:26:01.5+02:00", "format: \"d.M.yyyy'T'HH:mm:ss.SXXX\""),
+        ("timestamp not null", "31.12.2012", "format: 'd.M.yyyy'"),
+        ("date", "20120101", "format: 'yyyyMMdd'"),
+        ("date", "3 Jan 2020", "format: 'd MMM yyyy'"),
         ("date", "2012-01-01T10:00:00", "timestamp"),
         ("timestamp", "1700000000", "timestamp_seconds"),
         ("timestamp", "1700000000123", "timestamp_millis"),
         ("int", "18.0", "double or decimal"),
         ("int", "4.7", "double or decimal"),
         ("int", "3000000000", "declare bigint"),
-        ("bigint", "1,234", "separators"),
-        ("double", "1,5", "separators"),
+        ("bigint", "1,234", 'written: thousands_separator: ","'),
+        ("double", "1,234", 'decimal_separator: "," or thousands_separator: ",", whichever'),
+        ("double", "1,5", 'written: decimal_separator: ","'),
+        ("decimal(9,2)", "1.234,50", 'written: decimal_separator: ",", thousands_separator: "."'),
+        ("decimal(9,2)", "1,234.50", 'written: thousands_separator: ","'),
         ("decimal(5,2)", "1234567.25", "more digits"),
         ("double", "$12", "currency"),
         ("int", "N/A", "stands for no value"),
@@ -192,11 +201,17 @@ def test_a_cell_that_fits_no_type_gets_a_hint(kind: str, cell: str, word: str) -
     assert word in hint(flow(c=kind), row)
 
 
+@pytest.mark.parametrize(("kind", "cell"), [("date", "2016/13/45"), ("timestamp", "2012/01/01 25:00")])
+def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) -> None:
+    row = {"reason": "type", "field": "c", "detail": f"{cell} is no {kind}", "raw": ""}
+    assert "format" not in hint(flow(c=kind), row)
+
+
 @pytest.mark.parametrize(
     ("form", "reason", "detail", "raw", "word"),
     [
         ("json", "malformed", "not one JSON object", '[{"id": "1"},', "one object a line is wanted"),
-        ("json", "malformed", "not one JSON object", "[", "jq -c '.[]' FILE"),
+        ("json", "malformed", "not one JSON object", "[", "multiline: true"),
         ("json", "malformed", "not one JSON object", "{", "spans several lines"),
         ("json", "malformed", "not one JSON object", '  "id": 1,', "spans several lines"),
         ("json", "malformed", "not one JSON object", "id,name", "format: csv"),
@@ -204,6 +219,7 @@ def test_a_cell_that_fits_no_type_gets_a_hint(kind: str, cell: str, word: str) -
         ("csv", "malformed", "the header names no column of the contract", "ID,Name", "as the header does"),
         ("csv", "malformed", "the header names no column of the contract", '{"id": 1}', "format: json"),
         ("csv", "malformed", "the header names no column of the contract", "1,x", "header: false"),
+        ("csv", "malformed", "the header names no column of the contract", "Invoice No,Net", 'from: "Invoice No"'),
         ("json", "malformed", "not valid UTF-8", "?", "iconv"),
         ("json", "missing", None, '{"Id": "1"}', "did you mean 'Id'"),
         ("json", "missing", None, '{"id": null}', "not null"),
@@ -241,6 +257,8 @@ def test_a_failed_share_names_the_way_on() -> None:
     error = refusal.refusal(FlowLayout("lake", "p", "f", "f"), part, keyed=True)
     assert error.next == (
         "draindown quarantine list p --flow f",
+        "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",
+        "draindown quarantine discard p --flow f --yes   # gives them up; the next check no longer counts them",
         "draindown gate waive p refused_share --flow f --reason TEXT",
     )
     text = card([step("check", 1, "failed", check=part, error=error.as_dict())])

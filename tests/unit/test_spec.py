@@ -321,10 +321,13 @@ def test_a_source_has_defaults() -> None:
         "max_record_bytes": 8 * 1024**2,
         "header": True,
         "delimiter": ",",
+        "multiline": False,
         "quote": '"',
         "escape": None,
         "null_marker": None,
         "timezone": "UTC",
+        "decimal_separator": None,
+        "thousands_separator": None,
     }
 
 

@@ -16,7 +16,7 @@ from draindown.audit import written
 from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
-from draindown.audit.raw import FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec.models import FlowSpec
 
 _ROWS = 100_000
@@ -29,8 +29,9 @@ class FileFacts:
     """The counts of one raw file.
 
     `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
-    physical lines and blank ones, which the intake counts; None for a columnar file. `accepted`: records that were not
-    refused. `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
+    physical lines and blank ones, which the intake counts; None if records are no lines.
+    `accepted`: records that were not refused.
+    `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
     their positions. `changed`: the file no longer has the hash that the intake recorded.
     """
 
@@ -96,8 +97,8 @@ def _text(
     refused = dict(refusals.of(path))
     header = _header(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues, judged)
-    file = TextFile(path, source=flow.source if multiline else None)
-    for record in file:
+    file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
+    for record in file or DocumentFile(path):
         row = refused.pop(record.position, None)
         is_header = header is not None and record.raw.removeprefix(_BOM) == header
         if not record.raw.strip() or is_header:
@@ -115,7 +116,7 @@ def _text(
             facts.held, facts.held_positions = facts.held + 1, facts.held_positions + record.position
         facts.lines += 1
     facts.lines += facts.blank
-    facts.physical = (file.lines, file.blank)
+    facts.physical = (file.lines, file.blank) if file else None
     sink.flush()
     _beyond(facts, path, refused)
     return facts

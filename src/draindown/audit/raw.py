@@ -9,8 +9,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import io
 import json
 import lzma
+import mmap
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,7 @@ from draindown.spec.models import FlowSpec
 from draindown.spec.source import SourceSpec
 
 CHUNK = 8 * 1024 * 1024
+_TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[\[\]{},]', re.DOTALL)
 _BOM, _ENDS = b"\xef\xbb\xbf", b"\r\n"
 _OPENERS: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 
@@ -92,6 +95,43 @@ class TextFile:
             self.lines += 1
             self.blank += not line.strip()
             yield line
+
+
+class DocumentFile:
+    """The records of a JSON file that is one array, or objects over several lines. A plain file is mapped, not read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[RawRecord]:
+        if not Path(self._path).stat().st_size:
+            return
+        with open_raw(self._path) as stream:
+            if isinstance(stream, io.BufferedReader):
+                with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                    yield from _items(text)
+            else:
+                yield from _items(stream.read())
+
+
+def _items(text: bytes | mmap.mmap) -> Iterator[RawRecord]:
+    """Yield the items of an array, or the objects: each ends where as many brackets were closed as were opened."""
+    depth = at = position = 0
+    outer = 1 if re.compile(rb"(?:\xef\xbb\xbf)?\s*\[").match(text) else 0
+    begun: int | None = None
+    for token in _TOKEN.finditer(text):
+        kind = token.group()[:1]
+        depth += 1 if kind in b"[{" else -1 if kind in b"]}" else 0
+        over = (kind == b"," and depth == 1) or (kind == b"]" and depth == 0) if outer else kind == b"}" and depth == 0
+        if outer and begun is None:
+            begun, at = token.end(), token.end()
+            continue
+        if over:
+            raw = text[at : token.start() if outer else token.end()].strip(b" \t\r\n")
+            at = token.end()
+            if raw.removeprefix(_BOM):
+                position += 1
+                yield RawRecord(position, raw.removeprefix(_BOM).lstrip(b" \t\r\n"))
 
 
 class _Quotes:

@@ -159,6 +159,7 @@ class Column(BaseModel):
                 "thousands_separator": THOUSANDS_SCHEMA,
             },
             "required": ["type"],
+            "minProperties": 2,
             "additionalProperties": False,
         }
         return {"anyOf": [written, in_full]}
@@ -175,6 +176,13 @@ def check_separators(decimal: str | None, thousands: str | None) -> None:
         raise ValueError(f"{thousands!r} separates thousands and fractions; say decimal_separator: {other!r}")
 
 
+def plain(column: Column) -> Column:
+    """Return the column unchanged. Raises ValueError if it says how a record has its value."""
+    if any(getattr(column, key) is not None for key in _MORE):
+        raise ValueError("from, format and separators count for columns that are read from records")
+    return column
+
+
 def _declared(value: object) -> dict[str, object]:
     if not isinstance(value, str):
         raise ValueError(f"must be a type such as 'int' or 'string not null', not {value!r}")
@@ -185,9 +193,9 @@ def _declared(value: object) -> dict[str, object]:
 def _in_full(value: dict[object, object]) -> dict[str, object]:
     known = {"from" if key == "taken_from" else key: key for key in _MORE}
     unknown = [str(key) for key in value if key not in ("type", *known)]
-    if unknown or "type" not in value:
-        found = f"has {', '.join(unknown)}" if unknown else "lacks type"
-        raise ValueError(f"must be a type such as 'int', or {{type, {', '.join(known)}}}; it {found}")
+    if unknown or "type" not in value or len(value) == 1:
+        found = f"; it has {', '.join(unknown)}" if unknown else ""
+        raise ValueError(f"must be a type such as 'int', or {{type: int, from: key}}, with {', '.join(known)}{found}")
     for key in known:
         if key in value and (not isinstance(value[key], str) or not value[key]):
             raise ValueError(f"{key} must be text, not {value[key]!r}")

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
 from draindown.spec.base import Model, Problem, refuse, repeated
-from draindown.spec.column_types import Column
+from draindown.spec.column_types import Column, plain
 from draindown.spec.expressions import check_measure, check_query
 from draindown.spec.names import ColumnName, unlike
 from draindown.spec.table_source import SourceTable, TableSource
@@ -166,7 +166,7 @@ class DerivedFlow(Model):
         description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",
         examples=["2 days"],
     )
-    columns: dict[ColumnName, Column] = Field(
+    columns: dict[ColumnName, Annotated[Column, AfterValidator(plain)]] = Field(
         default_factory=dict,
         description="Types of result columns. Absent: as Spark infers them. Another type ends the drain red.",
     )

@@ -29,6 +29,7 @@ flows:
       updated_at: timestamp not null
     rules:                         # a row that breaks one goes to quarantine, by the rule's name
       known_status: status in ('placed', 'paid', 'shipped', 'cancelled')
+    # transform: {name}.tidy        # jobs/transforms/{name}.py: adds or changes columns
     target:
       keys: [order_id]             # the newest row per key wins
       sequence_by: [updated_at]
@@ -44,6 +45,17 @@ _EVENTS = (
     '{"order_id": "A-4", "status": "lost", "amount": 3.00, "updated_at": "2026-01-01T09:25:00Z"}',
     '{"order_id": "A-5", "status": "placed", "amo',
 )
+_TRANSFORM = '''\
+"""Transforms of the flows in dags/pipelines/{name}.yaml. A flow names its own: `transform: {name}.tidy`."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def tidy(df: DataFrame) -> DataFrame:
+    """Add the day of an order, and whether it is a large one. Columns of the row alone: no filter, no clock."""
+    return df.withColumn("order_day", F.to_date("updated_at")).withColumn("is_large", F.col("amount") >= 50)
+'''
 _FACTORY = '''\
 """Makes an Airflow DAG of every file in dags/pipelines/. This file needs no edits."""
 
@@ -133,6 +145,7 @@ def _files(name: str) -> dict[Path, str]:
     return {
         DIRECTORY / f"{name}.yaml": _PIPELINE.format(name=name),
         Path("expectations", f"{name}.json"): json.dumps(_suite(name), indent=2) + "\n",
+        Path("jobs", "transforms", f"{name}.py"): _TRANSFORM.format(name=name),
         Path("landing", name, "2026-01-01.json"): "\n".join(_EVENTS) + "\n",
     }
 

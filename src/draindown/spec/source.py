@@ -30,17 +30,13 @@ FIELD = "field:"
 """Before the name of a field, where `from` names places beside the record too."""
 DecimalSeparator = Annotated[
     str | None,
-    WithJsonSchema(
-        DECIMAL_SCHEMA
-        | {"description": "Of all its numbers that are text: what separates the fraction. Absent: a point."}
-    ),
+    WithJsonSchema(DECIMAL_SCHEMA),
+    Field(description="What separates the fraction of all numbers that are text; absent: a point."),
 ]
 ThousandsSeparator = Annotated[
     str | None,
-    WithJsonSchema(
-        THOUSANDS_SCHEMA
-        | {"description": "Of all its numbers that are text: what separates groups of three digits. Absent: nothing."}
-    ),
+    WithJsonSchema(THOUSANDS_SCHEMA),
+    Field(description="What separates groups of three digits in all numbers that are text; absent: nothing."),
 ]
 RecordBytes = Annotated[Size, Field(description="A longer record is refused.", examples=["8mb"])]
 LONGEST_RECORD = 8 * 1024**2
@@ -118,6 +114,11 @@ class SourceSpec(Model):
     @property
     def has_header(self) -> bool:
         """Whether a line of each unit names the cells of its records."""
+        return False
+
+    @property
+    def documents(self) -> bool:
+        """Whether a unit is a document of records, which don't end with their line."""
         return False
 
     @property

@@ -77,6 +77,10 @@ class FilesSource(SourceSpec):
     delimiter: str = Field(
         default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
     )
+    multiline: bool = Field(
+        default=False,
+        description="json: a file is one array of records, or objects over several lines; absent: one object per line.",
+    )
     quote: str = Field(
         default='"',
         min_length=1,
@@ -119,6 +123,11 @@ class FilesSource(SourceSpec):
         return self.form.delimited and self.header
 
     @property
+    def documents(self) -> bool:
+        """Whether a file is a document of records, and not one line each."""
+        return self.multiline
+
+    @property
     def most_units(self) -> tuple[int | None, str]:
         """The most files of one batch, and the setting that says so."""
         if self.max_files_per_trigger is None:
@@ -159,6 +168,9 @@ class FilesSource(SourceSpec):
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
             problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
+        if self.multiline and not FORMATS[self.format].json_columns:
+            instead = "; a csv has records over several lines without it" if self.form.delimited else ""
+            problems.append((("multiline",), f"counts for format json only, not for {self.format}{instead}"))
         if not FORMATS[self.format].delimited:
             reason = f"counts for format csv only, not for {self.format}"
             changed = [name for name in _OF_CSV if getattr(self, name) != type(self).model_fields[name].default]

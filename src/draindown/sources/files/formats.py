@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR, Measured, Unsupported, digest
 from draindown.sources.files.container import Broken, FileBytes, Limits, refuse_binary, unpacked
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
@@ -54,6 +55,31 @@ class Lines:
         }
 
 
+class JsonDocuments:
+    """JSON files that are an array of records, or objects over several lines; UTF-8, plain or gzip."""
+
+    def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
+        """Count records and bytes."""
+        chunks = Counted(unpacked(file.path, file.size, data), source.format)
+        limit = max(data.limits.line, source.max_record_bytes)
+        found = sum(1 for _ in json_documents.records(chunks, limit))
+        return {"records": found, "raw_bytes": chunks.bytes}
+
+
+class Counted:
+    """Chunks of a text file, and the bytes of those that were read. Raises Broken if it is another kind of file."""
+
+    def __init__(self, chunks: Iterator[bytes], form: str) -> None:
+        self._chunks, self._form, self.bytes = chunks, form, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            if not self.bytes and chunk:
+                refuse_binary(chunk, self._form)
+            self.bytes += len(chunk)
+            yield chunk
+
+
 class Columnar:
     """Files with a schema of their own."""
 
@@ -94,3 +120,11 @@ INSPECTORS: MutableMapping[str, Inspector] = {
     "parquet": Columnar(),
     "orc": Columnar(),
 }
+
+
+def inspector_of(source: FilesSource) -> Inspector:
+    """Return what inspects the files of a source."""
+    return _DOCUMENTS[source.format] if source.documents else INSPECTORS[source.format]
+
+
+_DOCUMENTS: Mapping[str, Inspector] = {"json": JsonDocuments()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from draindown.base.findings import Finding
 from draindown.sources.files.container import LIMITS, Broken, FileBytes, Limits
-from draindown.sources.files.formats import INSPECTORS
+from draindown.sources.files.formats import inspector_of
 from draindown.sources.files.listing import SourceFile, shown
 from draindown.spec.sources import FilesSource
 
@@ -112,7 +112,7 @@ def _skip(file: SourceFile, kind: Any, detail: str, next: str) -> Skipped:
 
 def _judge(file: SourceFile, source: FilesSource, data: FileBytes) -> Verified | Unreadable:
     try:
-        facts = INSPECTORS[source.format].inspect(file, source, data)
+        facts = inspector_of(source).inspect(file, source, data)
     except Broken as broken:
         reason, detail = broken.args
         return Unreadable(file.path, file.size, file.mtime_ns, reason, detail, data.head, data.sha256())

@@ -20,13 +20,11 @@ from draindown.flow.schema_drift import Known
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow
 from draindown.spark.batch import counting, schema_drift
+from draindown.spark.batch.evaluation import evaluated
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.raw import keep_raw, keeps_raw
 from draindown.spark.batch.refused_rows import keep_refused
-from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
-from draindown.spark.contract import transforms, unreadable
-from draindown.spark.contract.parsing import KEPT, WHY, parse
-from draindown.spark.contract.records import records_of
+from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sources.place import ARRIVED, PLACE
@@ -55,11 +53,7 @@ def _read(spark: SparkSession, batch: Batch, kept: ExitStack) -> Landed:
     batch.verify()
     kept.enter_context(configured(spark, _settings(batch)))
     with configured(spark, batch.tuning.evaluation(batch.counted)):
-        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
-            parsed, frame = _parsed(spark, batch, _known(spark, batch.writer))
-        kept.enter_context(persisted(frame))
-        with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
-            counted = counting.count_batch(parsed, frame, batch)
+        frame, counted = evaluated(spark, batch, _known(spark, batch.writer), kept)
         batch.input.refuse_miscounted(counted.blocks)
         batch.verify()
         found = schema_drift.look(batch, frame, counted)
@@ -163,14 +157,3 @@ class Restored:
 
 def _settings(batch: Batch) -> dict[str, str]:
     return {**batch.input.settings, "spark.sql.session.timeZone": batch.writer.flow.source.timezone}
-
-
-def _parsed(spark: SparkSession, batch: Batch, known: Known) -> tuple[DataFrame, DataFrame]:
-    flow = batch.writer.flow
-    reads = batch.input.read(spark, flow, batch.writer.layout.spool)
-    parsed = parse(spark, flow, records_of(reads, flow, known), batch.first_seen)
-    frame = parsed
-    if batch.transform is not None:
-        frame = transforms.apply(parsed, batch.transform, flow.transform or "")
-    refuse_missing_columns(batch, frame)
-    return parsed, refuse_missing_values(frame, batch)

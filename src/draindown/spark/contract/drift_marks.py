@@ -196,8 +196,11 @@ def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
-    """Return the names that an added column can't have: those of the contract, the transform and draindown."""
-    return {*flow.columns, *frame.columns, *RESERVED_COLUMNS}
+    """Return the names that an added column can't have: those of the contract, the transform and draindown.
+
+    A field that the contract reads may be in `_rescued` for a field within it.
+    """
+    return {*flow.columns, *flow.fields.values(), *frame.columns, *RESERVED_COLUMNS}
 
 
 def _is_free(held: str) -> str:

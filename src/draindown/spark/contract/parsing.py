@@ -34,13 +34,17 @@ _MOMENTS = ("timestamp", "timestamp_ntz")
 _TOO_EXACT = " has more than microseconds, which a timestamp can't hold: the order of changes would be lost"
 
 
-def parse(spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime) -> DataFrame:
+def parse(
+    spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime, *, all_raw: bool = False
+) -> DataFrame:
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
     `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
-    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that.
+    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that. `all_raw`: keep the raw text
+    of every record, because any may be refused later.
     """
-    return union(_judge(spark, flow, _typed(flow, part), arrived_at) for part in records)
+    all_kept = all_raw or flow.source.raw_for is not None or may_be_refused_later(flow)
+    return union(_judge(spark, flow, _typed(flow, part), arrived_at, all_kept) for part in records)
 
 
 def _typed(flow: FlowSpec, records: Records) -> Records:
@@ -66,7 +70,7 @@ def _value(records: Records, frame: DataFrame, cell: str, rewritten: str, name: 
     return F.when(records.is_text(name), value).otherwise(typed(frame, cell, kind))
 
 
-def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime) -> DataFrame:
+def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime, all_kept: bool) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow, records))
     if "arrived_at" not in flow.columns:
         at = next((name for name in (FIRST_SEEN, ARRIVED) if name in frame.columns), None)
@@ -79,7 +83,6 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
-    all_kept = flow.source.raw_for is not None or may_be_refused_later(flow)
     kept = F.lit(True) if all_kept else refused
     own = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []

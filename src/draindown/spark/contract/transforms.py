@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,11 +19,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import DraindownError, TerminalError
+from draindown.spark.contract import transform_errors
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.sql import quoted
 
-_ROW = "_row"
+Transform = transform_errors.Transform
+ROW = "_row"
+"""Column of a transform's input that it must keep: what draindown knows of the row."""
 _ALLOWED = {"Project", "SubqueryAlias", "View"}
 
 
@@ -36,7 +39,6 @@ _UNSTABLE = re.compile(
     r"|monotonically_increasing_id|spark_partition_id|input_file_(?:name|block_start|block_length)|version"
     r")\("
 )
-Transform = Callable[[DataFrame], DataFrame]
 
 
 def load(root: str, dotted: str) -> Transform:
@@ -57,7 +59,10 @@ def _import(path: Path, module_name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise transform_errors.not_imported(path, error) from error
     return module
 
 
@@ -75,17 +80,31 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
 
     Raises TerminalError `transform-not-columns`, `transform-unstable` or `transform-bad-names` before any row is read.
     """
-    packed = frame.select(
-        *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
-        F.struct(*[F.col(c) for c in KEPT if c in frame.columns]).alias(_ROW),
-    )
-    result = transform(packed)
-    if not isinstance(result, DataFrame) or _ROW not in result.columns:
-        raise _not_columns(name, f"it must return a DataFrame that still has `{_ROW}`: keep it in your select")
-    _hold_to_columns(result, packed, name)
+    given = packed(frame)
+    result = _called(transform, given, name)
+    if not isinstance(result, DataFrame) or ROW not in result.columns:
+        raise _not_columns(name, f"it must return a DataFrame that still has `{ROW}`: keep it in your select")
+    _hold_to_columns(result, given, name)
     _hold_to_names(result.columns, name)
-    own = [F.col(quoted(c)) for c in result.columns if c != _ROW]
-    return result.select(*own, *[F.col(f"{_ROW}.{c}").alias(c) for c in KEPT if c in frame.columns])
+    own = [F.col(quoted(c)) for c in result.columns if c != ROW]
+    return result.select(*own, *[F.col(f"{ROW}.{c}").alias(c) for c in KEPT if c in frame.columns])
+
+
+def packed(frame: DataFrame) -> DataFrame:
+    """Return what a transform is given: the contract's columns, and KEPT in one column that it must keep."""
+    return frame.select(
+        *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
+        F.struct(*[F.col(c) for c in KEPT if c in frame.columns]).alias(ROW),
+    )
+
+
+def _called(transform: Transform, given: DataFrame, name: str) -> Any:
+    try:
+        return transform(given)
+    except DraindownError:
+        raise
+    except Exception as error:
+        raise transform_errors.failed(name, transform, error) from error
 
 
 def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
@@ -97,7 +116,7 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
         if node.subqueries().size():
             raise _not_columns(name, "it asks another table in a subquery; a replay would find other rows there")
         unstable = sorted({f"{word}()" for word in _UNSTABLE.findall(node.simpleString(10_000).lower())})
-        if unstable or not all(e.deterministic() for e in _items(node.expressions())):
+        if unstable or not all(e.deterministic() for e in items(node.expressions())):
             raise TerminalError(
                 "transform-unstable",
                 tried=f"apply transform {name}",
@@ -108,7 +127,7 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
 
 def _hold_to_names(columns: list[str], name: str) -> None:
     twice = sorted(column for column, times in Counter(map(str.casefold, columns)).items() if times > 1)
-    reserved = [column for column in columns if column.startswith("_") and column != _ROW]
+    reserved = [column for column in columns if column.startswith("_") and column != ROW]
     found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
     found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
     if found:
@@ -146,7 +165,7 @@ def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataF
     """
     bottom = given._jdf.queryExecution().analyzed()
     node = result._jdf.queryExecution().analyzed()
-    outputs = list(_items(node.output()))
+    outputs = list(items(node.output()))
     final = {a.exprId().id() for a in outputs if a.name() in keys}
     wanted = {a.exprId().id() for a in outputs if a.name() == column}
     while wanted - final and not node.fastEquals(bottom):
@@ -160,12 +179,13 @@ def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataF
 
 def _sources(project: Any, wanted: set[int]) -> set[int]:
     found: set[int] = set()
-    for expression in _items(project.projectList()):
+    for expression in items(project.projectList()):
         if expression.exprId().id() in wanted:
-            found |= {a.exprId().id() for a in _items(expression.references().toSeq())}
+            found |= {a.exprId().id() for a in items(expression.references().toSeq())}
     return found
 
 
-def _items(scala: Any) -> Iterator[Any]:
+def items(scala: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
     for i in range(scala.size()):
         yield scala.apply(i)

@@ -67,7 +67,12 @@ def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivatio
     sources = [sieve.counting(one) for one in rows]
     resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
-        return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+        try:
+            return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+        except failing.ERRORS as error:
+            if not failing.is_of_data(error):
+                raise
+            raise _not_computed(batch, f"the key of a row: {failing.reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -178,12 +183,12 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
         names, relation = key_names(kind), kind.relations[0]
         keyed = work.scope.within(relation.keyed(sources[0]), names)
         found = failing.failing(lambda part: recompute.result(kind, sources, work.scope, part), work.keys, keyed, names)
-        raise _not_computed(work, f"{found}: {failing.reason(error)}") from error
+        raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
 
 
-def _not_computed(work: Work, found: str) -> TerminalError:
-    layout = work.batch.writer.layout
-    read = " and ".join(one.path for one in work.batch.slice.tables)
+def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
+    layout = batch.writer.layout
+    read = " and ".join(one.path for one in batch.slice.tables)
     return TerminalError(
         "group-not-computed",
         tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline} from {read}",

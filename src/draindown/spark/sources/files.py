@@ -21,6 +21,7 @@ from draindown.spark.sources.readers import (
     by_header,
     columnar_groups,
     local_path,
+    read_documents,
     read_multiline,
     read_text,
 )
@@ -41,6 +42,8 @@ class FilesReader:
             return [Read(relation(spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, ()))]
         if form.delimited:
             return [Read(_cells(spark, flow, group, spool), header) for header, group in by_header(files)]
+        if flow.source.documents:
+            return [Read(read_documents(spark, files, flow.source.max_record_bytes, spool))]
         return [Read(read_text(spark, files))]
 
     def name(self, unit: str) -> str:

@@ -5,10 +5,13 @@ Blocks are splits of a file, which a partition reads one after the other.
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from functools import partial
+from itertools import groupby
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -18,7 +21,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR
+from draindown.sources.files.container import LIMITS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.folded import lines_of, split_records
@@ -40,6 +45,9 @@ _WIDE = 500
 
 Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 """
+_AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
+"""Records, and their bytes, that the driver holds of a file that it splits."""
+_READ = 1024**2
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
@@ -162,27 +170,55 @@ def read_multiline(
     The driver splits the records, streaming, into a file in the directory `spool`, because Spark's own multi-line
     reader returns neither raw text nor places. The frame reads that file until its batch is done.
     """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        return (record.encode("latin-1") for record in split_records(lines_of(file.path), dialect, limit))
+
+    return _spooled(spark, files, records, spool)
+
+
+def read_documents(spark: SparkSession, files: Sequence[InputFile], limit: int, spool: str) -> DataFrame:
+    """Return the records of JSON documents as `value`, plus PLACE (one block per file).
+
+    The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole document as one row.
+    """
+
+    def records(file: InputFile) -> Iterator[bytes]:
+        with _opened(file) as data:
+            yield from json_documents.records(iter(partial(data.read, _READ), b""), max(limit, LIMITS.line))
+
+    return _spooled(spark, files, records, spool)
+
+
+def _spooled(
+    spark: SparkSession, files: Sequence[InputFile], records: Callable[[InputFile], Iterator[bytes]], spool: str
+) -> DataFrame:
     copy = new_file(spool)
     schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
-            records = split_records(lines_of(file.path), dialect, limit)
-            for chunk in _chunks(records, 10_000):
+            for chunk in _chunks(records(file)):
                 numbers, values = zip(*chunk, strict=True)
-                held = [
-                    [value.encode("latin-1") for value in values],
-                    [_uri(file)] * len(values),
-                    [0] * len(values),
-                    list(numbers),
-                ]
-                out.write_table(pa.table(held, schema=schema))
+                held = [values, [_uri(file)] * len(values), [0] * len(values), numbers]
+                out.write_table(pa.table([list(column) for column in held], schema=schema))
     spooled = spark.read.parquet(escape(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
 
 
-def _chunks(values: Iterable[str], size: int) -> Iterator[list[tuple[int, str]]]:
-    numbered = enumerate(values)
-    while chunk := list(islice(numbered, size)):
+def _opened(file: InputFile) -> BinaryIO:
+    return gzip.open(file.path) if file.path.endswith(".gz") else open(file.path, "rb")  # type: ignore[return-value]  # noqa: PTH123
+
+
+def _chunks(values: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield numbered records, so many at once that they fit into memory."""
+    chunk, size = list[tuple[int, bytes]](), 0
+    for number, value in enumerate(values):
+        chunk.append((number, value))
+        size += len(value)
+        if len(chunk) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 

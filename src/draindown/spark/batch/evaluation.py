@@ -1,0 +1,106 @@
+"""Evaluate a batch's records: parsed, transformed, persisted and counted in one pass.
+
+Where the transform fails on a row, Spark ends the whole pass. Then the batch is evaluated once more, so that such rows
+are refused alone; a batch on which nothing fails costs nothing more.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.errors import DraindownError, said
+from draindown.flow.schema_drift import Known
+from draindown.spark.batch import counting
+from draindown.spark.batch.model import Batch, Counted
+from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
+from draindown.spark.contract import guarded_transform, transform_errors, transforms, unreadable
+from draindown.spark.contract.parsing import WHY, parse
+from draindown.spark.contract.records import records_of
+from draindown.spark.contract.transforms import Transform
+from draindown.spark.frames import persisted
+from draindown.spark.session import configured
+
+
+def evaluated(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -> tuple[DataFrame, Counted]:
+    """Return the batch's rows, persisted until `kept` ends, and their counts.
+
+    Raises TerminalError `transform-failed`, `file-unreadable`, and the errors of reading.
+    """
+    transform = batch.transform
+    try:
+        return _counted(spark, batch, known, kept)
+    except (PySparkException, Py4JError) as error:
+        if transform is None or "OutOfMemoryError" in said(error):
+            with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
+                raise
+        return _second(spark, batch, known, kept, transform, error)
+
+
+def _counted(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -> tuple[DataFrame, Counted]:
+    parsed = _parsed(spark, batch, known)
+    frame = parsed
+    if batch.transform is not None:
+        frame = transforms.apply(parsed, batch.transform, batch.writer.flow.transform or "")
+    refuse_missing_columns(batch, frame)
+    frame = refuse_missing_values(frame, batch)
+    with ExitStack() as attempt:
+        attempt.enter_context(persisted(frame))
+        counted = counting.count_batch(parsed, frame, batch)
+        kept.push(attempt.pop_all())
+    return frame, counted
+
+
+def _parsed(spark: SparkSession, batch: Batch, known: Known, *, all_raw: bool = False) -> DataFrame:
+    flow = batch.writer.flow
+    reads = batch.input.read(spark, flow, batch.writer.layout.spool)
+    return parse(spark, flow, records_of(reads, flow, known), batch.first_seen, all_raw=all_raw)
+
+
+def _second(
+    spark: SparkSession, batch: Batch, known: Known, kept: ExitStack, transform: Transform, first: Exception
+) -> tuple[DataFrame, Counted]:
+    """Evaluate the batch with rows that the transform can't take refused. `first`: the error without that."""
+    with configured(spark, guarded_transform.SETTINGS):
+        parsed = _parsed(spark, batch, known, all_raw=True)
+        guarded = guarded_transform.apply_guarded(parsed, transform)
+        if guarded is not None:
+            frame = _without_raw(refuse_missing_values(guarded, batch), batch)
+            try:
+                with ExitStack() as attempt:
+                    attempt.enter_context(persisted(frame))
+                    counted = counting.count_batch(parsed, frame, batch)
+                    kept.push(attempt.pop_all())
+            except (PySparkException, Py4JError):
+                pass
+            else:
+                return frame, counted
+        raise _failed(spark, batch, parsed, transform, first)
+
+
+def _without_raw(frame: DataFrame, batch: Batch) -> DataFrame:
+    """Drop the raw text of accepted rows, unless the flow keeps it."""
+    if batch.writer.flow.source.raw_for is not None:
+        return frame
+    return frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+
+
+def _failed(spark: SparkSession, batch: Batch, parsed: DataFrame, transform: Transform, first: Exception) -> Exception:
+    """Return the error to raise: that of a unit which can't be read, else `transform-failed`, else `first` itself."""
+    flow = batch.writer.flow
+    try:
+        with unreadable.named(spark, flow, batch.writer.layout, batch.input):
+            parsed.write.format("noop").mode("overwrite").save()
+    except DraindownError as known:
+        return known
+    except (PySparkException, Py4JError):
+        return first
+    error = transform_errors.failed(
+        flow.transform or "", transform, first, *guarded_transform.culprit(parsed, transform)
+    )
+    error.__cause__ = first
+    return error
