@@ -175,7 +175,7 @@ def failing(tree: Path, arguments: Sequence[str]) -> str | None:
     python = str(tree / ".venv" / "bin" / "python")
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-    command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    command = [python, "-m", "pytest", "-q", "-x", *arguments]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode in (0, 5):
         return None
