@@ -1,4 +1,4 @@
-"""Bad input by number (B1 to B34): the bytes, and by hand what must become of every record in them.
+"""Bad input by number (B1 to B38): the bytes, and by hand what must become of every record in them.
 
 Nothing here asks draindown. A delivery says which ids land, which positions are refused and why, and whether the file
 is kept out; `records` counts what its bytes hold, and both must agree.
@@ -304,6 +304,22 @@ json_files = [
         },
         dict.fromkeys((2, 3, 4, 5, 6), ("type", "box")) | dict.fromkeys((7, 8), ("type", "m")),
     ),
+    fields(
+        "B36",
+        "halves.json",
+        3401,
+        [
+            (rb'{"id":1,"s":"cut \ud83d"}', MALFORMED),
+            (rb'{"id":1,"x":["\uDE00"]}', MALFORMED),
+            (rb'{"\ud83dx":1,"id":1}', MALFORMED),
+        ],
+    ),
+    Delivery(
+        "B36",
+        "pairs.json",
+        lines(rb'{"id":3411,"s":"\ud83d\ude00"}', rb'{"id":3412,"s":"\\ud83d"}'),
+        {3411: {"s": "😀"}, 3412: {"s": r"\ud83d"}},
+    ),
     *[
         Delivery("B28", name, lines(row(2800 + n), b"x"), ids(2800 + n), {2: MALFORMED})
         for n, name in enumerate(
@@ -376,7 +392,7 @@ csv_files = [
         "B10",
         "quotes.csv",
         b'id,s,n\r\n1001,"two\r\nlines",1\r\n1002,"un""b,2\r\n1003,"a\nb\n\nc",3\r\n1004,c,4\r\n',
-        {1001: {"s": "two\nlines"}, 1003: {"s": "a\nb\n\nc"}, 1004: {}},
+        {1001: {"s": "two\r\nlines"}, 1003: {"s": "a\nb\n\nc"}, 1004: {}},
         {3: MALFORMED},
         header=1,
         folded=3,
@@ -384,10 +400,34 @@ csv_files = [
     Delivery(
         "B10", "open.csv", b'id,s,n\n1011,"open,1\n1012,b,2\n1013,c,3\n', ids(1012, 1013), {2: MALFORMED}, header=1
     ),
+    Delivery(
+        "B35",
+        "misquoted.csv",
+        b'id,s,n\n3301,"a\\"b",1\n3302, "a, b",1\n3303,"a" ,1\n3304,5" disk,1\n3305,Roe, Ann,1\n3306,"5"" disk",1\n',
+        {3306: {"s": '5" disk'}},
+        dict.fromkeys((2, 3, 4, 5, 6), MALFORMED),
+        header=1,
+    ),
+    Delivery(
+        "B35",
+        "ends.csv",
+        b'id,s,n\n3311,"a\r\nb",1\n3312,"a\rb",1\n3313,"",1\n3314,,1\n',
+        {3311: {"s": "a\r\nb"}, 3312: {"s": "a\rb"}, 3313: {"s": ""}, 3314: {"s": None}},
+        header=1,
+        folded=2,
+    ),
+    Delivery(
+        "B35",
+        "very-wide.csv",
+        ",".join(["id", *[f"c{n}" for n in range(25_000)]]).encode() + b"\n3321" + b",1" * 25_000 + b"\n",
+        ids(3321),
+        header=1,
+    ),
     Delivery("B11", "reordered.csv", b"n,id,s\n7,1101,a\n", {1101: {"s": "a", "n": 7}}, header=1),
     Delivery("B12", "no-header.csv", b"1201,a,1\n1202,b,2\n", {}, {1: MALFORMED, 2: MALFORMED}),
     Delivery("B12", "one-record.csv", b"1203,a,1\n", {}, {1: MALFORMED}),
     Delivery("B12", "repeated.csv", b"id,s,n\n1204,a,1\nid,s,n\n1205,b,2\n", ids(1204, 1205), header=2),
+    Delivery("B12", "joined.csv", b"id,s,n\n1208,a,1\n\xef\xbb\xbfid,s,n\n1209,b,2\n", ids(1208, 1209), header=2),
     Delivery(
         "B12",
         "other-header.csv",
@@ -401,9 +441,9 @@ csv_files = [
     Delivery(
         "B13",
         "cells.csv",
-        b"id,s,n\n1303,a\n1304,a,1,more\n",
-        {1304: {"_rescued": {"_extra": ["more"]}}},
-        {2: MALFORMED},
+        b"id,s,n\n1303,a\n1304,a,1,more\n1305,a,1,,\n",
+        {1305: {"n": 1}},
+        {2: MALFORMED, 3: MALFORMED},
         header=1,
     ),
     Delivery("B13", "no-key.csv", b"s,n\na,1\nb,2\n", {}, {2: MISSING, 3: MISSING}, header=1),
@@ -450,6 +490,10 @@ COLUMNS = {
     "xs": "array<double>",
     "box": "struct<a: int>",
 }
+
+
+def _texts(*values: bytes) -> pa.Array:
+    return pa.StringArray.from_buffers(len(values), *pa.array(values, pa.binary()).buffers()[1:])
 
 
 def _columnar(form: str) -> list[Delivery]:
@@ -507,6 +551,13 @@ def _columnar(form: str) -> list[Delivery]:
             packed(pa.table({"id": [3003]})),
             3003,
         ),
+        delivery(
+            "B36",
+            "latin",
+            pa.table({"id": [3401, 3402, 3403], "s": _texts(b"caf\xe9", "é".encode(), b"\xed\xa0\x80")}),
+            {3402: {"s": "é"}},
+            {1: MALFORMED, 3: MALFORMED},
+        ),
         delivery("B30", "no-column", pa.table({"s": ["a"]}), {}, {1: MISSING}),
         delivery("B30", "null-key", pa.table({"id": pa.array([3005, None])}), ids(3005), {2: MISSING}),
         delivery("B30", "other-type", pa.table({"id": ["3006", "x"]}), ids(3006), {2: ("type", "id")}),
@@ -516,6 +567,14 @@ def _columnar(form: str) -> list[Delivery]:
         old = pa.table({"id": [3007], "at": pa.array([moment], pa.timestamp("ns", "UTC"))})
         found += [
             delivery("B30", "int96", old, {3007: {"at": moment}}, use_deprecated_int96_timestamps=True),
+            delivery(
+                "B38",
+                "split",
+                pa.table({"id": [3601, 3602], "d": [1.5, -2.25]}),
+                {3601: {"d": 1.5}, 3602: {"d": -2.25}},
+                use_dictionary=False,
+                column_encoding={"d": "BYTE_STREAM_SPLIT"},
+            ),
             delivery("B29", "k=1/in", pa.table({"id": [2901]}), ids(2901)),
             delivery("B29", "k=x/in", pa.table({"id": [2902], "k": [5]}), {2902: {"_rescued": {"k": 5}}}),
         ]
@@ -621,6 +680,22 @@ def keyed_files(now: datetime) -> list[Delivery]:
     return sorted(found, key=lambda delivery: delivery.name in later)
 
 
+APART = {
+    "source": {"format": "json"},
+    "columns": {"id": "int not null", "p": "string"},
+    "target": {"partition_by": ["p"]},
+}
+_NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__", "x" * 254, "é" * 127, "/" * 85, "a\0")
+apart_files = [
+    Delivery("B0", "good.json", lines(row(1, p="a"), row(2)), {1: {"p": "a"}, 2: {"p": None}}),
+    Delivery(
+        "B37",
+        "texts.json",
+        lines(*[row(3501, p=text) for text in _NO_PARTITION], row(3502, p="x" * 253), row(3503, p="/" * 84)),
+        {3502: {"p": "x" * 253}, 3503: {"p": "/" * 84}},
+        dict.fromkeys(range(1, 7), ("partition", "p")),
+    ),
+]
 LAKES: dict[str, tuple[dict[str, Any], Any]] = {
     "json": (JSON, lambda now: json_files),
     "csv": (CSV, lambda now: csv_files),
@@ -631,6 +706,7 @@ LAKES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "orc": ({"source": {"format": "orc"}, "columns": COLUMNS}, lambda now: _columnar("orc")),
     "keyed": (KEYED, keyed_files),
+    "partitioned": (APART, lambda now: apart_files),
 }
 WHAT = {
     "B1": "gzip cut in half, or without its last byte",
@@ -664,7 +740,11 @@ WHAT = {
     "B29": "k=1/ directories, a link to itself, a directory x.json, a pipe",
     "B30": "Parquet and ORC: truncated, wrong type, no key column, broken footer, int96",
     "B31": "21 key sets in one file",
+    "B32": "10,000 files at once, then one of 2 GB",
     "B33": "yes and 1 as booleans, whole numbers that a double rounds, offsets in a timestamp_ntz, 1e400 as text",
     "B34": "nested values: infinity, NaN, numbers and BST as times, fields that the struct does not name",
-    "B32": "10,000 files at once, then one of 2 GB",
+    "B35": "CSV: quotes that RFC 4180 doesn't know, line ends in cells, empty texts, 25,000 columns",
+    "B36": "half of a surrogate pair, Latin-1 in texts of Parquet and ORC",
+    "B37": "texts that Delta stores as another partition, or no directory can bear",
+    "B38": "floats in BYTE_STREAM_SPLIT",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,6 +23,7 @@ from draindown.spark.session import configured
 from draindown.spark.sources.place import ARRIVED, FIRST_SEEN
 from draindown.spark.sources.port import Read
 from draindown.spec.models import FlowSpec
+from tests.csvlines import SOURCES, random_lines, strict
 from tests.spark.mutants import found_in, mutant
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,6 +84,110 @@ def test_names_may_hold_quotes_and_dollars(spark: SparkSession) -> None:
 def test_a_csv_row_that_was_refused_is_judged_under_its_header(spark: SparkSession) -> None:
     flow = {"source": {"format": "csv"}, "columns": {"a": "int not null", "b": "string"}}
     assert reasons(parsed(spark, flow, "x,1", "x,y", header="b,a")) == [(None, None), ("type", "a")]
+
+
+@pytest.mark.parametrize(("name", "seed", "number"), [("rfc", 37, 4000), *[(name, 5, 800) for name in SOURCES]])
+def test_csv_lines_are_what_pythons_strict_reader_reads_or_refused(
+    spark: SparkSession, name: str, seed: int, number: int
+) -> None:
+    source, columns = SOURCES[name], {"a": "string", "b": "string", "c": "string"}
+    lines = [line for line in random_lines(seed, number, source.dialect, "\r\n", "\n") if line.strip()]
+    said = {key: value for key, value in source.model_dump().items() if value is not None} | {"header": False}
+    rows = parsed(spark, {"source": said, "columns": columns}, *lines).orderBy("_id").collect()
+    landed = 0
+    for line, row in zip(lines, rows, strict=True):
+        cells, wanted = source.dialect.cells(line), strict(line, source.dialect)
+        whole = cells is not None and wanted is not None and len(cells) >= 3 and not any(cells[3:])
+        assert (row[WHY] is None) == whole, line
+        if whole and cells:
+            landed += 1
+            assert [row["a"], row["b"], row["c"]] == cells[:3], line
+    assert landed > number // 40
+
+
+def _csv_examples() -> list[tuple[str, str, list[str | None] | None]]:
+    """Options, line and cells (None: refused) of each example in the reference."""
+    text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    rows = text.split("<!-- csv: begin -->")[1].split("<!-- csv: end -->")[0].strip().splitlines()[2:]
+    found = []
+    for row in rows:
+        options, line, *cells = (
+            cell.removesuffix(" ") for cell in row.removesuffix("|").removeprefix("| ").split("| ")
+        )
+        shown = [{"NULL": None, "an empty text": ""}.get(cell, cell[1:-1]) for cell in cells]
+        found.append((options[1:-1], line[1:-1], None if cells[0] == "refused" else shown))
+    return found
+
+
+def test_csv_examples_are_true(spark: SparkSession) -> None:
+    examples = _csv_examples()
+    assert len(examples) > 15
+    for options in dict.fromkeys(options for options, _, _ in examples):
+        lines = {line: cells for said, line, cells in examples if said == options}
+        source = {"format": "csv", "header": False, **(yaml.safe_load(options) or {})}
+        rows = (
+            parsed(spark, {"source": source, "columns": dict.fromkeys("abc", "string")}, *lines)
+            .orderBy("_id")
+            .collect()
+        )
+        found = {line: None if row[WHY] else [row[c] for c in "abc"] for line, row in zip(lines, rows, strict=True)}
+        assert found == lines
+
+
+def test_a_csv_line_is_split_once(spark: SparkSession) -> None:
+    flow = {"source": {"format": "csv"}, "columns": {f"c{i}": "int" for i in range(20)}}
+    header = ",".join(["x", *flow["columns"]])
+    plan = parsed(spark, flow, "1", header=header)._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("split(value") == plan.count("regexp_extract_all(") == 1
+
+
+_ESCAPES = (
+    "\\ud83d",
+    "\\ude00",
+    "\\uD83D",
+    "\\uDE00",
+    "\\udbff",
+    "\\\\",
+    "\\\\ud83d",
+    "\\u0041",
+    "ud83d",
+    '\\"',
+    "x",
+    "😀",
+)
+
+
+def test_half_of_a_surrogate_pair_is_no_text(spark: SparkSession) -> None:
+    chance = random.Random(37)
+    texts = ["".join(chance.choices(_ESCAPES, k=chance.randrange(1, 6))) for _ in range(1500)]
+    places = ('{"a":1,"b":"%s"}', '{"a":1,"c":["x",{"%s":2}]}', '{"a":1,"other":"%s"}', '{"a":1,"%s":1}')
+    lines = [chance.choice(places) % text for text in texts]
+    flow = {"source": {"format": "json"}, "columns": {"a": "int", "b": "string", "c": "json"}}
+    rows = parsed(spark, flow, *lines).orderBy("_id").collect()
+    assert 300 < sum(map(_is_text, lines)) < 1200
+    for line, row in zip(lines, rows, strict=True):
+        why = row[WHY]
+        assert (why is None) == _is_text(line), line
+        assert why is None or why["detail"] == "half of a surrogate pair, which is no Unicode text"
+        if why is None:
+            assert row["b"] == json.loads(line).get("b"), line
+
+
+def _is_text(line: str) -> bool:
+    """Whether all texts of a JSON line are Unicode: plain Python."""
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def test_a_columnar_row_that_lost_bytes_on_its_way_to_quarantine_stays_there(spark: SparkSession) -> None:
+    flow = {"source": {"format": "parquet"}, "columns": {"a": "int", "s": "string"}}
+    assert reasons(parsed(spark, flow, '{"a":1,"s":"caf\ufffd"}', '{"a":1,"s":"é"}')) == [
+        ("malformed", None),
+        (None, None),
+    ]
 
 
 def test_rows_of_columnar_units_come_back_from_quarantine(spark: SparkSession) -> None:

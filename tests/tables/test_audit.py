@@ -61,6 +61,7 @@ class World:
     source: dict[str, Any] = field(default_factory=lambda: {"files": "in/*", "format": "json"})
     transform: str | None = None
     keys: list[str] = field(default_factory=lambda: ["id"])
+    partition_by: list[str] = field(default_factory=list)
     origins: list[tuple[str, int]] = field(default_factory=list)
     added: set[str] = field(default_factory=set)
     misread: Callable[[list[dict[str, Any]]], object] = lambda inputs: None
@@ -87,6 +88,7 @@ class World:
     @property
     def spec(self) -> PipelineSpec:
         target = {"keys": self.keys, "sequence_by": ["n"]} if self.keyed else {}
+        target |= {"partition_by": self.partition_by}
         flow: dict[str, Any] = {"source": self.source, "columns": self.columns, "target": target}
         if self.transform:
             flow["transform"] = self.transform
@@ -313,6 +315,71 @@ def test_a_row_whose_key_is_an_object_or_array_should_have_been_refused(tmp_path
     world.committed[1] = replace(world.committed[1], records=6, inserted=2)
     found = [(residue.kind, residue.where) for residue in world.audit().residues]
     assert ("accepted-unreadable", f"{world.path(1)}:6") in found
+
+
+UNREADABLE = {
+    "half a pair in a key": ("json", rb'{"id": "a\ud83d", "n": 1}', "a?"),
+    "half a pair elsewhere": ("json", rb'{"id": "x", "n": 1, "other": ["\uDE00"]}', "x"),
+    "surplus cells": ("csv", b"x,1,more", "x"),
+    "too few cells": ("csv", b"x", "x"),
+    "escaped by a backslash": ("csv", rb'"a\"b",1', 'a\\"b"'),
+    "text behind a quote": ("csv", b'"x"y,1', '"x"y'),
+    "a blank before a quote": ("csv", b'x, "1"', "x"),
+    "a quote in the middle": ("csv", b'5" disk,1', '5" disk'),
+}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_record_that_is_none_is_found_in_the_table(tmp_path: Path, name: str, keyed: bool) -> None:
+    form, line, key = UNREADABLE[name]
+    lines = [b"id,n", b"g,1", line] if form == "csv" else [b'{"id": "g", "n": 1}', line]
+    world = World(tmp_path, keyed, [b"\n".join(lines), b""], source={"files": "in/*", "format": form})
+    world.intake, world.refused, world.tombstones = world.intake[:1], [], []
+    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(b"\n".join(lines)), records=2, inserted=2)
+    world.committed, world.target = [row], [("g", 1), (key, 1)]
+    world.origins = [(world.path(0), at + len(lines) - 1) for at in (0, 1)]
+    found = {residue.kind: residue.where for residue in world.audit().residues}
+    assert found["accepted-unreadable"] == f"{world.path(0)}:{len(lines)}"
+    assert keyed or set(found) == {"accepted-unreadable"}
+
+
+@pytest.mark.parametrize(("key", "kinds"), [("", set()), ("b ", {"lost-key", "key-from-nowhere"})])
+def test_an_empty_text_is_a_key(tmp_path: Path, key: str, kinds: set[str]) -> None:
+    content = b'id,n\n"",1\n"b",2\n'
+    world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
+    world.intake, world.refused, world.tombstones = world.intake[:1], [], []
+    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=2, inserted=2)]
+    world.target = [(key, 1), ("b", 2)]
+    assert world.kinds() == kinds
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__", "x"])
+def test_a_partition_that_became_null_is_found(tmp_path: Path, text: str, keyed: bool) -> None:
+    content = f'{{"id": "{text}", "n": 1}}\n{{"id": "b", "n": 1}}\n'.encode()
+    world = World(tmp_path, keyed, contents=[content, b""], partition_by=["id"])
+    world.intake, world.refused, world.tombstones = world.intake[:1], [], []
+    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=2, inserted=2)]
+    world.target, world.origins = [(text, 1), ("b", 1)], [(world.path(0), 1), (world.path(0), 2)]
+    assert world.kinds() == (set() if text == "x" else {"accepted-unstorable"})
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_text_that_is_no_utf8_is_found_in_the_table(tmp_path: Path, form: str) -> None:
+    texts = pa.array([b"x", b"caf\xe9", b"y"])
+    texts = pa.StringArray.from_buffers(3, *texts.buffers()[1:])
+    path = tmp_path / f"0.{form}"
+    table = pa.table({"id": ["a", "b", "c"], "n": pa.array([1, 1, 1], pa.int64()), "s": texts})
+    (pq.write_table if form == "parquet" else orc.write_table)(table, path)
+    world = World(tmp_path, contents=[b"", b""], source={"files": "in/*", "format": form})
+    facts = {"unit": str(path), "bytes": path.stat().st_size, "until": 3, "lines": None, "blank": None, "records": 3}
+    world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
+    size, world.refused, world.tombstones = path.stat().st_size, [], []
+    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=size, records=3, inserted=3)]
+    world.target = [("a", 1), ("b", 1), ("c", 1)]
+    (residue,) = world.audit().residues
+    assert (residue.kind, residue.where) == ("accepted-unreadable", f"{path}:2")
 
 
 _NO_VALUES = {

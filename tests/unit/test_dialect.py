@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from draindown.audit.raw import TextFile, cells_of
 from draindown.spark.sources.folded import lines_of, split_records
 from draindown.spec.dialect import Dialect
-from draindown.spec.sources import FilesSource
-
-SOURCES = {
-    "rfc": FilesSource(files="x", format="csv"),
-    "backslash": FilesSource(files="x", format="csv", escape="\\"),
-    "single": FilesSource(files="x", format="csv", quote="'", delimiter="|", null_marker="NULL"),
-    "mysql": FilesSource(files="x", format="csv", escape="\\", delimiter="\t", null_marker="\\N"),
-    "wide": FilesSource(files="x", format="csv", delimiter="§"),
-    "none": FilesSource(files="x", format="csv", quote="none", null_marker="-"),
-}
-
-
-def random_lines(seed: int, number: int, dialect: Dialect, *more: str) -> Iterator[str]:
-    chance = random.Random(seed)
-    quote = dialect.quote or '"'
-    parts = [quote, quote, quote * 2, dialect.delimiter, dialect.delimiter, "a", "é", " ", "\\", "\\" + quote, "\\\\"]
-    parts += [dialect.null or "x", "\x00", "\ufeff", *more]
-    for _ in range(number):
-        if chance.random() < 0.4:  # a record, nearly
-            cells = ["".join(chance.choices(parts, k=chance.randrange(4))) for _ in range(3)]
-            doubled = (f"{quote}{cell.replace(quote, quote * 2)}{quote}" for cell in cells)
-            yield dialect.delimiter.join(chance.choice(two) for two in zip(cells, doubled, strict=True))
-        else:
-            yield "".join(chance.choices(parts, k=chance.randrange(14)))
-
-
-def strict(line: str, dialect: Dialect) -> list[str] | None:
-    """What Python's strict reader reads; None if it reads none, or more than one record."""
-    marks: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.quote is None else {"quotechar": dialect.quote}
-    if dialect.escape:
-        marks |= {"escapechar": dialect.escape, "doublequote": False}
-    text = io.StringIO(line, newline="")
-    try:
-        rows = list(csv.reader(text, delimiter=dialect.delimiter, strict=True, **marks))
-    except csv.Error:
-        return None
-    return rows[0] if len(rows) == 1 else None
+from tests.csvlines import SOURCES, random_lines, strict
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("seed", [37, 4180])
+@pytest.mark.parametrize("seed", [4180])
 def test_a_record_is_what_pythons_strict_reader_reads_or_none(name: str, seed: int) -> None:
     dialect, read = SOURCES[name].dialect, 0
     for line in random_lines(seed, 4000, dialect, "\r\n", "\n", "\r"):
@@ -91,7 +51,7 @@ def test_the_audit_reads_the_same_cells_by_a_code_of_its_own(name: str) -> None:
 def test_drain_and_audit_split_the_same_records_and_lose_no_byte(tmp_path: Path, name: str, seed: int) -> None:
     source, path = SOURCES[name], tmp_path / "a.csv"
     chance = random.Random(seed)
-    for _ in range(150):
+    for _ in range(40):
         lines = random_lines(chance.randrange(10**6), 12, source.dialect, "\r\n", "\n", "\r")
         content = "".join(line + chance.choice(("\n", "\r\n", "\r")) for line in lines).encode()
         path.write_bytes(content)

@@ -219,8 +219,15 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
         ("csv", "malformed", "the header names no column of the contract", "ID,Name", "as the header does"),
         ("csv", "malformed", "the header names no column of the contract", '{"id": 1}', "format: json"),
         ("csv", "malformed", "the header names no column of the contract", "1,x", "header: false"),
+        ("csv", "malformed", "a quote where none can stand", r'1,"a\"b"', "say escape: '\\'"),
+        ("csv", "malformed", "a quote where none can stand", '1, "a,b"', "without blanks"),
+        ("csv", "malformed", "a quote is not closed", '1,5" disk', "quote: none"),
+        ("csv", "malformed", "3 cells under a header of 2", "1,a,b", "quoted"),
         ("csv", "malformed", "the header names no column of the contract", "Invoice No,Net", 'from: "Invoice No"'),
         ("json", "malformed", "not valid UTF-8", "?", "iconv"),
+        ("json", "malformed", "half of a surrogate pair, which is no Unicode text", "{}", "cut between characters"),
+        ("parquet", "malformed", "not valid UTF-8 in column id", "{}", "declare the column as binary"),
+        ("json", "partition", "'' is no value of a partition: Delta stores it as NULL", "{}", "partition_by"),
         ("json", "missing", None, '{"Id": "1"}', "did you mean 'Id'"),
         ("json", "missing", None, '{"id": null}', "not null"),
         ("json", "too_large", "9 bytes; at most 8", "", "max_record_bytes"),
@@ -228,7 +235,7 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
     ],
 )
 def test_a_record_that_is_none_gets_a_hint(form: str, reason: str, detail: str | None, raw: str, word: str) -> None:
-    field = "id" if reason == "missing" else None
+    field = "id" if reason in ("missing", "partition") else None
     assert word in hint(flow(form), {"reason": reason, "field": field, "detail": detail, "raw": raw})
 
 

@@ -462,6 +462,10 @@ def test_only_the_newest_row_is_kept(kind: int, reason: str) -> None:
         ({"columns": {"id": "array<int> not null", "at": "date not null"}}, {"target.keys.0": "plain types"}),
         ({"columns": {"Id": "int not null", "at": "date not null"}}, {"target.keys.0": "did you mean 'Id'"}),
         ({"target": {"partition_by": ["month"]}}, {"target.partition_by.0": "no transform"}),
+        (
+            {"target": {"partition_by": ["b"]}, "columns": {"a": "int", "b": "binary"}},
+            {"target.partition_by.0": "Delta names partitions by text"},
+        ),
         ({"target": {"partition_by": ["id", "at", "n"]}}, {"target.partition_by": "every column"}),
         ({"columns": {"id": "json not null", "at": "date not null"}}, {"target.keys.0": "plain types"}),
         *[

@@ -22,6 +22,7 @@ from draindown.spec.models import FlowSpec
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes
 _BOM = b"\xef\xbb\xbf"
+_UNSTORABLE = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 @dataclass
@@ -181,22 +182,28 @@ class _KeySink:
         names = list(flow.fields.values())
         if header is not None:
             names = _names_in(header, flow)
-        self._read = FieldReader(flow, keys.names if keys else [], names)
+        self._partitions = _partition_texts(flow)
+        self._read = FieldReader(flow, [*(keys.names if keys else []), *self._partitions], names)
         self._cells = CellReader(flow, names, judged)
 
     def take(self, record: RawRecord) -> None:
         """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
         try:
-            if self._keys is not None or self._read.suspects(record.raw):
-                fields = self._read(record.raw)
-                if self._keys is not None:
-                    self._rows.append(fields)
+            if self._keys is not None or self._partitions or self._read.suspects(record.raw):
+                self._look_at(record, self._read(record.raw))
             for why in self._cells.wrong(record.raw):
                 self._residue("accepted-of-no-type", record, why)
         except ValueError as error:
             self._residue("accepted-unreadable", record, str(error))
         if len(self._rows) >= _ROWS:
             self.flush()
+
+    def _look_at(self, record: RawRecord, fields: list[str | None]) -> None:
+        if self._keys is not None:
+            self._rows.append(fields[: len(self._keys.names)])
+        for name, value in zip(reversed(self._partitions), reversed(fields), strict=False):
+            if value in _UNSTORABLE:
+                self._residue("accepted-unstorable", record, f"{name} is {value!r}, which is stored as NULL")
 
     def _residue(self, kind: str, record: RawRecord, why: str) -> None:
         if len(self._residues) < MOST:
@@ -223,16 +230,16 @@ def _columnar(
     cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
     texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
-    for block in blocks(list(dict.fromkeys([*wanted, *texts, *cells.values()]))):
+    partitions = [field for field in (flow.fields[name] for name in _partition_texts(flow)) if field in present]
+    for block in blocks(list(dict.fromkeys([*wanted, *texts, *partitions, *cells.values()]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
+        for name in partitions:
+            null = (first + at for at, value in enumerate(block.column(name).to_pylist()) if value in _UNSTORABLE)
+            facts.residues += _accepted(path, null, out, "accepted-unstorable", f"{name} is stored as NULL")
         for name in texts:
             wrong = (first + at for at in _not_utf8(block.column(name)))
-            facts.residues += [
-                Residue("accepted-unreadable", f"{path}:{position}", "refused", "accepted", f"{name} is not UTF-8")
-                for position in islice(wrong, MOST)
-                if position not in out
-            ]
+            facts.residues += _accepted(path, wrong, out, "accepted-unreadable", f"{name} is not UTF-8")
         if (not keys and not cells) or not block.num_rows:
             continue
         mask = pa.array([first + i not in out for i in range(block.num_rows)])
@@ -250,6 +257,18 @@ def _columnar(
     facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
+
+
+def _accepted(path: str, positions: Iterator[int], out: set[int], kind: str, why: str) -> Iterator[Residue]:
+    for position in islice((at for at in positions if at not in out), MOST):
+        yield Residue(kind, f"{path}:{position}", "refused", "accepted", why)
+
+
+def _partition_texts(flow: FlowSpec) -> list[str]:
+    """Return the partition columns whose texts are those of the raw input, of a flow in which no row is a delete."""
+    if flow.transform or flow.target.apply_as_deletes:
+        return []
+    return [name for name in flow.target.partition_by if name in flow.fields and flow.columns[name].type == "string"]
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -63,6 +63,8 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
         return _type(cell.strip(), flow.columns[field].type) if flow.written(field) is None else ""
     if reason == "transform":
         return f"let the transform give NULL for such {field} (try_to_date, try_cast), or declare a `format:`"
+    if reason == "partition":
+        return f"leave {field} out of partition_by, or partition by what a transform makes of {field}, such as a hash"
     if reason.startswith("rule:"):
         return f"correct the sender, or the rule {reason.partition(':')[2]} of the pipeline file"
     return ""
@@ -74,9 +76,30 @@ def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
         return hint
     if flow.source.form.delimited and detail.startswith("the header"):
         return _header(flow, text)
+    if flow.source.form.delimited and (hint := _dialect(flow, text, detail)):
+        return hint
+    if "surrogate" in detail:
+        return "have texts cut between characters, not within one: half of an emoji is no character"
     if "UTF-8" in detail:
+        if flow.source.form.columnar:
+            return "have the texts written as UTF-8, or declare the column as binary"
         return "have it written as UTF-8: iconv -f LATIN1 -t UTF-8 FILE"
     return ""
+
+
+def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
+    """Suggest another dialect for a record whose cells can't be told apart, or more than its header has."""
+    source = flow.source
+    if re.fullmatch(r"\d+ cells under a header of \d+", detail):
+        return "have cells that hold the delimiter quoted; a header must name every cell"
+    if "quote" not in detail:
+        return ""
+    if not source.escape and "\\" + source.quote in record:
+        return r"if quotes within cells have a backslash before them, say escape: '\'"
+    mark, quote = re.escape(source.delimiter), re.escape(source.quote)
+    if re.search(rf"(^|{mark})\s+{quote}|{quote}\s+({mark}|$)", record):
+        return "have it written without blanks between quotes and delimiters"
+    return "have quotes within cells doubled, and such cells quoted; if cells are never quoted, say quote: none"
 
 
 def _no_object(text: str) -> str:

@@ -59,12 +59,14 @@ class Dialect:
 
     def open_quotes(self, text: bytes) -> bool:
         """Return whether lines hold an odd number of quotes that are not escaped: a cell may go on after them."""
-        if self.quote is None:
-            return False
-        if self.escape is not None:
-            escape = self.escape.encode()
-            text = text.replace(escape * 2, b"").replace(escape + self.quote.encode(), b"")
-        return bool(text.count(self.quote.encode()) & 1)
+        return self.quote is not None and bool(self.without_escapes(text).count(self.quote.encode()) & 1)
+
+    def without_escapes(self, text: bytes) -> bytes:
+        """Return lines without escaped quotes and escaped backslashes."""
+        if self.quote is None or self.escape is None:
+            return text
+        escape = self.escape.encode()
+        return text.replace(escape * 2, b"").replace(escape + self.quote.encode(), b"")
 
 
 def _class(*marks: str) -> str:

@@ -238,6 +238,8 @@ class FlowSpec(Model):
             return f"{name!r} is in no column, and there is no transform to make it{close}"
         if column.is_nested or column.type == "json":
             return f"{name!r} is {column.type}: {part} needs plain types"
+        if part == "partition_by" and column.type == "binary":
+            return f"{name!r} is binary: Delta names partitions by text, which bytes need not be"
         if column.nullable and part != "partition_by":
             return f"{name!r} can be null; declare it as `{name}: {column} not null`"
         return None

@@ -99,7 +99,8 @@ class LineCounter:
         mostly_blank = lines * 2 > len(block)
         self.blank += lines - len(_FILLED.findall(block)) if mostly_blank else len(_BLANK.findall(b"\n" + block))
         if self._dialect and self._quote and not self.multiline and self._quote in block:
-            self.multiline = any(map(self._dialect.open_quotes, block.split(b"\n")))
+            bare, quote = self._dialect.without_escapes(block), self._quote
+            self.multiline = any(line.count(quote) & 1 for line in bare.split(b"\n"))
 
     def _look_for_header(self, block: bytes) -> None:
         for line, end in _LINE.findall(block):

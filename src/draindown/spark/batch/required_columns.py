@@ -13,7 +13,7 @@ from draindown.flow.hints import NULLED
 from draindown.spark.batch.model import Batch
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.sql import quoted
-from draindown.spark.targets.partition_values import stored_as_null, unnameable
+from draindown.spark.targets.partition_values import stored_as_null, unnameable, unstorable
 
 _SHOWN = 100
 
@@ -73,7 +73,7 @@ def _of_partition(name: str, essential: Collection[str]) -> Column:
 
 
 def _emptied(value: Column, name: str) -> Column:
-    return F.when(~F.col("_delete") | ~(stored_as_null(value) | unnameable(name, value)), value)
+    return F.when(~F.col("_delete") | ~unstorable(name, value), value)
 
 
 def _reason(reason: str, field: str, detail: str | Column | None = None) -> Column:

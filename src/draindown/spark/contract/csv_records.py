@@ -58,7 +58,8 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
         # the header of a file that was appended to another one may have its byte order mark in front
         frame = frame.withColumn("_blank", F.col("_blank") | same.isin(header, _BOM + header))
     frame = frame.withColumn(_CELLS, F.expr(_cells(dialect)))
-    unknown = _unknown(names, flow) if set(names) - set(flow.columns) else F.expr(NOTHING)
+    named = not wrong and set(names) - set(flow.columns)
+    unknown = _unknown(names, flow) if named else F.expr(NOTHING)
     broken = _broken(dialect, len(names), wrong)
     frame = finish(frame, broken, unknown, drift_marks.of_names(names, flow, known), _CELLS)
     place = {name: at for at, name in enumerate(names)}

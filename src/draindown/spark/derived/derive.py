@@ -251,14 +251,17 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
 
 
 def _refuse_blank(work: Work, texts: Sequence[str], number: int) -> None:
-    """Refuse keys with an empty string in a partition column: Delta stores it as NULL, which is another key.
+    """Refuse keys with a text in a partition column that Delta stores as NULL, another key, or no directory can bear.
 
     Raises TerminalError `partition-empty`.
     """
     if number:
         named = " or ".join(texts)
-        found = f"{number} of them have an empty string in partition column {named}, which Delta stores as NULL"
-        then = _rebuild(work, f"   # once {named} is out of partition_by, or NULL where it is empty in the source")
+        what = "an empty string, __HIVE_DEFAULT_PARTITION__ or a text longer than a file's name"
+        found = f"{number} of them have {what} in partition column {named}: Delta stores it as NULL, or not at all"
+        then = _rebuild(
+            work, f"   # once {named} is out of partition_by, or NULL in the source where it is such a text"
+        )
         raise _refused(work, "partition-empty", found, then)
 
 

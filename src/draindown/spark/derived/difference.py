@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from draindown.spark.sql import quoted
+from draindown.spark.targets.partition_values import unstorable
 from draindown.spec.derived import TOLERANCE
 
 FATE = "_fate"
@@ -56,7 +57,7 @@ class Counts:
         keys: number of keys by fate.
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
-        blank: number of keys with an empty string in a partition column.
+        blank: number of keys with a text in a partition column that no partition keeps.
     """
 
     keys: Mapping[str, int]
@@ -68,7 +69,7 @@ class Counts:
 
 def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None, texts: Sequence[str] = ()) -> Counts:
     """Count what `compare` returned. `counted`: as there. `texts`: partition columns of type string."""
-    blank = reduce(Column.__or__, [F.col(quoted(name)) == "" for name in texts], F.lit(False))
+    blank = reduce(Column.__or__, [unstorable(name, F.col(quoted(name))) for name in texts], F.lit(False))
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
     sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE)}
     by_key = fated.groupBy(*map(quoted, keys)).agg(

@@ -17,6 +17,11 @@ _LONGEST = 255
 _ESCAPED = "[\\x01-\\x1f\\x7f\"#%'*/:=?\\\\{\\[\\]^]"
 
 
+def unstorable(name: str, value: Column) -> Column:
+    """Return whether a text of partition column `name` would not be the text that is read back."""
+    return stored_as_null(value) | unnameable(name, value)
+
+
 def stored_as_null(value: Column) -> Column:
     """Return whether Delta would store a text as NULL in a partition column."""
     return value.isin("", HIVE_NULL)
