@@ -168,16 +168,21 @@ def copy(tree: Path) -> None:
 
 
 def failing(tree: Path, arguments: Sequence[str]) -> str | None:
-    """Return the first test that fails; None if all pass, or none is there. The copy's code is what tests import."""
+    """Return the first test that fails; None if all pass, or none is there. The copy's code is what tests import.
+
+    Raises RuntimeError with what pytest said if it failed without a test.
+    """
     python = str(tree / ".venv" / "bin" / "python")
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-    command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    command = [python, "-m", "pytest", "-q", "-x", *arguments]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode in (0, 5):
         return None
-    named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return named[1] if named else f"exit {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if named is None:
+        raise RuntimeError((done.stdout + done.stderr)[-2000:])
+    return named[1]
 
 
 def tried(tree: Path, mutation: Mutation, begin: int, through: int) -> tuple[str | None, int]:
@@ -205,13 +210,13 @@ def main(words: Sequence[str] | None = None) -> int:
     kept = WORK / f"{re.sub('[^A-Za-z0-9]', '-', options.seed)}.jsonl"
     results = _read(kept)
     copy(WORK / "tree")
-    for stage in range(options.through):
-        if any(_open(results, one, stage + 1) for one in mutations) and not _green(stage):
-            return 1
     for number, one in enumerate(mutations, start=1):
         if _open(results, one, options.through):
             before = results.get(_key(one), {"stages": 0})["stages"]
             test, ran = tried(WORK / "tree", one, before, options.through)
+            if test is not None and failing(WORK / "tree", (test,)):
+                print(f"{test} fails without a mutation, so nothing can be said", file=sys.stderr)
+                return 1
             results[_key(one)] = {**asdict(one), "found": test, "stages": ran}
             with kept.open("a") as out:
                 out.write(json.dumps(results[_key(one)]) + "\n")
@@ -236,15 +241,6 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
         options.seed or subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     )
     return options
-
-
-def _green(stage: int) -> bool:
-    """Whether a stage passes without a mutation: otherwise it would find them all."""
-    arguments = stages("", WORK / "tree")[stage]
-    test = failing(WORK / "tree", arguments) if arguments else None
-    if test is not None:
-        print(f"{test} fails without a mutation", file=sys.stderr)
-    return test is None
 
 
 def _open(results: dict[str, dict[str, object]], mutation: Mutation, through: int) -> bool:

@@ -34,7 +34,7 @@ from draindown.spark.sources import registry as readers
 from draindown.spark.sources.place import Block, Offset
 from draindown.spark.sources.port import Read
 from draindown.spec import sources
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.source import SourceSpec
 from draindown.spec.units import Size
 

@@ -17,7 +17,7 @@ from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.port import Read
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from tests.spark.conftest import Landing
 
 _CONTAINERS = ['{"x":1}', "{}", "[]", '["a"]', "[[1]]", '{"x":{"y":[]}}', '{"x":1,"x":2}', "[ 1.50 ]", '{"}":"]"}']

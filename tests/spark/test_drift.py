@@ -217,30 +217,32 @@ def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
     return files
 
 
-def test_added_columns_hold_the_same_whatever_came_first(landing: Make) -> None:
+@pytest.mark.parametrize(
+    ("per_batch", "order"), [(4, [2, 3, 1, 0]), pytest.param(1, [0, 1, 2, 3], marks=pytest.mark.long)]
+)
+def test_added_columns_hold_the_same_whatever_came_first(landing: Make, per_batch: int, order: list[int]) -> None:
     chance = random.Random(22)
     files = _delivered(chance)
     expected = _folded([record for file in files for record in file])
-    for per_batch, order in ((2, [0, 1, 2, 3]), (4, [2, 3, 1, 0])):
-        here = landing(flow(drift={"new": "add"}, source={"max_files_per_trigger": per_batch}))
-        for at, number in enumerate(order):
-            path = here.land(f"{at}", encoded("json", files[number]))
-            os.utime(path, (at, at))
-        if per_batch == 4:
-            die_at(here.attempt_batches, "remembered")
-        report, code = here.attempt_batches()
-        assert code == Exit.DONE, report.error
-        found = {}
-        for held in here.rows():
-            content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", *STAMPS)}
-            found[held["id"]] = content
-        assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
-            key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
-        }
-        plain = [{key: {**content, "_rescued": None} for key, content in side.items()} for side in (found, expected)]
-        assert plain[0] == plain[1], order
-        here.sums()
-        assert audit(here.spec, "f", root=here.home).clean
+    here = landing(flow(drift={"new": "add"}, source={"max_files_per_trigger": per_batch}))
+    for at, number in enumerate(order):
+        path = here.land(f"{at}", encoded("json", files[number]))
+        os.utime(path, (at, at))
+    if per_batch == 4:
+        die_at(here.attempt_batches, "remembered")
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    found = {}
+    for held in here.rows():
+        content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", *STAMPS)}
+        found[held["id"]] = content
+    assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
+        key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
+    }
+    plain = [{key: {**content, "_rescued": None} for key, content in side.items()} for side in (found, expected)]
+    assert plain[0] == plain[1], order
+    here.sums()
+    assert audit(here.spec, "f", root=here.home).clean
 
 
 @pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.long)])

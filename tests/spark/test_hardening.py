@@ -89,7 +89,9 @@ def _plant(table: Path, *actions: dict[str, Any]) -> None:
     (table / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
-@pytest.mark.parametrize("form", ["file://{}", "{}", "../outside.txt", "file:{}"])
+@pytest.mark.parametrize(
+    "form", ["file://{}", "../outside.txt", *(pytest.param(form, marks=pytest.mark.long) for form in ("{}", "file:{}"))]
+)
 def test_s12_vacuum_deletes_nothing_outside_the_table(spark: SparkSession, tmp_path: Path, form: str) -> None:
     table, outside = tmp_path / "lake" / "table", tmp_path / "lake" / "outside.txt"
     write_deltalake(str(table), pa.table({"a": [1]}))

@@ -22,7 +22,7 @@ from draindown.spark.runs.replay_rows import replay
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
 from draindown.spec.formats import FORMATS, Format
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.source import SourceSpec
 
 

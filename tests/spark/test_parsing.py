@@ -22,7 +22,7 @@ from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.place import ARRIVED, FIRST_SEEN
 from draindown.spark.sources.port import Read
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from tests.csvlines import SOURCES, random_lines, strict
 from tests.spark.mutants import found_in, mutant
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base.exits import Exit
-from draindown.spark.batch import process
+from draindown.spark.batch import evaluation
 from draindown.spark.contract import parsing
 from tests.landing import Landing
 
@@ -60,12 +60,12 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
     read: list[Path] = []
     parse = parsing.parse
 
-    def watched(spark: SparkSession, spec: Any, parts: Any, at: datetime) -> DataFrame:
+    def watched(spark: SparkSession, spec: Any, parts: Any, at: datetime, **more: Any) -> DataFrame:
         read.extend(Path(unquote(urlparse(uri).path)) for part in parts for uri in part.frame.inputFiles())
         assert all(path.exists() for path in read) and not left.exists()
-        return parse(spark, spec, parts, at)
+        return parse(spark, spec, parts, at, **more)
 
-    monkeypatch.setattr(process, "parse", watched)
+    monkeypatch.setattr(evaluation, "parse", watched)
     _, code = here.attempt_batches()
     assert code == Exit.DONE and sorted(row["id"] for row in here.rows()) == ["a", "b"]
     assert read and all(spool in path.parents for path in read)

@@ -19,8 +19,8 @@ from draindown.spark.contract.parsing import KEPT
 from draindown.spark.contract.transforms import apply, load
 from draindown.spark.runs import replay_rows
 from draindown.spec import scaffold
+from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import load as load_pipeline
-from draindown.spec.models import FlowSpec
 from tests.landing import Landing
 
 Transform = Callable[[DataFrame], DataFrame]

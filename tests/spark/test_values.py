@@ -25,7 +25,7 @@ from draindown.spark.session import configured
 from draindown.spark.sources.nanoseconds import moments
 from draindown.spark.sources.port import Read
 from draindown.spec.column_types import Column
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "Europe/Berlin"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from draindown.audit import written
 from draindown.spark.contract.parsing import WHY
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from tests.spark.test_parsing import parsed, reasons
 
 MAY = datetime(2020, 5, 6, 7, 8, 9, tzinfo=UTC)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import subprocess
 import sys
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from deltalake import write_deltalake
 
 from benchmarks import changes, oracle
-from benchmarks.contenders import PROGRAMS
 from benchmarks.place import ROOT
 
 SCHEMA = pa.schema(
@@ -124,46 +122,6 @@ def test_each_way_to_be_wrong_is_counted(landing: Path, tmp_path: Path) -> None:
     assert found.text == f"2 missing, 2 extra, 3 different, {refused - 1:,} rows quarantined of {refused:,}"
     assert found.wrong_rows == 7
     assert not found.exact
-
-
-def test_a_table_that_is_not_there_can_not_be_compared(landing: Path, tmp_path: Path) -> None:
-    found = oracle.compare(tmp_path / "nothing", landing, quarantine=None)
-    assert found.text.startswith("could not compare")
-    assert not found.exact
-
-
-def test_seeded_rows_count_unless_an_event_changed_them(tmp_path: Path) -> None:
-    files, seeded = tmp_path / "changes", changes.Seeded(900)
-    changes.write(files, 1, changes.batch(seeded, 200, 1, 0.5))
-    days = [(changes.FIRST_DAY + timedelta(days=day)).isoformat() for day in range(changes.DAYS)]
-    seed = [
-        {"order_id": at, "event_date": days[at // 10], "op": "upsert", "seq": 0, "status": changes.STATUSES[at % 4],
-         "customer": f"c-{at}", "amount": at, "updated_at": "2026-01-01T00:00:00Z", "note": _md5(at)}
-        for at in range(seeded.rows)
-    ]  # fmt: skip
-    rows, _ = _model([*map(json.dumps, seed), *_lines(files)])
-    assert oracle.compare(_table(tmp_path / "t", list(rows.values())), files, quarantine=None, seeded=seeded).exact
-    untouched = _table(tmp_path / "u", seed)
-    assert oracle.compare(untouched, files, quarantine=None, seeded=seeded).wrong_rows > 100
-
-
-def _md5(at: int) -> str:
-    return hashlib.md5(str(at).encode()).hexdigest()
-
-
-@pytest.mark.parametrize(("per_merge", "back"), [(3, 0), pytest.param(1, 1, marks=pytest.mark.long)])
-def test_the_job_without_spark_brings_deleted_orders_back_from_merge_to_merge(
-    tmp_path: Path, per_merge: int, back: int
-) -> None:
-    changes.write(tmp_path / "changes", 1, changes.batch(changes.Seeded(900), 100, 1, 1.0))
-    end = '{"order_id":7,"event_date":"2026-01-01","op":"delete","seq":9}'
-    changes.write(tmp_path / "changes", 2, iter([end, "no event"]))
-    changes.write(tmp_path / "changes", 3, iter([end.replace("delete", "upsert").replace("9", "8")]))
-    for _ in range(2):  # the second time the manifest knows all files
-        where = ["--shape", "changes", "--landing", str(tmp_path), "--lake", str(tmp_path / "lake")]
-        subprocess.run([sys.executable, str(PROGRAMS / "delta_rs.py"), *where, f"--files={per_merge}"], check=True)
-        found = oracle.compare(tmp_path / "lake" / "tables" / "changes", tmp_path / "changes", quarantine=None)
-        assert found.wrong_rows == back
 
 
 @pytest.mark.long

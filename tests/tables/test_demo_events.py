@@ -153,31 +153,6 @@ def test_other_demo_data_is_not_overwritten(landing: Path) -> None:
     assert caught.value.code == "demo-landing-differs"
 
 
-def test_a_day_more_needs_a_year_first(tmp_path: Path) -> None:
-    with pytest.raises(TerminalError) as caught:
-        events.more(tmp_path)
-    assert caught.value.code == "demo-landing-empty"
-
-
-def test_only_finished_files_are_left_and_the_manifest_is_not_among_them(landing: Path) -> None:
-    manifest = events.read_manifest(landing)
-    assert manifest is not None
-    assert {p.name: p.stat().st_size for p in (landing / "flights").iterdir()} == manifest.files
-    assert len(manifest.files) == manifest.base_files + 3
-
-
-def test_the_manifest_counts_what_is_in_the_files(
-    landing: Path, truth: tuple[list[Any], list[tuple[str, int, str]]]
-) -> None:
-    manifest, lines = events.read_manifest(landing), [line for _, _, line in raw_lines(landing)]
-    assert manifest is not None
-    assert (manifest.lines, manifest.events) == (len(lines), sum(line != b"" for line in lines))
-    reasons = Counter(reason.split("/")[0] for _, _, reason in truth[1])
-    assert {reason: n for reason, n in manifest.quarantined.items() if n} == reasons
-    assert manifest.keys == len(truth[0])
-    assert manifest.injected["withdrawn"] == sum(b'"withdrawn"' in line for line in lines)
-
-
 @pytest.fixture(scope="module")
 def tenth() -> Iterator[duckdb.DuckDBPyConnection]:
     with life.live(0.1, 2013) as con:
@@ -301,27 +276,3 @@ def test_the_oracle_computes_derived_tables_as_plain_python_does_and_sees_what_i
     assert (one.missing, one.extra, one.different) == (2, 2, 1)
     assert (other.missing, other.extra, other.different) == (0, 0, 1)
     assert not found.ok and found.wrong_rows == 0
-
-
-def test_a_derived_table_that_is_not_there_lacks_every_row(
-    landing: Path, tmp_path: Path, truth: tuple[list[Any], list[Any]]
-) -> None:
-    write_lake(tmp_path, *truth)
-    found = oracle.compare(tmp_path, landing, derived=True)
-    assert not found.ok and all(one.missing == one.expected > 100 for one in found.derived)
-
-
-def test_a_missing_table_is_a_problem_not_an_exception(landing: Path, tmp_path: Path) -> None:
-    found = oracle.compare(tmp_path, landing)
-    assert not found.ok
-    assert found.problem
-
-
-def test_the_fingerprint_depends_on_every_column() -> None:
-    with duckdb.connect() as con:
-        con.execute(
-            f"create table one as select {', '.join(f'{i}::varchar as {c}' for i, c in enumerate(oracle._COMPARED))}"
-        )
-        first = oracle.fingerprint(con, "one")
-        for column in oracle._COMPARED:
-            assert oracle.fingerprint(con, f"(select * replace (null as {column}) from one)") != first

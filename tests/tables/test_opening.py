@@ -18,7 +18,7 @@ from draindown.lease.lease import Lease
 from draindown.recovery import rebuild
 from draindown.recovery.opening import Needs, OpenFlow, open_flow
 from draindown.runs.request import Request
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from tests.flowfiles import drained, restore
 from tests.tables.test_rebuilds import begin, read_all, swap
 

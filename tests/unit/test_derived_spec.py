@@ -18,7 +18,8 @@ from draindown.spec import loader
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.json_schema import schema
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.landing import FlowSpec
+from draindown.spec.models import PipelineSpec
 
 FLIGHTS: dict[str, Any] = {
     "source": {"files": "landing/*.json", "format": "json"},

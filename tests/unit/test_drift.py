@@ -11,7 +11,7 @@ from draindown.flow import schema_drift
 from draindown.flow.schema_drift import Known, Sighting
 from draindown.lake.layout import FlowLayout
 from draindown.spec.formats import FORMATS
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 AT = "2026-01-31T12:00:00+00:00"
 

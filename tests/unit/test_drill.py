@@ -80,7 +80,10 @@ def test_every_fault_says_what_it_does_and_can_be_done(fault: faults.Fault) -> N
 
 def test_every_step_that_kills_is_one_that_strike_knows() -> None:
     told = set(
-        re.findall(r'reached\("(\w+)"\)', "".join(p.read_text() for p in (ROOT / "src/draindown/spark").rglob("*.py")))
+        re.findall(
+            r'(?:reached|SideWrite)\("(\w+)"',
+            "".join(p.read_text() for p in (ROOT / "src/draindown/spark").rglob("*.py")),
+        )
     )
     known = told | {"data", "commit", "committed", "time"}
     assert {fault.step for fault in FAULTS if fault.step} <= known

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draindown.flow.hints import NULLED, hint
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 def flow(**more: Any) -> FlowSpec:

@@ -88,14 +88,6 @@ def test_fetch_places_and_verify_agrees(lock: Path, target: Path) -> None:
     ]
 
 
-def test_fetch_mends_a_damaged_lock_beside_the_jars(lock: Path, target: Path) -> None:
-    fetched = jars.fetch(lock, target, resolve=Mirror(CONTENT), say=lambda _: None)
-    (target / "jars.lock").write_text("io.delta:delta-storage")
-
-    assert jars.fetch(lock, target, resolve=Mirror({}), say=lambda _: None) == fetched
-    assert jars.verify(target) == fetched
-
-
 def test_fetch_again_asks_nobody(lock: Path, target: Path) -> None:
     mirror = Mirror(CONTENT)
     jars.fetch(lock, target, resolve=mirror, say=lambda _: None)
@@ -159,16 +151,6 @@ def test_a_changed_jar_is_found_and_replaced(lock: Path, target: Path) -> None:
     assert len(jars.verify(target)) == 2
 
 
-def test_an_older_locks_jar_leaves_and_a_strangers_stays(lock: Path, target: Path) -> None:
-    jars.fetch(lock, target, resolve=Mirror(CONTENT), say=lambda _: None)
-    (target / "mine.jar").write_bytes(b"mine")
-    write_lock(lock, {"delta-storage": CONTENT["delta-storage"]})
-
-    jars.fetch(lock, target, resolve=Mirror({}), say=lambda _: None)
-
-    assert sorted(path.name for path in target.glob("*.jar")) == ["delta-storage-4.4.0.jar", "mine.jar"]
-
-
 def test_verify_before_set_up_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as caught:
         jars.verify(tmp_path)
@@ -186,15 +168,6 @@ def test_proxies_of_the_environment_reach_the_jvm() -> None:
         "-Dhttp.nonProxyHosts=localhost|*.corp.example",
     ]
     assert jars.proxy_options({"NO_PROXY": "localhost"}) == []
-
-
-def test_the_resolvers_complaint_is_cut_to_its_reason() -> None:
-    text = (
-        "An error occurred while calling o33.sql.\n: java.lang.RuntimeException: [unresolved dependency: a#b;1]\n\tat x"
-    )
-
-    assert "[unresolved dependency: a#b;1]" in jars._first_reason(text)
-    assert jars._first_reason("") == "no reason given"
 
 
 def test_the_command_reports_errors_with_exit_codes(lock: Path, target: Path, monkeypatch, capsys) -> None:

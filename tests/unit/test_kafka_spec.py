@@ -12,8 +12,9 @@ from draindown.base.secrets import names_in, resolved
 from draindown.planning import validation
 from draindown.sources.kafka.options import of_java, of_librdkafka
 from draindown.spec.kafka import KafkaCluster, KafkaSource
+from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import digest, load
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 GOOD = """\
 pipeline: events

@@ -17,8 +17,9 @@ from draindown.base.errors import TerminalError
 from draindown.spec.derived import DerivedFlow, Per, TableSource, Window
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.kafka import KafkaCluster, KafkaSource
+from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
 from draindown.spec.tolerance import QuarantineBounds

@@ -18,8 +18,9 @@ from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import BatchRow, refused_share
 from draindown.runs.card import card, verdict
 from draindown.runs.report import Expectation
+from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import load
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 from draindown.spec.tolerance import QuarantineBounds
 from draindown.spec.units import parse_share, show_share
 from tests.unit.test_card import checked, drained, step

@@ -99,12 +99,6 @@ def test_wrong_java_home_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "bin" / "java") in error.found
 
 
-def test_something_else_called_java(tmp_path: Path) -> None:
-    java = fake_java(tmp_path, "Unable to locate a Java Runtime.")
-
-    assert refused(preflight.find_java, {"PATH": str(java.parent)}).code == "java-broken"
-
-
 def test_old_python_without_a_newer_one() -> None:
     error = refused(preflight.choose_python, (3, 10), lambda name: None)
 
@@ -159,15 +153,6 @@ def test_settings_that_send_packages_elsewhere_are_dropped() -> None:
 
     assert kept.keys() >= {"PIP_INDEX_URL", "HOME"}
     assert not {"PIP_TARGET", "PIP_USER"} & kept.keys()
-
-
-def test_a_failing_command_ends_the_others(tmp_path: Path) -> None:
-    jobs = {
-        tmp_path / "bad.log": [sys.executable, "-c", "raise SystemExit('ERROR: No matching distribution found for a')"],
-        tmp_path / "slow.log": [sys.executable, "-c", "import time; time.sleep(60)"],
-    }
-
-    assert refused(packages._run_all, jobs).code == "package-not-found"
 
 
 # --- pins and the wheel cache
@@ -235,15 +220,6 @@ def test_a_changed_wheel_is_as_good_as_none(tmp_path: Path, wheel: Path) -> None
     assert cache(tmp_path).find(pin(digest)) is None
 
 
-def test_a_wheel_built_here_must_be_the_one_that_was_stored(tmp_path: Path, wheel: Path) -> None:
-    source = pin("1" * 64)
-    cache(tmp_path).add(source, wheel)
-
-    stored, _ = cache(tmp_path).find(source)
-    stored.write_bytes(b"other")
-    assert cache(tmp_path).find(source) is None
-
-
 # --- the steps
 
 
@@ -299,14 +275,6 @@ def test_the_second_set_up_has_nothing_to_do(clone: Path) -> None:
     assert again.ran == []
 
 
-def test_touched_files_with_the_same_content_change_nothing(clone: Path) -> None:
-    Recorder(clone).run()
-    for name in ("requirements.lock", "pyproject.toml", "jars.lock"):
-        os.utime(clone / name, (4e9, 4e9))
-
-    assert Recorder(clone).run() is False
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -333,19 +301,6 @@ def test_an_interrupted_set_up_goes_on_where_it_stopped(clone: Path, step: str) 
     again = Recorder(clone)
     assert again.run() is True
     assert again.ran == order[order.index(step) :]
-
-
-def test_another_java_gets_its_own_class_data_archive(clone: Path) -> None:
-    Recorder(clone).run()
-    (clone / "jdk" / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
-
-    assert ran_again(clone) == ["archive"]
-
-
-def ran_again(clone: Path) -> list[str]:
-    again = Recorder(clone)
-    again.run()
-    return again.ran
 
 
 def test_a_removed_environment_is_made_again(clone: Path) -> None:

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from draindown.base.errors import TerminalError
 from draindown.spec.column_types import SCALARS, Column, normalise
 from draindown.spec.expressions import check_expression
+from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance, Target

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import BrokenPipeline
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 _STEPS = """
 **plan-all** looks at all flows at once; those that have nothing to do, and that the run brings nothing, are skipped.

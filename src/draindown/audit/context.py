@@ -13,7 +13,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, Place, from_commit
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[int, int, str], None]
 """Called before each raw file with the number of files read, the total, and the name of the file."""

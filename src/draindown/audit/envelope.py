@@ -7,7 +7,7 @@ from typing import Any
 
 from draindown.audit import written
 from draindown.audit.raw import FieldReader
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 Fields = Callable[[Mapping[str, Any]], list[str | None]]
 """Reads columns of a raw record; None if one is missing or null. Raises ValueError where it can't be read."""

@@ -17,7 +17,7 @@ from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST, KeyRecount
 from draindown.audit.model import Residue
 from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from draindown.audit.model import Residue
 from draindown.base.formatting import count
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 MOST = 1000
 """At most so many residues of one kind are listed; one more residue then gives the total."""

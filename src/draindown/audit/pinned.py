@@ -19,7 +19,7 @@ from draindown.sources import intake
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Unit
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _Range = tuple[int, int]
 

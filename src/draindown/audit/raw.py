@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from draindown.audit import written
 from draindown.audit.values import Number
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.source import SourceSpec
 
 CHUNK = 8 * 1024 * 1024

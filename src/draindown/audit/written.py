@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _RUN = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|.", re.DOTALL)
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"

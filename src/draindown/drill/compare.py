@@ -18,7 +18,7 @@ import pyarrow as pa
 from draindown.base.formatting import count
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, log_of
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")

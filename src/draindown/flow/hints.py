@@ -9,7 +9,7 @@ from datetime import datetime, time
 from typing import Any
 
 from draindown.spec import time_patterns
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import is_column_name, near, renamed
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")

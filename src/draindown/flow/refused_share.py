@@ -25,7 +25,7 @@ from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
 from draindown.runs.request import Request
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.tolerance import QuarantineBounds
 
 LEAST = 20

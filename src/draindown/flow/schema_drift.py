@@ -21,7 +21,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import Place
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.formats import Format
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS, is_column_name, renamed
 
 MOST_REMEMBERED = 500

@@ -14,7 +14,7 @@ from draindown.base.errors import TerminalError
 from draindown.gate import suite as gate_suite
 from draindown.gate import suite_arguments
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import near
 from draindown.spec.project import expectation_lines, suite, suite_path
 

@@ -10,7 +10,8 @@ from draindown.base.errors import TerminalError
 from draindown.gate import suite_validation
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.landing import FlowSpec
+from draindown.spec.models import PipelineSpec
 
 
 def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:

@@ -23,8 +23,9 @@ from draindown.recovery import fencing, swap
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.models import PipelineSpec
 
 
 class Needs(IntEnum):

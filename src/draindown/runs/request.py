@@ -15,7 +15,8 @@ from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.layout import FlowLayout
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec, PipelineSpec
+from draindown.spec.landing import FlowSpec
+from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.neighbours import Neighbours
 

@@ -14,7 +14,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.sources.port import Source
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.kafka import KafkaSource
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 from draindown.spec.table_source import TableSource
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from draindown.spec.derived import KINDS, DerivedFlow
-from draindown.spec.models import DERIVED_FORM, LANDING_FORM, FlowSpec, PipelineSpec
+from draindown.spec.landing import FlowSpec
+from draindown.spec.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.source import SourceSpec
 from draindown.spec.sources import SOURCES, kind_of

@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType
 from draindown.base.errors import TerminalError, said
 from draindown.runs.request import Request
 from draindown.spark.sql import try_eval
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS
 
 _REFUSED = (PySparkException, Py4JJavaError)

@@ -17,7 +17,7 @@ from draindown.spark.contract.typed_values import unnamed
 from draindown.spark.sources.place import CUT, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _REPLACED = "it holds U+FFFD, in the place of bytes that were no UTF-8: deliver the row again"
 _ROW_JSON = {**TIMES, "ignoreNullFields": "false"}

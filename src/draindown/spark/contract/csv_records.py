@@ -19,7 +19,7 @@ from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_l
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
 from draindown.spec.dialect import Dialect
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _CELLS = "_c"
 _BOM = "\ufeff"

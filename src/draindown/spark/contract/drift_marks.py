@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from draindown.flow.schema_drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, SHOWN, Known
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sql import literal
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS
 
 MARKS = "array<string>"

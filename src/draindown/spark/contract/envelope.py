@@ -12,7 +12,7 @@ from draindown.spark.contract.record_frame import Records
 from draindown.spark.sources.place import ENVELOPE, ENVELOPE_FIELDS
 from draindown.spark.sql import literal
 from draindown.spec.column_types import Column as ColumnSpec
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _BYTES = ("string", "binary")
 _KEPT = "struct<key: string, headers: array<struct<key: string, value: string>>, timestamp: bigint>"

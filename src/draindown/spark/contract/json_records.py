@@ -19,7 +19,7 @@ from draindown.spark.contract.record_frame import Records, finish, of_lines
 from draindown.spark.contract.text_values import widened
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"

@@ -20,7 +20,7 @@ from draindown.spark.contract.record_frame import Records
 from draindown.spark.contract.text_values import is_cut, one_moment
 from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, union
 from draindown.spark.sql import literal, quoted, try_eval
-from draindown.spec.models import FlowSpec, Written
+from draindown.spec.landing import FlowSpec, Written
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""

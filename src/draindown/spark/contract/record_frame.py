@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from draindown.flow.schema_drift import Known
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE
 from draindown.spark.sources.port import Read
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"

@@ -14,7 +14,7 @@ from draindown.spark.contract.record_frame import RecordReader, Records
 from draindown.spark.contract.text_records import TextRecords
 from draindown.spark.sources.place import ENVELOPE
 from draindown.spark.sources.port import Read
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 READERS: MutableMapping[str, RecordReader] = {
     "json": JsonRecords(),

@@ -8,7 +8,7 @@ from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
 from draindown.spark.sources.port import Read
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 class TextRecords:

@@ -18,7 +18,7 @@ from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
 from draindown.spark.contract.records import records_of
 from draindown.spark.sources.port import Input
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType
 from draindown.spark.contract.casting import PAIR, is_pair
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.sql import literal
-from draindown.spec.models import FlowSpec, Written
+from draindown.spec.landing import FlowSpec, Written
 from draindown.spec.time_patterns import Part, parse
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

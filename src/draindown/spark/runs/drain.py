@@ -40,7 +40,7 @@ from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.sql import literal, quoted
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""

@@ -15,7 +15,7 @@ from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
 from draindown.spark.targets import delta_target
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

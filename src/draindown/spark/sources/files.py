@@ -25,7 +25,7 @@ from draindown.spark.sources.readers import (
     read_multiline,
     read_text,
 )
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 class FilesReader:

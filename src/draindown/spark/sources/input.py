@@ -15,7 +15,7 @@ from draindown.sources.slices import Slice, Unit
 from draindown.spark.sources import raw
 from draindown.spark.sources.place import Block, BlockOrigin, micros
 from draindown.spark.sources.port import Read, SliceReader
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from draindown.spark.causes import causes
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset, micros
 from draindown.spark.sources.port import Read
 from draindown.spec.kafka import KafkaSource
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _OPTIONS = {
     "failOnDataLoss": "true",

@@ -15,7 +15,7 @@ from draindown.base.errors import DraindownError
 from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
 from draindown.spark.sources.place import Block, BlockOrigin, Offset
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

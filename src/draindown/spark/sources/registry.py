@@ -12,7 +12,7 @@ from draindown.spark.sources.input import SliceInput
 from draindown.spark.sources.kafka import KafkaReader
 from draindown.spark.sources.port import SliceReader
 from draindown.spec.kafka import KafkaSource
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 
 READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader(), KafkaSource.kind: KafkaReader()}

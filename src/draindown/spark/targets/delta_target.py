@@ -29,7 +29,7 @@ from draindown.spark.targets import restricted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import ddl, differences, nullable
 from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"

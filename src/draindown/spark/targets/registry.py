@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from draindown.spark.targets.append import Append
 from draindown.spark.targets.strategy import TargetStrategy
 from draindown.spark.targets.upsert import Upsert
-from draindown.spec.models import FlowSpec
+from draindown.spec.landing import FlowSpec
 
 _STRATEGIES: Mapping[str, TargetStrategy] = {"append": Append(), "upsert": Upsert()}
 
