@@ -49,7 +49,8 @@ def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input)
 
     Without a unit it shuffles as much as with one: its scratch directory may be full or gone.
     """
-    if _fails(lambda: spark.range(1).select(F.max(F.xxhash64("id"))).collect()):
+    # two partitions: a single one is not shuffled, and writes nothing to the scratch directory
+    if _fails(lambda: spark.range(0, 2, 1, 2).select(F.max(F.xxhash64("id"))).collect()):
         return {}
     tried = {unit.name: _fails(partial(_read, spark, flow, layout.spool, read.alone(unit))) for unit in read.units}
     return {name: why for name, why in tried.items() if why}
