@@ -201,7 +201,7 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     pinned = [unit for one in intake.slices(it.layout("carriers"), 1) for unit in one.units]
     read = inputs.by_batch(it.layout("carriers"))
     assert [read[row.place] for row in rows] == [
-        [Input(it.layout("flights").table, -1, unit.until, unit.bytes, row.records)]
+        [Input("tables/flights", -1, unit.until, unit.bytes, row.records)]
         for unit, row in zip(pinned, rows, strict=True)
     ]
     assert sum(row.records for row in rows) == 8 and all(row.bytes for row in rows)

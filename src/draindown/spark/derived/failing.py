@@ -66,10 +66,11 @@ def failing(
 def _halved(
     result: Callable[[Column], DataFrame], mark: Column, rows: DataFrame, names: Sequence[str]
 ) -> tuple[Column, Sequence[object]]:
-    """Return the condition for a part of the keys that fails, and its key if it is one."""
+    """Return the condition for a part of the keys that fails, and its key, as text, if it is one."""
     part, rest, until = F.lit(True), 0, time.monotonic() + _SECONDS
+    texts = [F.col(name).cast("string").alias(name) for name in names]  # Python has no years beyond 9999
     for bits in range(_MOST_BITS):
-        left = rows.where(part).select(*names).distinct().limit(2).collect()
+        left = rows.where(part).select(*names).distinct().limit(2).select(*texts).collect()
         if len(left) == 1:
             return part, list(left[0])
         if not left or time.monotonic() > until:
