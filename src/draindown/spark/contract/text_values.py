@@ -117,8 +117,12 @@ def once(moment: str, local: str, zone: str) -> str:
 
 
 def local_micros(text: str) -> str:
-    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any other text."""
-    return f"unix_micros(try_cast(concat(rtrim({text}), 'Z') as timestamp))"
+    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any other text.
+
+    Spark takes a zone only behind seconds, so these are added where they are missing.
+    """
+    casts = (f"try_cast(concat(rtrim({text}), '{missing}Z') as timestamp)" for missing in ("", ":00", ":00:00"))
+    return f"unix_micros(coalesce({', '.join(casts)}))"
 
 
 def _shown(moment: str, zone: str) -> str:
