@@ -198,7 +198,9 @@ def _is_clear(text: str, zone: str) -> str:
     moment = _cast(text, "timestamp")
     region = f"nullif(trim(regexp_extract({text}, '{_REGION}', 0)), '')"
     bare = f"regexp_replace({text}, ' *{_REGION}', '')"
-    there = f"(instr({text}, '/') = 0 or {moment} is not null and {once(moment, local_micros(bare), region)})"
+    behind = f"{text} rlike '[0-9.] *{_REGION}'"  # Spark takes control characters before it, too
+    clear = f"{behind} and {moment} is not null and {once(moment, local_micros(bare), region)}"
+    there = f"(instr({text}, '/') = 0 or {clear})"
     if one_moment(zone):
         return f"{known} and {there}"
     here = f"({local_micros(text)} is null or {once(moment, local_micros(text), literal(zone))})"
