@@ -55,6 +55,7 @@ def _refused(flow: Landing) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("seed", "rounds"), [(0, 1), *(pytest.param(n, 2, marks=pytest.mark.long) for n in range(4))])
+@pytest.mark.long
 def test_files_and_topics_of_the_same_records_give_the_same_table(
     tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int, rounds: int
 ) -> None:

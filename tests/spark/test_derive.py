@@ -87,6 +87,7 @@ def test_a_fill_and_increments_equal_the_query(derivation: Callable[..., Derivat
     assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), "a window without rows goes"
 
 
+@pytest.mark.long
 def test_a_change_without_effect_leaves_an_empty_commit(
     derivation: Callable[..., Derivation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,7 +530,9 @@ _FAILING: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", _FAILING)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "window" else pytest.mark.long) for kind in _FAILING]
+)
 def test_a_group_that_cannot_be_computed_is_named(derivation: Callable[..., Derivation], kind: str) -> None:
     parts, words = _FAILING[kind]
     it = derivation(**parts)

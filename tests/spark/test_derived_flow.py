@@ -300,6 +300,7 @@ def test_windows_that_rows_in_time_may_still_change_are_told(chain: Callable[...
     assert report.check and report.check.open_windows == "", "a query per key has no windows"
 
 
+@pytest.mark.long
 def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_path: Path) -> None:
     it = chain(hourly=HOURLY, daily=DAILY)
     it.deliver(*(it.row(number, 50 * number) for number in range(6)))

@@ -93,7 +93,7 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: S
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
     assert told.drain is not None and told.drain.totals["units"] == 2  # all that this start did
-    assert told.error["next"] == ["draindown run p   # it resumes where this one ended"]
+    assert told.error["next"] == ["draindown run p --flow f   # it resumes where this one ended"]
     assert drain(landing.request("again"), spark).outcome == "idle"
 
 

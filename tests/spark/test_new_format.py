@@ -36,12 +36,12 @@ class Pairs:
         return Records(found, lambda name: F.expr(f"_m[{literal(name)}]"), F.col("_raw"), F.octet_length("_raw"))
 
 
-def _recounted(source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> raw.Fields:
+def _recounted(source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> raw._Reader:
     def fields(record: bytes) -> list[str | None]:
         pairs = dict(pair.split("=") for pair in record.decode().split(";"))
         return [pairs.get(name) for name in names]
 
-    return fields
+    return fields, lambda record: b"=" not in record
 
 
 @pytest.fixture

@@ -148,6 +148,7 @@ def test_a_kill_in_any_gap_is_resumed(flow: Lists, step: str) -> None:
     flow.agrees()
 
 
+@pytest.mark.long
 def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
     flow.deliver("a", ("x", 1), ("y", 1), "no record")
     flow.deliver("b", ("z", 1))

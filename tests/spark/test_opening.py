@@ -48,6 +48,7 @@ def by_a_replay_of_rows(landing: Landing, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("opened", [pytest.param(without_spark, marks=pytest.mark.long), by_a_replay_of_rows])
+@pytest.mark.long
 def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     spark: SparkSession, tmp_path: Path, opened: Callable[[Landing, SparkSession], None]
 ) -> None:

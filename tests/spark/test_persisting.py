@@ -78,6 +78,7 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b": 2}
 
 
+@pytest.mark.long
 def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Path, spark: SparkSession) -> None:
     """As many as lie in files that can hold its keys: those of other ranges are no work."""
     landing = Landing(tmp_path)
@@ -183,6 +184,7 @@ def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: S
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcde", 3)
 
 
+@pytest.mark.long
 def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_path: Path, spark: SparkSession) -> None:
     """Unless the table is so large that it would be sorted for the keys. Its files wait for compaction."""
     landing = Landing(tmp_path)

@@ -20,6 +20,7 @@ from draindown.spec.sources import FilesSource
 from tests.landing import Landing
 
 
+@pytest.mark.long
 def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

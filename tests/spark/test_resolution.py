@@ -163,6 +163,7 @@ _SIGNS = (
 )
 
 
+@pytest.mark.long
 def test_every_operator_and_predicate_of_spark_is_taken(spark: SparkSession) -> None:
     """Each word of Spark in each place around operands: where Spark reads more than a name for the result."""
     parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]

@@ -171,6 +171,7 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     assert it.check("owned").outcome in ("done", "idle")
 
 
+@pytest.mark.long
 def test_windows_that_went_since_are_no_error_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
     it = Chain(tmp_path / "project", spark, hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90))

@@ -172,6 +172,7 @@ def change(draw: Random, it: Shop, step: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["left", pytest.param("union", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_histories_of_both_tables_equal_what_another_engine_computes(shop: Callable[..., Shop], name: str) -> None:
     draw, it = Random(name), shop(QUERIES[name])
     met = set()
@@ -285,6 +286,7 @@ def _frame(spark: SparkSession, cells: Sequence[Cell], part: int, at: int) -> Da
     return spark.createDataFrame([row for cell in cells for row in cell[part][at]], schema)
 
 
+@pytest.mark.long
 def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its_version(
     shop: Callable[..., Shop],
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit.values import check_of
@@ -24,7 +24,7 @@ from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.nanoseconds import moments
 from draindown.spark.sources.port import Read
-from draindown.spec.column_types import Column
+from draindown.spec.column_types import Column as ColumnSpec
 from draindown.spec.landing import FlowSpec
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -206,40 +206,44 @@ def _mutated(r: random.Random, text: str) -> str:
 
 def test_random_text_is_what_plain_python_makes_of_it(spark: SparkSession) -> None:
     r = random.Random(_SEED)
-    texts = {kind: [_mutated(r, form(r)) for _ in range(1500)] for kind, form in _FORMS.items()}
-    names = {kind: f"c{at}" for at, kind in enumerate(texts)}
-    columns = {name: kind for kind, name in names.items()} | {
-        f"n{name}": f"array<{kind}>" for kind, name in names.items()
-    }
-    lines = [json.dumps({form.format(names[kind]): text}) for kind in texts for text in texts[kind] for form in ("{}",)]
-    lines += [json.dumps({f"n{names[kind]}": [text]}) for kind in texts for text in texts[kind]]
+    asked = [(kind, _mutated(r, form(r))) for kind, form in _FORMS.items() for _ in range(1500)]
+    frame = spark.createDataFrame(list(enumerate(text for _, text in asked)), "at int, t string")
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        values = {kind: typed(frame, "t", kind) for kind in _FORMS}
+        shown = [_spelled(kind, value).alias(f"c{at}") for at, (kind, value) in enumerate(values.items())]
+        rows = frame.select("at", *shown).orderBy("at").collect()
+    found = [_read(kind, row[1 + list(_FORMS).index(kind)]) for row, (kind, _) in zip(rows, asked, strict=True)]
+    wrong = [
+        (kind, text, held, expected)
+        for (kind, text), held in zip(asked, found, strict=True)
+        if held != (expected := _expected(kind, text))
+    ]
+    assert not wrong, wrong[:20]
+    taken = sum(held is not None for held in found)
+    assert len(found) // 5 < taken < len(found) * 4 // 5, "both are tried"
+
+
+def test_random_text_is_the_same_within_nested_values(spark: SparkSession) -> None:
+    r = random.Random(_SEED + 1)
+    kinds = ("double", "timestamp", "boolean", "decimal(12,3)")
+    columns = {f"c{at}": f"array<{kind}>" for at, kind in enumerate(kinds)}
+    asked = [(at, _mutated(r, _FORMS[kind](r))) for at, kind in enumerate(kinds) for _ in range(150)]
+    lines = [json.dumps({f"c{at}": [text]}) for at, text in asked]
     with configured(spark, {"spark.sql.session.timeZone": ZONE}):
         frame = parsed(spark, columns, lines).orderBy("_id")
-        shown = [
-            F.expr(
-                f"coalesce(cast({_micros(kind, name)} as string), cast({_micros(kind, f'n{name}[0]')} as string))"
-            ).alias(name)
-            for kind, name in names.items()
-        ]
-        found = frame.select(*shown, F.col(f"{WHY}.reason").alias("why")).collect()
-    asked = [(kind, text) for kind in texts for text in texts[kind]]
-    wrong = []
-    for row, (kind, text) in zip(found, asked * 2, strict=True):
-        expected = _expected(kind, text)
-        held = None if row["why"] == "type" else _read(kind, row[names[kind]])
-        if held != expected:
-            wrong.append((kind, text, held, expected))
-    assert not wrong, wrong[:20]
-    assert 3000 < sum(row["why"] is None for row in found) < len(found) - 3000, "both kinds are tried"
+        rows = frame.select(*(_spelled(kind, F.expr(f"c{at}[0]")).alias(f"c{at}") for at, kind in enumerate(kinds)))
+        found = [_read(kinds[at], row[f"c{at}"]) for row, (at, _) in zip(rows.collect(), asked, strict=True)]
+    expected = [_expected(kinds[at], text) for at, text in asked]
+    assert [*zip(asked, found, strict=True)] == [*zip(asked, expected, strict=True)]
 
 
-def _micros(kind: str, name: str) -> str:
-    return f"unix_micros({name})" if kind == "timestamp" else name
+def _spelled(kind: str, value: Column) -> Column:
+    return (F.unix_micros(value) if kind == "timestamp" else value).cast("string")
 
 
 def _expected(kind: str, text: str) -> Any:
     try:
-        value = check_of(Column.model_validate(kind), ZONE)(text)
+        value = check_of(ColumnSpec.model_validate(kind), ZONE)(text)
     except (ValueError, OverflowError, ArithmeticError):
         return None
     if kind == "float":

@@ -355,6 +355,7 @@ def content(flow: Gated) -> str:
     return str(sorted(str(one.asDict()) for one in found))
 
 
+@pytest.mark.long
 def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     late = {"ts": "2026-10-25T00:30:00.000001Z", "n": "9999-12-31T23:59:59.999999", "day": "9999-12-31"}
     late |= {"far": "9999-12-31T23:59:59.999999Z"}

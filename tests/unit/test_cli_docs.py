@@ -57,7 +57,7 @@ def test_every_kind_of_residue_is_documented() -> None:
     kinds: set[str] = set()
     for path in (ROOT / "src" / "draindown" / "audit").glob("*.py"):
         source = path.read_text()
-        kinds |= set(re.findall(r'(?:expect|expect_once|Residue)\(\s*"([a-z-]+)"', source))
+        kinds |= set(re.findall(r'(?:expect|expect_once|_?[Rr]esidue)\(\s*"([a-z-]+)"', source))
         kinds |= set(re.findall(r'^    "([a-z-]+)": "', source, re.MULTILINE))
     kinds |= {f"intake-{what}" for what in ("lines", "blank")}
     documented = set(

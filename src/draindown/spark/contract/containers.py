@@ -35,12 +35,13 @@ def in_field(line: str, name: str, text: str, options: str) -> Column:
 
 
 def is_beyond_double(line: str, name: str, text: str, options: str) -> Column:
-    """Return whether a field of a JSON object is a number such as 1e400, of which Spark makes the text `Infinity`.
+    """Return whether a field of a JSON object is a number such as 1e400, of which Spark makes the text `"Infinity"`.
 
     Arguments as for `in_field`.
     """
     parsed = f"from_json({line}, {literal(f'{quoted(name)} double')}, {options}).{quoted(name)} is not null"
-    return F.expr(f"if({text} in ('Infinity', '-Infinity'), {parsed}, false)")
+    infinite = """('"Infinity"', '"-Infinity"', 'Infinity', '-Infinity')"""
+    return F.expr(f"if({text} in {infinite}, {parsed}, false)")
 
 
 def has_text(kind: DataType) -> bool:

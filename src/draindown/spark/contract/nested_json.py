@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from draindown.spark.contract import text_values
 from draindown.spark.contract.json_text import Marks
-from draindown.spark.contract.typed_values import ddl, failure, is_nested, or_fail
+from draindown.spark.contract.typed_values import ddl, failure, is_nested, map_of, or_fail
 from draindown.spark.sql import literal
 
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
@@ -77,8 +77,9 @@ class NestedJson:
             case MapType():
                 keys = self._each(lambda key: self._leaf(self._plain(key), kind.keyType))
                 values = self._each(lambda one: self._cast(one, kind.valueType))
-                both = f"transform(map_keys({value}), {keys}), transform(map_values({value}), {values})"
-                return self._once(value, f"map_from_arrays({both})", kind)
+                of_values = f"transform(map_values({value}), {values})"
+                made = self._bound(f"transform(map_keys({value}), {keys})", lambda own: map_of(own, of_values, kind))
+                return self._once(value, made, kind)
             case StructType():
                 parts = (f"{literal(f.name)}, {self._field(value, f.name, f.dataType)}" for f in kind)
                 return self._once(value, f"named_struct({', '.join(parts)})", kind)

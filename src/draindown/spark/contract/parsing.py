@@ -111,10 +111,11 @@ def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Colu
     cell = F.element_at(cells, F.element_at(F.array(*[F.lit(i) for i in at]), code))
     reason = told([r.reason for r in refusals])
     static = told([r.detail for r in refusals])
-    detail = F.when(reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static))
+    detail = F.when(F.lit(False), static)
     for number, refusal in enumerate(refusals, 1):
         if refusal.found is not None:
             detail = detail.when(code == number, refusal.found)
+    detail = detail.when(reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static))
     return F.struct(
         reason.alias("reason"),
         told([r.field for r in refusals]).alias("field"),

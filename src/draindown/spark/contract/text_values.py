@@ -117,8 +117,12 @@ def once(moment: str, local: str, zone: str) -> str:
 
 
 def local_micros(text: str) -> str:
-    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any other text."""
-    return f"unix_micros(try_cast(concat(rtrim({text}), 'Z') as timestamp))"
+    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any other text.
+
+    Spark takes a zone only behind seconds, so these are added where they are missing.
+    """
+    casts = (f"try_cast(concat(rtrim({text}), '{missing}Z') as timestamp)" for missing in ("", ":00", ":00:00"))
+    return f"unix_micros(coalesce({', '.join(casts)}))"
 
 
 def _shown(moment: str, zone: str) -> str:
@@ -194,7 +198,9 @@ def _is_clear(text: str, zone: str) -> str:
     moment = _cast(text, "timestamp")
     region = f"nullif(trim(regexp_extract({text}, '{_REGION}', 0)), '')"
     bare = f"regexp_replace({text}, ' *{_REGION}', '')"
-    there = f"(instr({text}, '/') = 0 or {moment} is not null and {once(moment, local_micros(bare), region)})"
+    behind = f"{text} rlike '[0-9.] *{_REGION}'"  # Spark takes control characters before it, too
+    clear = f"{behind} and {moment} is not null and {once(moment, local_micros(bare), region)}"
+    there = f"(instr({text}, '/') = 0 or {clear})"
     if one_moment(zone):
         return f"{known} and {there}"
     here = f"({local_micros(text)} is null or {once(moment, local_micros(text), literal(zone))})"

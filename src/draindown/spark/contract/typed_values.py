@@ -60,6 +60,14 @@ def or_fail(value: str, cast: str, kind: str) -> str:
     return f"coalesce({cast}, if({value} is null, null, {failure(kind)}))"
 
 
+def map_of(keys: str, values: str, kind: DataType) -> str:
+    """Return a map as a SQL expression; it raises an error if two keys are one as values of their type.
+
+    Not left to Spark: its builder of maps isn't reset by that error, and fails for each later row of the task.
+    """
+    return f"if(size(array_distinct({keys})) < size({keys}), {failure(ddl(kind))}, map_from_arrays({keys}, {values}))"
+
+
 def failure(kind: str) -> str:
     """Return a SQL expression of a type that raises an error."""
     return f"cast(raise_error('no {kind.partition('<')[0]}') as {kind})"
@@ -98,7 +106,7 @@ def _nested(value: str, held: DataType, kind: DataType, zone: str, depth: int) -
         case MapType(), MapType():
             keys = f"transform(map_keys({value}), {one} -> {inside(one, held.keyType, kind.keyType)})"
             values = f"transform(map_values({value}), {one} -> {inside(one, held.valueType, kind.valueType)})"
-            return f"map_from_arrays({keys}, {values})"
+            return map_of(keys, values, kind)
         case StructType(), MapType(keyType=StringType()):  # what pandas makes of a dict
             names = ", ".join(literal(name) for name in held.names)
             values = ", ".join(inside(f"{value}.{quoted(f.name)}", f.dataType, kind.valueType) for f in held)
