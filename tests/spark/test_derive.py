@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.proof import windows as proof_windows
 from draindown.proof.compare import prove
 from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images
@@ -306,6 +310,72 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
         assert error.value.found.startswith("2 of them have an empty string, __HIVE_DEFAULT_PARTITION__")
         assert "in partition column k" in error.value.found
     assert TableLog(it.layout.table).row_count == 1 + len(others)
+
+
+CALENDAR: dict[str, tuple[dict[str, Any], Callable[[date], tuple[date, date]]]] = {
+    "month": ({"size": "1 month"}, lambda d: (d.replace(day=1), _later(d.replace(day=1), 1))),
+    "quarter": ({"size": "3 months"}, lambda d: (_quarter(d), _later(_quarter(d), 3))),
+    "week from monday": (
+        {"size": "1 week", "week_starts": "monday"},
+        lambda d: (d - timedelta(d.weekday()), d + timedelta(7 - d.weekday())),
+    ),
+    "week from sunday": (
+        {"size": "1 week", "week_starts": "sunday"},
+        lambda d: (d - timedelta(d.isoweekday() % 7), d + timedelta(7 - d.isoweekday() % 7)),
+    ),
+}
+
+
+def _quarter(day: date) -> date:
+    return day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
+
+
+def _micros(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _later(day: date, months: int) -> date:
+    return day.replace(year=day.year + (day.month + months > 12), month=(day.month + months - 1) % 12 + 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "of"),
+    [pytest.param(*case, id=name, marks=[] if name == "month" else [LONG]) for name, case in CALENDAR.items()],
+)
+def test_windows_of_the_calendar_begin_and_end_with_it(
+    derivation: Callable[..., Derivation], parts: dict[str, Any], of: Callable[[date], tuple[date, date]]
+) -> None:
+    """The oracle is Python's calendar; DuckDB's query, which `prove` runs, finds the same."""
+    it = derivation(window={"time": "at", "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}} | parts)
+    days = [date(1969, 12, 31), date(1970, 1, 1), date(2023, 12, 31), date(2024, 1, 1), date(2024, 2, 29)]
+    days += [date(2024, 3, 1), date(2026, 3, 31), date(2026, 4, 5), date(2026, 4, 6), date(2026, 12, 31)]
+    late = [datetime.combine(day, time(23, 59, 59, 999999), UTC) for day in days]
+    early = [datetime.combine(day, time(), UTC) for day in days]
+    rows = [(i, 1, "ab"[i % 2], at, i, 0.5, "") for i, at in enumerate([*late, *early])]
+    it.insert(*rows, (99, 1, "a", None, 1, 0.5, ""))
+    it.derive(buckets=2)
+    it.upsert((0, 2, "a", rows[9][3], 100, 0.5, ""))
+    it.sql("delete from {t} where id in (3, 99)")
+    it.derive(buckets=2)
+    rows = [(0, 2, "a", rows[9][3], 100, 0.5, ""), *(row for row in rows if row[0] not in (0, 3))]
+    wanted = dict[tuple[datetime, datetime, str], tuple[int, int]]()
+    for row in rows:
+        first, end = (datetime.combine(day, time(), UTC) for day in of(row[3].date()))
+        count, total = wanted.get((first, end, row[2]), (0, 0))
+        wanted[first, end, row[2]] = (count + 1, total + row[4])
+    with configured(it.spark, {"spark.sql.session.timeZone": "UTC"}):
+        table = it.spark.read.format("delta").load(it.layout.table)
+        micros = [F.unix_micros(name) for name in ("window_start", "window_end")]
+        found = {tuple(row)[:3]: tuple(row)[3:] for row in table.select(*micros, "k", "c", "s").collect()}
+    assert found == {(_micros(first), _micros(end), k): value for (first, end, k), value in wanted.items()}
+    assert it.flow.window is not None
+    sql = proof_windows.query(it.flow.window, {"k": "string", "n": "integer", "at": "timestamp"})
+    source = pa.table({"at": [row[3] for row in rows], "k": [row[2] for row in rows], "n": [row[4] for row in rows]})
+    con = duckdb.connect()
+    con.register("source", source)
+    assert sql is not None
+    proven = {(start, end, k): (c, s) for start, k, end, c, s in con.execute(sql).fetchall()}
+    assert proven == found
 
 
 @LONG

@@ -100,6 +100,12 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),
         ({"window": WINDOW | {"size": "0"}}, "hourly.window.size", "at least 1"),
+        ({"window": WINDOW | {"size": "0 months"}}, "hourly.window.size", "at least 1"),
+        ({"window": WINDOW | {"size": "101 years"}}, "hourly.window.size", "1200 months"),
+        ({"window": WINDOW | {"size": "1 month", "slide": "1 day"}}, "hourly.window.slide", "not for months"),
+        ({"window": WINDOW | {"size": "1 month", "week_starts": "monday"}}, "hourly.window.week_starts", "not for"),
+        ({"window": WINDOW | {"size": "1 day", "week_starts": "monday"}}, "hourly.window.week_starts", "every week"),
+        ({"window": WINDOW | {"size": "1 week", "week_starts": "mon"}}, "hourly.window.week_starts", "monday"),
         ({"window": WINDOW | {"time": "ats"}}, "hourly.window.time", "did you mean 'at'?"),
         ({"window": WINDOW | {"time": "day"}}, "hourly.window.time", "is date: a window needs a timestamp"),
         ({"window": WINDOW | {"group_by": ["carriers"]}}, "hourly.window.group_by[0]", "did you mean 'carrier'?"),
@@ -248,3 +254,13 @@ def test_editors_know_derived_flows(flow: dict[str, Any], valid: bool) -> None:
 )
 def test_a_query_that_only_spark_can_judge_is_left_to_it(tmp_path: Path, sql: str) -> None:
     assert load(tmp_path, document(hourly=derived(per=PER | {"sql": sql}))).flows["hourly"]
+
+
+def test_windows_of_months_and_weeks_are_read_back_as_they_were(tmp_path: Path) -> None:
+    parts = {"m": {"size": "1 Month"}, "y": {"size": "1 year"}, "w": {"size": "2 weeks", "week_starts": "sunday"}}
+    spec = load(tmp_path, document(**{name: derived(window=WINDOW | part) for name, part in parts.items()}))
+    request = Request(spec=spec, flow="m", step="drain", run_id="r", root="/p")
+    for found in (spec.flows, Request.decode(request.encode()).spec.flows):
+        months, year, weeks = (found[name].window for name in parts)
+        assert (months.size, months.months, months.seconds) == ("1 months", 1, 31 * 86400)
+        assert (year.months, weeks.months, weeks.step, weeks.origin) == (12, None, 14 * 86400, 3 * 86400)

@@ -27,18 +27,31 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
     measures = {name: measure(text, types) for name, text in window.measures.items()}
     if None in measures.values():
         return None
-    size, step = window.size * 1_000_000, window.step * 1_000_000
     groups = [identifier(name) for name in window.group_by]
     named = [f"{text} as {identifier(name)}" for name, text in measures.items()]
-    newest = f"us - ((us % {step}) + {step}) % {step}"
-    starts = f"unnest(range({newest}, us - {size}, -{step}))"
-    columns = [f"_start as {window.START}", *groups, f"_start + {size} as {window.END}", *named]
+    starts, end = _months(window.months) if window.months else _fixed(window)
+    columns = [f"_start as {window.START}", *groups, f"{end} as {window.END}", *named]
     time = identifier(window.time)
     return (
         f"select {', '.join(columns)} from (select *, {starts} as _start from "
         f"(select *, epoch_us({time}) as us from source where {time} is not null)) "
         f"group by {', '.join(['_start', *groups])}"
     )
+
+
+def _fixed(window: Window) -> tuple[str, str]:
+    """Return the starts of the windows that `us` lies in, one a row, and the end of the window from `_start`."""
+    size, step, origin = (seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin))
+    newest = f"us - (((us - {origin}) % {step}) + {step}) % {step}"
+    return f"unnest(range({newest}, us - {size}, -{step}))", f"_start + {size}"
+
+
+def _months(number: int) -> tuple[str, str]:
+    """As `_fixed`, of calendar months."""
+    at = "make_timestamp(us)"
+    since = f"((((year({at}) - 1970) * 12 + month({at}) - 1) % {number}) + {number}) % {number}"
+    start = f"epoch_us(date_trunc('month', {at}) - to_months(cast({since} as integer)))"
+    return start, f"epoch_us(make_timestamp(_start) + to_months({number}))"
 
 
 def measure(text: str, types: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
@@ -20,7 +20,7 @@ from draindown.spec.names import ColumnName, unlike
 from draindown.spec.table_source import SourceTable, TableSource
 from draindown.spec.target_kinds import DERIVED, TargetKind
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
-from draindown.spec.units import Duration
+from draindown.spec.units import Duration, WindowSize
 
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 10_000}
 Measure = Annotated[str, AfterValidator(check_measure), WithJsonSchema(_TEXT)]
@@ -28,6 +28,8 @@ Query = Annotated[str, AfterValidator(check_query), WithJsonSchema(_TEXT)]
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
+_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_LONGEST_MONTH = 31 * 86400
 _MOST_WINDOWS = 10_000
 """Most windows that one row may lie in: size divided by slide."""
 
@@ -35,16 +37,22 @@ _MOST_WINDOWS = 10_000
 class Window(Model):
     """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less than `size`.
 
-    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC. A row without a time lies in no window.
+    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first `week_starts` after it; windows
+    of months begin with a month. A row without a time lies in no window.
     """
 
     START: ClassVar[str] = "window_start"
     END: ClassVar[str] = "window_end"
 
     time: ColumnName = Field(description="Column with the time of a row.", examples=["event_time"])
-    size: Annotated[Duration, Field(ge=1)] = Field(description="Length of a window.", examples=["5 minutes"])
+    size: WindowSize = Field(
+        description="Length of a window: a duration, or calendar months in UTC.", examples=["5 minutes", "1 month"]
+    )
     slide: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None, description="A window begins every so often; absent: every `size`.", examples=["1 minute"]
+    )
+    week_starts: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
+        default=None, description="First day of windows of weeks; absent: thursday, which 1970-01-01 was."
     )
     group_by: list[ColumnName] = Field(
         default_factory=list,
@@ -58,9 +66,26 @@ class Window(Model):
     )
 
     @property
+    def months(self) -> int | None:
+        """Calendar months of a window; None if it has a fixed length."""
+        return int(self.size.partition(" ")[0]) if isinstance(self.size, str) else None
+
+    @property
+    def seconds(self) -> int:
+        """Length of a window in seconds; of months the most that they can have."""
+        return self.size if isinstance(self.size, int) else (self.months or 0) * _LONGEST_MONTH
+
+    @property
     def step(self) -> int:
-        """Seconds from the start of a window to the start of the next one."""
-        return self.size if self.slide is None else self.slide
+        """Seconds from the start of a window to the start of the next one; of months the most that it can be."""
+        return self.seconds if self.slide is None else self.slide
+
+    @property
+    def origin(self) -> int:
+        """Seconds from 1970-01-01 to a start of a window of fixed length."""
+        return (
+            0 if self.week_starts is None else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
+        )
 
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a window are found."""
@@ -79,9 +104,14 @@ class Window(Model):
     @model_validator(mode="after")
     def _combination(self) -> Window:
         problems: list[Problem] = []
-        if self.step > self.size:
+        if self.months is not None:
+            why = "counts for windows of a fixed length, not for months"
+            problems += [((name,), why) for name in ("slide", "week_starts") if getattr(self, name) is not None]
+        elif self.week_starts is not None and self.step % (7 * 86400):
+            problems.append((("week_starts",), "counts for windows that begin every week, or every few weeks"))
+        if self.step > self.seconds:
             problems.append((("slide",), "is more than size: rows between two windows would lie in none"))
-        elif self.size > _MOST_WINDOWS * self.step:
+        elif self.seconds > _MOST_WINDOWS * self.step:
             problems.append((("slide",), f"puts each row into more than {_MOST_WINDOWS} windows"))
         problems += [(("group_by",), f"names {twice!r} twice") for twice in repeated(self.group_by)]
         named = [self.START, self.END, *self.group_by]
@@ -226,7 +256,10 @@ class DerivedFlow(Model):
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
         self.target._keys = list(self.derivation.keys)
-        said = self.derivation.model_dump_json() + json.dumps({name: str(kind) for name, kind in self.columns.items()})
+        unsaid = {key for key in ("week_starts",) if getattr(self.derivation, key, None) is None}  # added later
+        said = self.derivation.model_dump_json(exclude=unsaid) + json.dumps(
+            {name: str(kind) for name, kind in self.columns.items()}
+        )
         said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
         by_table = [self.derivation.sought(one) for one in self.source.read]

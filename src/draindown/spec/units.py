@@ -20,6 +20,8 @@ _SPELLINGS = {
     "week": ("w", "week", "weeks"),
 }
 _SECONDS = {spelling: _DURATIONS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
+_MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}
+_MOST_MONTHS = 1200
 _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%\s*")
 _NUMBER_UNIT = re.compile(r"\s*([0-9]{1,19})\s*([a-zA-Z]*)\s*")
 
@@ -42,6 +44,18 @@ def parse_duration(value: object) -> int:
     if unit and unit not in _SECONDS:
         raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
     return _bounded(number * _SECONDS[unit or "s"], value)
+
+
+def parse_window(value: object) -> int | str:
+    """Return the length of windows: seconds, or `12 months` for calendar months or years. Raises ValueError."""
+    found = _NUMBER_UNIT.fullmatch(value) if isinstance(value, str) else None
+    each = _MONTHS.get(found[2].lower()) if found else None
+    length = int(found[1]) * each if found and each else parse_duration(value)
+    if length < 1:
+        raise ValueError(f"{value!r} must be at least 1 second")
+    if each and length > _MOST_MONTHS:
+        raise ValueError(f"{value!r} is more than {_MOST_MONTHS} months")
+    return f"{length} months" if each else length
 
 
 def parse_share(value: object) -> float:
@@ -108,5 +122,7 @@ Share = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]{1,6})?\s*%\s*$", "examples": ["1%"]}),
 ]
 """A share of 1, written in percent."""
+WindowSize = Annotated[int | str, BeforeValidator(parse_window), _schema([*_SECONDS, *_MONTHS], "5 minutes")]
+"""Seconds, or a number of calendar months as `3 months`."""
 Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
 """Seconds."""

@@ -45,10 +45,20 @@ class Windows:
 
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
-        window = F.window(_column(self.spec.time), f"{self.spec.size} seconds", f"{self.spec.step} seconds")
-        windowed = rows.select("*", window.alias(_WINDOW))
+        windowed = self._windowed(rows)
         values = [F.col(f"{_WINDOW}.start"), *map(_column, self.spec.group_by)]
         return windowed.select("*", *(value.alias(name) for value, name in zip(values, key_names(self), strict=True)))
+
+    def _windowed(self, rows: DataFrame) -> DataFrame:
+        """Return each row with a time once for each window that it lies in, as _WINDOW: a struct of start and end."""
+        time, spec = _column(self.spec.time), self.spec
+        if spec.months is None:
+            begin = f"{spec.origin} seconds"
+            window = F.window(time, f"{spec.seconds} seconds", f"{spec.step} seconds", begin)
+            return rows.select("*", window.alias(_WINDOW))
+        kind, first = rows.schema[spec.time].dataType, _first_of(time, spec.months)
+        window = F.struct(first.cast(kind).alias("start"), F.add_months(first, spec.months).cast(kind).alias("end"))
+        return rows.where(self.belongs()).select("*", window.alias(_WINDOW))
 
     def home(self) -> Sequence[Column]:
         """Return the newest window that a row lies in, and its group."""
@@ -57,9 +67,12 @@ class Windows:
 
     def places(self, bucket: Bucket) -> Column:
         """Count the bucket's windows that begin at most `size` before a row's time."""
+        if self.spec.months is not None:
+            own = F.lit(True) if bucket == WHOLE else bucket.has(self.home())
+            return F.when(self.belongs() & own, 1).otherwise(0)
         newest, groups = self._newest(), list(map(_column, self.spec.group_by))
         step = F.lit(self.spec.step * 1_000_000).cast("bigint")  # a product of two integers could overflow
-        oldest = self._micros() - F.lit(self.spec.size * 1_000_000) + 1
+        oldest = self._micros() - F.lit(self.spec.seconds * 1_000_000) + 1
         number = F.floor((newest - oldest) / step).cast("int") + 1
         if bucket != WHOLE:
             starts = F.transform(F.sequence(F.lit(0), number - 1), lambda at: newest - at * step)
@@ -70,15 +83,18 @@ class Windows:
         """Return the condition that a row's group or time is in the range; a time, up to `size` after its end."""
         if own.at:
             return own.has(self.home())
-        return own.between(_column(self.spec.time).cast("timestamp"), f"{self.spec.size} seconds")
+        return own.between(_column(self.spec.time).cast("timestamp"), f"{self.spec.seconds} seconds")
 
     def _micros(self) -> Column:
         return F.unix_micros(_column(self.spec.time).cast("timestamp"))
 
     def _newest(self) -> Column:
         """Return the start of the newest window that a row lies in, in microseconds."""
-        micros = self._micros()
-        return micros - F.pmod(micros, F.lit(self.spec.step * 1_000_000))
+        if self.spec.months is not None:
+            first = _first_of(_column(self.spec.time), self.spec.months)
+            return F.unix_micros(first.cast("timestamp"))
+        micros, origin = self._micros(), F.lit(self.spec.origin * 1_000_000)
+        return micros - F.pmod(micros - origin, F.lit(self.spec.step * 1_000_000))
 
     def belongs(self) -> Column:
         """Return whether a row has a time."""
@@ -99,10 +115,17 @@ class Windows:
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return the groups' own predicates, and the times from the first instant of the windows to the last."""
         groups = keys.only(self.spec.group_by)
-        spans = [_span(one, self.spec.size) for one in keys.ranges.get(self.spec.START, ())]
+        spans = [_span(one, self.spec.seconds) for one in keys.ranges.get(self.spec.START, ())]
         known = [span for span in spans if span is not None]
         times = {self.spec.time: known} if known and len(known) == len(spans) else {}
         return Pruning(groups.values, {**groups.ranges, **times})
+
+
+def _first_of(time: Column, months: int) -> Column:
+    """Return the first day of the months that a time lies in, counted in so many from January 1970, in UTC."""
+    day = F.to_date(time)
+    since = F.pmod((F.year(day) - 1970) * 12 + F.month(day) - 1, F.lit(months))
+    return F.add_months(F.trunc(day, "MM"), -since)
 
 
 def _column(name: str) -> Column:
