@@ -332,8 +332,8 @@ def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ({"window": WINDOW | {"measures": {"s": "n"}}}, "window.measures.s"),
         ({"window": WINDOW | {"measures": {"s": "1"}}}, "is no aggregate"),
         ({"window": WINDOW | {"measures": {"s": "sum(k, n)"}}}, "window.measures.s"),
-        ({"per": {"keys": ["k"], "sql": "select k, n from source limit 3"}}, "GlobalLimit"),
-        ({"per": {"keys": ["k"], "sql": "select k, missing from source"}}, "missing"),
+        ({"per": {"keys": ["k"], "sql": "select k, n from source limit (3)"}}, "GlobalLimit"),
+        ({"per": {"keys": ["k"], "sql": "select k, source.missing from source"}}, "missing"),
         ({"per": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
         ({"per": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
         (
@@ -368,8 +368,20 @@ def test_columns_of_a_source_whose_columns_its_file_does_not_show_are_checked(
     window = {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}}
     flow = DerivedFlow.model_validate({"source": {"table": "t"}, "window": window | parts})
     with pytest.raises(TerminalError) as error:
-        resolve(flow, [found], "", "")
+        resolve(flow, [found], "", "", {"window.measures.c": "p.yaml:9:7"})
     assert error.value.code == "invalid-derivation" and part in error.value.found
+
+
+def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession) -> None:
+    sources = [spark.sql("select 'a' as k")]
+    per = {"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k, sum(k, 1) as n from t group by k"}}
+    measures = {"n": "sum(k, 1)"}
+    window = {"source": {"table": "t"}, "window": {"time": "at", "size": "1 hour", "measures": measures}}
+    timed = [spark.sql("select 'a' as k, timestamp'2026-03-01' as at")]
+    for flow, path, rows in ((per, "per.sql", sources), (window, "window.measures.n", timed)):
+        with pytest.raises(TerminalError) as error:
+            resolve(DerivedFlow.model_validate(flow), rows, "", "", {path: "p.yaml:9:7"})
+        assert error.value.found.startswith(f"p.yaml:9:7: {path.partition('.')[0]}")
 
 
 def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Callable[..., Derivation]) -> None:

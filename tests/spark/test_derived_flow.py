@@ -321,7 +321,9 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
 
 
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
-    wrong = CARRIERS | {"per": CARRIERS["per"] | {"sql": "select carrier, sum(gone) c from flights group by carrier"}}
+    wrong = CARRIERS | {
+        "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}
+    }
     it = chain(carriers=wrong)
     it.deliver(*(it.row(number, 50 * number) for number in range(6)))
     it.run("flights")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from draindown.base.clock import now
 from draindown.doctor.examination import examine, examine_setup
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.tables import look_at_tombstones
@@ -30,7 +31,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.recovery.replay import find, pin
 from draindown.runs import report, store
-from draindown.runs.report import CheckPart, Expectation
+from draindown.runs.report import CheckPart, DrainPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
 from draindown.spec.lease import LeaseSpec
@@ -189,6 +190,31 @@ def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: st
     health = examine(asked)
     assert codes(health) | {"unpublished"} == {code, "unpublished"}  # no check ran
     assert (codes(health, "wrong"), health.exit) == (set(), 0)
+
+
+def _failed(asked: Request, run: str, code: str, *, batches: int = 0) -> None:
+    """What a drain leaves that failed, after so many batches of its own."""
+    error = {"code": code, "found": "own.py:3 in tidy: ValueError"}
+    done = [BatchRow("p", "f", 1, number, run).as_dict() for number in range(batches)]
+    part = DrainPart(generation=1, batches=done)
+    told = report.of(asked.model_copy(update={"run_id": run}), now(), "failed", error=error, drain=part)
+    store.write(asked.layout, told)
+
+
+def test_a_batch_that_fails_again_and_again_is_named(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _in_flight(asked)
+    _failed(asked, "a", "crash", batches=1)
+    assert "batch-keeps-failing" not in codes(examine(asked))
+    _failed(asked, "b", "transform-failed")
+    _failed(asked, "c", "lease-held")
+    health = examine(asked)
+    assert codes(health, "wrong") == {"batch-keeps-failing"} and "batch-in-flight" not in codes(health)
+    (one,) = (symptom for symptom in health.symptoms if symptom.code == "batch-keeps-failing")
+    assert "failed 2 times in a row, the last time with transform-failed: own.py:3" in one.found
+    assert one.next.endswith("--run b")
+    store.write(asked.layout, report.of(asked.model_copy(update={"run_id": "d"}), now(), "done"))
+    assert "batch-keeps-failing" not in codes(examine(asked)), "a drain that ended says that the batch is done"
 
 
 def refused(asked: Request, version: int) -> None:

@@ -129,6 +129,26 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"per": PER | {"sql": "select uuid() from flights"}}, "hourly.per.sql", "not determined by"),
         ({"per": PER | {"sql": "select collect_list(delay) from flights"}}, "hourly.per.sql", "order in which"),
         ({"per": PER | {"sql": "select hll_sketch_agg(delay) from flights"}}, "hourly.per.sql", "order in which"),
+        *(
+            ({"per": PER | {"sql": sql}}, "hourly.per.sql", part)
+            for sql, part in [
+                (
+                    "select carrier, smu(delay) as d from flights group by carrier",
+                    "no function 'smu'; did you mean 'sum'",
+                ),
+                (
+                    "select carrier, sum(dely) as d from flights group by carrier",
+                    "no column 'dely'; did you mean 'delay'",
+                ),
+                ("select f.carrier from flights f where delya > 1", "no column 'delya'"),
+                ("select carrier from flihgts, flights", "reads flihgts: the source is flights; did you mean"),
+                ("select carrier, 1 as n from (select * from lake.flights)", "reads lake.flights"),
+                ("select count(*) as n from flights", "does not return key carrier"),
+                ("select carrier from flights limit 10", "has a LIMIT"),
+                ("select carrier from (select carrier from flights limit 1) t", "has a LIMIT"),
+                ("select carrier from flights order by carrier", "has ORDER BY"),
+            ]
+        ),
         ({"window": WINDOW, "rules": {"x": "true"}}, "hourly.rules", "unknown key"),
         (
             {"window": WINDOW, "target": {"keys": ["carrier"]}},
@@ -209,3 +229,22 @@ def test_any_graph_without_a_cycle_has_an_order(data: st.DataObject) -> None:
 )
 def test_editors_know_derived_flows(flow: dict[str, Any], valid: bool) -> None:
     assert Draft202012Validator(schema()).is_valid(document(f=flow)) is valid
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select carrier, max(delay) as worst from flights f where f.at > timestamp'2020-01-01' group by carrier",
+        "select carrier, n from (select carrier, count(*) n from flights group by 1) t(carrier, n) where n > 1",
+        "select *, row_number() over w as r from flights window w as (partition by carrier order by at, flight_id)",
+        "select carrier, sum(delay) filter (where delay is distinct from 3) as d from flights group by carrier",
+        "select carrier, extract(year from at) as y, trim(both 'x' from carrier) as t, _origin from flights",
+        "select carrier, transform(tags, (x, i) -> concat(x, i)) as t, limit from (select *, 1 as limit from flights)",
+        "select carrier, cast(delay as string) as s, delay::double d, case when at is null then 1 end c from flights",
+        "select a.carrier, s.offset from flights a left join (select carrier, 1 as offset from flights) s "
+        "on a.carrier = s.carrier and s.offset between 1 and 2",
+        "(select carrier from flights) union all (select carrier from flights where carrier rlike '^A')",
+    ],
+)
+def test_a_query_that_only_spark_can_judge_is_left_to_it(tmp_path: Path, sql: str) -> None:
+    assert load(tmp_path, document(hourly=derived(per=PER | {"sql": sql}))).flows["hourly"]

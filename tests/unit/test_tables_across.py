@@ -117,14 +117,15 @@ def test_what_cant_work_is_named_with_its_line(tmp_path: Path, flow: dict[str, A
 
 def test_only_what_changes_the_result_is_another_derivation(tmp_path: Path) -> None:
     def digest(*tables: Any) -> str:
-        flow = loaded(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": derived(*tables)}).flows["d"]
+        found = derived(*tables) | ({} if len(tables) > 1 else {"per": ONE})
+        flow = loaded(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": found}).flows["d"]
         assert isinstance(flow, DerivedFlow)
         return flow.source.derivation
 
     assert digest("orders", MAPPED) == digest(MAPPED, {"table": "orders"})
     other = {"table": "orders", "keys": {"customer_id": "order_id"}}
     assert len({digest("orders"), digest("orders", MAPPED), digest(other, MAPPED), digest(other)}) == 4
-    alone = loaded(tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": PER}}).flows["d"]
+    alone = loaded(tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": ONE}}).flows["d"]
     assert isinstance(alone, DerivedFlow) and alone.source.derivation == digest("orders")
 
 
@@ -143,6 +144,7 @@ def test_editors_know_several_tables(flow: dict[str, Any], valid: bool) -> None:
     assert Draft202012Validator(schema()).is_valid(document) is valid
 
 
+ONE = {"keys": ["customer_id"], "sql": "select customer_id from orders"}
 ELSEWHERE = {"table": "customers", "pipeline": "crm", "keys": {"customer_id": "id"}}
 SHOP = {"orders": ORDERS, "d": derived("orders", ELSEWHERE)}
 
@@ -204,18 +206,18 @@ def test_another_lake_and_this_pipeline_are_refused(tmp_path: Path) -> None:
     other = (where / "crm.yaml").read_text().replace("lake: lake", "lake: elsewhere")
     (problem,) = refused(tmp_path, "shop", crm=other)
     assert "writes to another lake, elsewhere" in problem
-    own = {"orders": ORDERS, "d": {"source": {"table": "orders", "pipeline": "shop"}, "per": PER}}
+    own = {"orders": ORDERS, "d": {"source": {"table": "orders", "pipeline": "shop"}, "per": ONE}}
     (problem,) = refused(tmp_path, "shop", shop=own)
     assert ": flows.d.source.pipeline: is this pipeline: leave it out" in problem
 
 
 def test_a_cycle_through_pipelines_is_refused_where_it_crosses_them(tmp_path: Path) -> None:
-    per = {"keys": ["id"], "sql": "select id from b"}
-    first = {"c": CUSTOMERS, "a": {"source": {"table": "b", "pipeline": "q"}, "per": per}}
-    second = {"b": {"source": {"table": "a", "pipeline": "p"}, "per": per}}
+    of_a, of_b, of_c = ({"keys": ["id"], "sql": f"select id from {table}"} for table in "abc")
+    first = {"c": CUSTOMERS, "a": {"source": {"table": "b", "pipeline": "q"}, "per": of_b}}
+    second = {"b": {"source": {"table": "a", "pipeline": "p"}, "per": of_a}}
     assert "depends on itself: p/a → q/b → p/a" in refused(tmp_path, "p", p=first, q=second)[0]
     assert "depends on itself: q/b → p/a → q/b" in refused(tmp_path, "q")[0]
-    straight = {"b": {"source": {"table": "c", "pipeline": "p"}, "per": per}}
+    straight = {"b": {"source": {"table": "c", "pipeline": "p"}, "per": of_c}}
     assert loaded(tmp_path, "p", p=first, q=straight).neighbours.readers[0].flow == "b", "pipelines may read each other"
 
 

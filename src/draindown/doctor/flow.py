@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
-from draindown.base.formatting import count
+from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, quarantine, release_intent, resume
 from draindown.lake import storage
+from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import rebuild, replay
+from draindown.runs import store
+from draindown.runs.report import StepReport
 from draindown.sources import intake
+
+_RUNS = 10
+_NOT_OF_A_BATCH = ("lease-held", "lease-lost", "stopped")
 
 
 def look_at_lake(desk: Desk) -> None:
@@ -64,7 +71,17 @@ def look_at_checkpoint(desk: Desk) -> None:
     desk.say("checkpoint", "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done")
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     generations.refuse_lost(desk.layout, desk.generation, newest)
-    if found.in_flight is not None:
+    failed = _failed_in_a_row(desk.layout) if found.in_flight is not None else []
+    if len(failed) > 1:
+        last = failed[0].error or {}
+        desk.wrong(
+            "batch-keeps-failing",
+            "checkpoint",
+            f"batch {found.in_flight} failed {len(failed)} times in a row, the last time with {last.get('code')}: "
+            f"{shortened(str(last.get('found')))}",
+            f"draindown report {desk.layout.pipeline} --flow {desk.layout.flow} --run {shlex.quote(failed[0].run_id)}",
+        )
+    elif found.in_flight is not None:
         desk.note(
             "batch-in-flight",
             "checkpoint",
@@ -79,6 +96,24 @@ def look_at_checkpoint(desk: Desk) -> None:
             f"it is done up to batch {done}, the table up to {newest}: an older copy; what it replays changes nothing",
             f"draindown run {desk.layout.pipeline}",
         )
+
+
+def _failed_in_a_row(layout: FlowLayout) -> list[StepReport]:
+    """Return the reports of the newest drains that failed, newest first, as far back as one that did a batch or ended.
+
+    A start that found the lease taken, or was stopped, says nothing of the batch.
+    """
+    failed = list[StepReport]()
+    for run in store.runs(layout, _RUNS):
+        for told in reversed(store.starts(layout, run)):
+            if told.step != "drain" or (told.error or {}).get("code") in _NOT_OF_A_BATCH:
+                continue
+            if told.outcome != "failed":
+                return failed
+            failed.append(told)
+            if told.drain is not None and told.drain.batches:
+                return failed
+    return failed
 
 
 def look_at_intake(desk: Desk) -> None:

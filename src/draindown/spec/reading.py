@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from draindown.spec import result_columns
+from draindown.spec import query_names, result_columns
 from draindown.spec.base import Problem
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.neighbours import Neighbours, Reader
+from draindown.spec.table_source import SourceTable
 from draindown.spec.target_kinds import TargetKind
 
 
@@ -76,11 +77,22 @@ def problems(flows: Flows) -> Iterator[Problem]:
         at = next(at for at, one in enumerate(source.read) if one.table == table and not one.pipeline)
         yield ("flows", name, "source", *source.place(at, "table")), message
     for name, flow in reading.items():
+        wrong = list[Problem]()
         for at, one in enumerate(flow.source.read):
             writer = None if one.pipeline else found.writers.get(one.table)
             types, kind = (flows[writer].known_columns, flows[writer].target.kind) if writer else (None, None)
-            wrong = result_columns.problems(flow, at, types, kind)
-            yield from ((("flows", name, *place), text) for place, text in wrong)
+            wrong += result_columns.problems(flow, at, types, kind)
+        yield from ((("flows", name, *place), text) for place, text in wrong)
+        if flow.per is not None and not wrong:
+            columns = {one.table: _columns(flows, found, one) for one in flow.source.read}
+            wrong_names = query_names.problems(flow.per.sql, flow.per.keys, columns)
+            yield from ((("flows", name, "per", "sql"), text) for text in wrong_names)
+
+
+def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> query_names.Columns:
+    """Return the columns of a source table; None if the pipeline file alone does not show them."""
+    writer = None if table.pipeline else found.writers.get(table.table)
+    return flows[writer].known_columns if writer else None
 
 
 def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from draindown.spark.derived.scope import WHOLE, Bucket
 from draindown.spark.targets.batch import BaseBatch
@@ -82,9 +82,11 @@ class TableSlice:
 class DeriveBatch(BaseBatch):
     """The input, identity and hooks of one batch of a derived flow.
 
-    `verify`: called before the sources are read. Raises if one is another table than the pinned one.
+    `verify`: called before the sources are read. Raises if one is another table than the pinned one. `places`: file,
+    line and column of the flow's expressions, by their path in it.
     """
 
     flow: DerivedFlow
     slice: TableSlice
     verify: Callable[[], None] = lambda: None
+    places: Mapping[str, str] = field(default_factory=dict)

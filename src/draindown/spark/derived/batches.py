@@ -61,6 +61,7 @@ class Deriving:
             start=self.request.start,
             reached=reached,
             tuning=self.tuning,
+            places=self.request.places,
             verify=lambda: self.verify(read.units),
         )
         row = derive(spark, batch)

@@ -65,7 +65,7 @@ def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivatio
     sieve = Sieve(spark, layout, batch.flow, batch.slice.decided)
     rows = [images.at(spark, one.path, one.at, sieve.own) for one in tables]
     sources = [sieve.counting(one) for one in rows]
-    resolved = resolve(batch.flow, sources, _tried(batch), _next(batch))
+    resolved = resolve(batch.flow, sources, _tried(batch), _next(batch), batch.places)
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
         try:
             return Derivation(touched(sieve, batch, rows, sources, resolved, kept))

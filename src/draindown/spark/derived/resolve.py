@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,6 +22,8 @@ from draindown.spec.result_columns import not_a_key, problems
 
 _REFUSED = (Refused, PySparkException, Py4JJavaError)
 
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -37,8 +40,16 @@ class Resolved:
     schema: StructType
 
 
-def resolve(flow: DerivedFlow, sources: Sequence[DataFrame], tried: str, next: str) -> Resolved:
-    """Resolve a flow's derivation over its sources. Runs no job. `tried`, `next`: words for the error.
+def resolve(
+    flow: DerivedFlow,
+    sources: Sequence[DataFrame],
+    tried: str,
+    next: str,
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> Resolved:
+    """Resolve a flow's derivation over its sources. Runs no job.
+
+    `tried`, `next`: words for the error. `places`: file, line and column of the flow's expressions, by their path.
 
     Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no aggregate, a key or
     result has a type that can't be compared, or a step of a `per` query does not work within the keys.
@@ -52,10 +63,18 @@ def resolve(flow: DerivedFlow, sources: Sequence[DataFrame], tried: str, next: s
     except _REFUSED as error:
         found = [f"{flow.kind}: {_reason(error)}"]
     if found:
+        told = "; ".join(_placed(one, flow, places) for one in found)
         raise TerminalError(
-            "invalid-derivation", tried=tried, found="; ".join(found), changed="nothing was read or written", next=next
+            "invalid-derivation", tried=tried, found=told, changed="nothing was read or written", next=next
         )
     return Resolved(kind, _used(kind, sources), result.schema)
+
+
+def _placed(problem: str, flow: DerivedFlow, places: Mapping[str, str]) -> str:
+    """Return a problem with the place of the expression that it is about; of a query all are."""
+    path = problem.partition(":")[0]
+    place = places.get(path) or (places.get("per.sql") if flow.per is not None else None)
+    return f"{place}: {problem}" if place else problem
 
 
 def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
