@@ -12,29 +12,15 @@ from airflow.sdk import DAG
 from draindown.airflow.factory import dags
 from draindown.planning import plan
 from draindown.runs.report import Backlog, PlanPart
+from tests.airflow import tree
 
 PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
-# daily is written before what it reads, and reads what hourly publishes
-PIPELINE = """\
+PIPELINE = f"""\
 pipeline: tree
 lake: lake
 retries: 0
 max_active_tasks: 3
-flows:
-  daily:
-    source: {table: hourly}
-    window: {time: window_start, size: 1 day, measures: {n: count(*)}}
-  events:
-    source: {files: landing/events/*.json, format: json}
-    columns: {id: string not null, at: timestamp}
-  hourly:
-    source: {table: events}
-    window: {time: at, size: 1 hour, measures: {n: count(*)}}
-  other:
-    source: {files: landing/other/*.json, format: json}
-    columns: {id: string not null}
-"""
-FLOWS = ("daily", "events", "hourly", "other")
+{tree.DECLARED}"""
 WORK = PlanPart(backlog=Backlog(units=2, bytes=10), batches=1, drain=True, check=True, compact=True)
 
 
@@ -55,9 +41,9 @@ def states(dag: DAG) -> dict[str, str]:
 def test_the_dag_shows_the_graph(dag: DAG) -> None:
     assert {task.task_id for task in dag.tasks} == {
         "plan-all",
-        *(f"{flow}.{step}" for flow in FLOWS for step in ("plan", "drain", "check", "compact")),
+        *(f"{flow}.{step}" for flow in tree.FLOWS for step in ("plan", "drain", "check", "compact")),
     }
-    above = {flow: dag.get_task(f"{flow}.plan").upstream_task_ids for flow in FLOWS}
+    above = {flow: dag.get_task(f"{flow}.plan").upstream_task_ids for flow in tree.FLOWS}
     assert above == {
         "events": {"plan-all"},
         "other": {"plan-all"},

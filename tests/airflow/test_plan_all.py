@@ -20,34 +20,21 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import STEPS, Request
 from draindown.spec.project import rooted
+from tests.airflow import tree
 from tests.airflow.steps import Steps
 
 PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
-PIPELINE = """\
+PIPELINE = f"""\
 pipeline: tree
 lake: lake
-flows:
-  daily:
-    source: {table: hourly}
-    window: {time: window_start, size: 1 day, measures: {n: count(*)}}
-  events:
-    source: {files: landing/events/*.json, format: json}
-    columns: {id: string not null, at: timestamp}
-  hourly:
-    source: {table: events}
-    window: {time: at, size: 1 hour, measures: {n: count(*)}}
-  other:
-    source: {files: landing/other/*.json, format: json}
-    columns: {id: string not null}
-"""
-FLOWS = ("daily", "events", "hourly", "other")
+{tree.DECLARED}"""
 IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the planner finds for each flow: a plan, or an error that it raises."""
-    found: dict[str, Any] = dict.fromkeys(FLOWS, IDLE)
+    found: dict[str, Any] = dict.fromkeys(tree.FLOWS, IDLE)
 
     def made(request: Request, _now: Any, _source: Any = None) -> tuple[PlanPart, list[Finding]]:
         if isinstance(found[request.flow], Exception):
@@ -87,8 +74,8 @@ def _report(dag: DAG, flow: str) -> Any:
 def test_flows_without_work_are_skipped_whole_and_leave_their_reports(
     dag: DAG, plans: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert skipped(dag) == of(*FLOWS)
-    for flow in FLOWS:
+    assert skipped(dag) == of(*tree.FLOWS)
+    for flow in tree.FLOWS:
         report = _report(dag, flow)
         assert (report.outcome, report.findings[0].detail) == ("idle", f"in {flow}")
 
@@ -138,7 +125,7 @@ def test_a_run_for_one_flow_skips_the_others(dag: DAG, plans: dict[str, Any]) ->
     plans["events"] = IDLE.model_copy(update={"drain": True})
     assert skipped(dag, flow="events") == of("daily", "hourly", "other")
     assert not _report(dag, "other"), "it was not looked at"
-    assert skipped(dag, flow="daily") == of(*FLOWS)
+    assert skipped(dag, flow="daily") == of(*tree.FLOWS)
 
 
 def test_compaction_that_is_asked_for_skips_no_flow(dag: DAG, plans: dict[str, Any]) -> None:
@@ -185,7 +172,7 @@ def test_in_a_real_run_skipped_flows_start_no_task_and_stop_none(
         assert str(done.state) == "success"
         return {ti.task_id: str(ti.state) for ti in done.get_task_instances()}
 
-    assert states() == {"plan-all": "success"} | dict.fromkeys(of(*FLOWS), "skipped")
+    assert states() == {"plan-all": "success"} | dict.fromkeys(of(*tree.FLOWS), "skipped")
     assert not (told / "calls").exists()
     plans["hourly"] = IDLE.model_copy(update={"drain": True, "check": True})
     found = states()

@@ -269,7 +269,8 @@ def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
     shop.filled()
     batch = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), 0)])
     write_deltalake(shop.layout.table, pa.table({"customer_id": [1]}), commit_properties=batch)
-    other = {"source": {"table": "orders"}, "per": {"keys": ["customer_id"], "sql": SQL}}
+    counts = "select customer_id, count(*) as n from orders group by customer_id"
+    other = {"source": {"table": "orders"}, "per": {"keys": ["customer_id"], "sql": counts}}
     shop.declare("shop", orders=landing("customer_id"), d=other)
     with pytest.raises(TerminalError) as error:
         shop.look()

@@ -161,13 +161,9 @@ def _integer(name: str, text: str) -> int:
 def _floating(name: str, text: str) -> float:
     if not _NUMBER.fullmatch(text) or abs(float(text)) >= _LARGEST[name]:
         raise ValueError(f"is no {name}")
-    if _DIGITS.fullmatch(text) and abs(int(text)) > 2 ** _EXACT[name]:
-        odd = (
-            abs(int(text))
-            >> max(abs(int(text)).bit_length() - _EXACT[name], 0)
-            << max(abs(int(text)).bit_length() - _EXACT[name], 0)
-        )
-        if odd != abs(int(text)) or abs(int(text)) > 2**63:
+    if _DIGITS.fullmatch(text) and (whole := abs(int(text))) > 2 ** _EXACT[name]:
+        beyond = whole.bit_length() - _EXACT[name]
+        if whole >> beyond << beyond != whole or whole > 2**63:
             raise ValueError(f"is a whole number that a {name} rounds")
     return float(text) + 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,83 +31,91 @@ def refuse_choice(**given: object) -> None:
             raise typer.BadParameter("it is about one pipeline: name that too", param_hint=f"--{name}")
 
 
+@dataclass
+class _Screen:
+    """What a command prints about all pipelines: as data and as lines, with the exit codes that it comes to."""
+
+    data: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    codes: set[int] = field(default_factory=set)
+
+    def add(self, data: dict[str, Any], line: str, code: int = Exit.DONE) -> None:
+        """Add what was found of one flow."""
+        self.data.append(data)
+        self.lines.append(line)
+        self.codes.add(code)
+
+    def fail(self, name: str, error: DraindownError) -> None:
+        """Add a pipeline or flow that could not be looked at."""
+        found = printable(error.found.partition(chr(10))[0])
+        self.add({"name": name, "error": error.as_dict()}, f"{name}  {error.code}: {found}", exit_for(error))
+        self.lines += [f"  {label}: {printable(step)}" for label, step in next_steps(error.as_dict())]
+
+    def pipelines(self, here: Setting) -> Iterator[PipelineSpec]:
+        """Yield each pipeline of the project; one whose file is broken is added as such.
+
+        Raises TerminalError `no-pipelines`.
+        """
+        from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+        from draindown.spec.project import rooted
+
+        for found in load_all(here.root / DIRECTORY, here.environ):
+            if isinstance(found, BrokenPipeline):
+                self.fail(found.name, found.error)
+            else:
+                yield rooted(found, here.root)
+
+    def end(self) -> None:
+        """Exit with the worst code: an error before findings, findings before what could not be looked at."""
+        errors = [code for code in self.codes if code > Exit.USAGE]
+        if errors:
+            raise typer.Exit(max(errors))
+        worst = Exit.FINDINGS if Exit.FINDINGS in self.codes else max(self.codes, default=Exit.DONE)
+        if worst:
+            raise typer.Exit(worst)
+
+
 def doctor(here: Setting, out: Output) -> None:
     """Print what is wrong and what is worth knowing in every flow, and what is wrong with the set-up."""
     from draindown.doctor.examination import examine, examine_setup
 
-    data: list[dict[str, Any]] = []
-    lines: list[str] = []
-    codes: set[int] = set()
-    for name, spec in _every(here):
-        if isinstance(spec, DraindownError):
-            _broken(name, spec, data, lines, codes)
-            continue
+    screen = _Screen()
+    for spec in screen.pipelines(here):
         for flow in spec.graph.order:
             health = examine(here.request(spec, flow, "plan", new_run_id()))
-            data.append(health.as_dict())
-            lines.append(health.brief)
-            codes.add(health.exit)
+            screen.add(health.as_dict(), health.brief, health.exit)
     setup = examine_setup()
-    out.result([*data, setup.as_dict()], "\n".join([*lines, setup.brief]))
-    _end(codes | {setup.exit})
+    screen.add(setup.as_dict(), setup.brief, setup.exit)
+    out.result(screen.data, "\n".join(screen.lines))
+    screen.end()
 
 
 def report(here: Setting, out: Output) -> None:
     """Print the verdict on the newest run of every flow, what to type where it failed, and who is at work."""
-    data: list[dict[str, Any]] = []
-    lines: list[str] = []
-    codes: set[int] = set()
-    for name, spec in _every(here):
-        if isinstance(spec, DraindownError):
-            _broken(name, spec, data, lines, codes)
-            continue
+    screen = _Screen()
+    for spec in screen.pipelines(here):
         for flow in spec.graph.order:
-            _newest(spec, flow, data, lines)
-    out.result(data, "\n".join(lines))
-    _end(codes)
+            _newest(spec, flow, screen)
+    out.result(screen.data, "\n".join(screen.lines))
+    screen.end()
 
 
 def audit(here: Setting, out: Output, audited: Audited) -> None:
     """Audit every flow, and print what doesn't fit: of a clean one its first line alone."""
-    data: list[dict[str, Any]] = []
-    lines: list[str] = []
-    codes: set[int] = set()
-    for name, spec in _every(here):
-        if isinstance(spec, DraindownError):
-            _broken(name, spec, data, lines, codes)
-            continue
+    screen = _Screen()
+    for spec in screen.pipelines(here):
         for flow, found in audited(spec).items():
             if isinstance(found, DraindownError):
-                _broken(f"{name}/{flow}", found, data, lines, codes)
+                screen.fail(f"{spec.pipeline}/{flow}", found)
                 continue
-            data.append(found.asdict())
             brief = found.clean and not spec.is_derived(flow)
-            lines.append(str(found).partition("\n")[0] if brief else str(found))
-            codes.add(Exit.DONE if found.clean else Exit.FINDINGS)
-    out.result({"clean": not any(codes), "flows": data}, "\n".join(lines))
-    _end(codes)
+            line = str(found).partition("\n")[0] if brief else str(found)
+            screen.add(found.asdict(), line, Exit.DONE if found.clean else Exit.FINDINGS)
+    out.result({"clean": not any(screen.codes), "flows": screen.data}, "\n".join(screen.lines))
+    screen.end()
 
 
-def _every(here: Setting) -> Iterator[tuple[str, PipelineSpec | DraindownError]]:
-    """Yield each pipeline of the project, or the error of its file. Raises TerminalError `no-pipelines`."""
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import rooted
-
-    for found in load_all(here.root / DIRECTORY, here.environ):
-        if isinstance(found, BrokenPipeline):
-            yield found.name, found.error
-        else:
-            yield found.pipeline, rooted(found, here.root)
-
-
-def _broken(name: str, error: DraindownError, data: list[dict[str, Any]], lines: list[str], codes: set[int]) -> None:
-    data.append({"name": name, "error": error.as_dict()})
-    lines.append(f"{name}  {error.code}: {printable(error.found.partition(chr(10))[0])}")
-    lines += [f"  {label}: {printable(step)}" for label, step in next_steps(error.as_dict())]
-    codes.add(exit_for(error))
-
-
-def _newest(spec: PipelineSpec, flow: str, data: list[dict[str, Any]], lines: list[str]) -> None:
+def _newest(spec: PipelineSpec, flow: str, screen: _Screen) -> None:
     """Add what the newest run of a flow came to."""
     from draindown.flow.at_work import of_reports
     from draindown.lake.table_log import Snapshot
@@ -116,22 +125,14 @@ def _newest(spec: PipelineSpec, flow: str, data: list[dict[str, Any]], lines: li
     state = Snapshot.of(spec.layout(flow))
     newest = next(iter(store.runs(state, 1)), None)
     steps = starts.newest(state, newest) if newest else []
+    about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
     if not steps:
-        data.append({"pipeline": spec.pipeline, "flow": flow, "run_id": None, "verdict": "no run left a report yet"})
-        lines.append(f"{'-':<16}  {spec.pipeline}/{flow}  no run left a report yet")
+        said = "no run left a report yet"
+        screen.add(about | {"run_id": None, "verdict": said}, f"{'-':<16}  {spec.pipeline}/{flow}  {said}")
     else:
         said = verdict(steps, next(iter(of_reports(lambda _: state, steps)), None))
         run = {"run_id": steps[0].run_id, "started_at": steps[0].started_at, "verdict": said}
-        data.append({"pipeline": spec.pipeline, "flow": flow, **run})
-        lines.append(f"{steps[0].started_at:%Y-%m-%d %H:%M}  {said}")
+        screen.add(about | run, f"{steps[0].started_at:%Y-%m-%d %H:%M}  {said}")
         if not said.startswith(("OK", "IDLE")):
-            lines.append(f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}")
-    lines += others(spec, [flow], steps)
-
-
-def _end(codes: set[int]) -> None:
-    """Exit with the worst code: an error before findings, findings before what could not be looked at."""
-    errors = [code for code in codes if code > Exit.USAGE]
-    worst = max(errors) if errors else Exit.FINDINGS if Exit.FINDINGS in codes else max(codes, default=Exit.DONE)
-    if worst:
-        raise typer.Exit(worst)
+            screen.lines.append(f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}")
+    screen.lines += others(spec, [flow], steps)

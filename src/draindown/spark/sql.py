@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 CHANGED_AT = "_changed_at"
 """Column of target and tombstones: the stamp of the batch that last changed the row; rises from batch to batch."""
@@ -22,17 +23,35 @@ def try_eval(spark: SparkSession, expression: str) -> Column:
     Catalyst's TryEval catches the error per row, also inside generated code. `coalesce` or a `try_*` function around an
     ANSI cast does not. tests/spark/test_engine.py pins this behaviour.
     """
+    return tried(spark, F.expr(expression))
+
+
+def tried(spark: SparkSession, value: Column) -> Column:
+    """Return a column that is NULL for rows on which `value` fails."""
     jvm = spark._jvm
     convert = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
-    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(  # type: ignore[union-attr]
-        convert.expression(F.expr(expression)._jc)
+    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(  # type: ignore[union-attr]
+        convert.expression(value._jc)
     )
-    return ClassicColumn(convert.column(tried))
+    return ClassicColumn(convert.column(guarded))
 
 
 def origin(unit: Column, position: Column) -> Column:
     """Return the struct that identifies a record: the unit that it came from, and its position there."""
     return F.struct(unit.alias("unit"), position.cast("bigint").alias("position"))
+
+
+def ddl(kind: DataType) -> str:
+    """Return a type as SQL DDL. Spark's own spelling has no quotes around the names of fields."""
+    match kind:
+        case ArrayType():
+            return f"array<{ddl(kind.elementType)}>"
+        case MapType():
+            return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.dataType)}' for field in kind)}>"
+        case _:
+            return kind.simpleString()
 
 
 def quoted(name: str) -> str:

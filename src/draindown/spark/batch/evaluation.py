@@ -6,20 +6,19 @@ are refused alone; a batch on which nothing fails costs nothing more.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from draindown.base.errors import DraindownError, said
 from draindown.flow.schema_drift import Known
 from draindown.spark.batch import counting
 from draindown.spark.batch.model import Batch, Counted
-from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values
+from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values, without_raw
 from draindown.spark.contract import guarded_transform, transform_errors, transforms, unreadable
-from draindown.spark.contract.parsing import WHY, parse
+from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.contract.transforms import Transform
 from draindown.spark.frames import persisted
@@ -47,7 +46,11 @@ def _counted(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -
     if batch.transform is not None:
         frame = transforms.apply(parsed, batch.transform, batch.writer.flow.transform or "")
     refuse_missing_columns(batch, frame)
-    frame = refuse_missing_values(frame, batch)
+    return _persisted(parsed, refuse_missing_values(frame, batch), batch, kept)
+
+
+def _persisted(parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStack) -> tuple[DataFrame, Counted]:
+    """Return the frame, persisted until `kept` ends, and its counts. A frame that can't be counted is not kept."""
     with ExitStack() as attempt:
         attempt.enter_context(persisted(frame))
         counted = counting.count_batch(parsed, frame, batch)
@@ -69,24 +72,10 @@ def _second(
         parsed = _parsed(spark, batch, known, all_raw=True)
         guarded = guarded_transform.apply_guarded(parsed, transform)
         if guarded is not None:
-            frame = _without_raw(refuse_missing_values(guarded, batch), batch)
-            try:
-                with ExitStack() as attempt:
-                    attempt.enter_context(persisted(frame))
-                    counted = counting.count_batch(parsed, frame, batch)
-                    kept.push(attempt.pop_all())
-            except (PySparkException, Py4JError):
-                pass
-            else:
-                return frame, counted
+            frame = without_raw(refuse_missing_values(guarded, batch), batch)
+            with suppress(PySparkException, Py4JError):
+                return _persisted(parsed, frame, batch, kept)
         raise _failed(spark, batch, parsed, transform, first)
-
-
-def _without_raw(frame: DataFrame, batch: Batch) -> DataFrame:
-    """Drop the raw text of accepted rows, unless the flow keeps it."""
-    if batch.writer.flow.source.raw_for is not None:
-        return frame
-    return frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
 
 
 def _failed(spark: SparkSession, batch: Batch, parsed: DataFrame, transform: Transform, first: Exception) -> Exception:

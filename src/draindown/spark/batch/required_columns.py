@@ -49,10 +49,16 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
         return frame
     found = F.coalesce(*reasons)
     frame = frame.withColumn(WHY, F.coalesce(F.col(WHY), F.when(~F.col("_blank"), found)))
-    if batch.writer.flow.source.raw_for is None:  # drop the raw text of accepted rows, to save memory
-        frame = frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
+    frame = without_raw(frame, batch)
     emptied = {name: _emptied(F.col(quoted(name)), name) for name in partitions if name not in goal.essential}
     return frame.withColumns(emptied) if emptied and goal.essential else frame
+
+
+def without_raw(frame: DataFrame, batch: Batch) -> DataFrame:
+    """Drop the raw text of accepted rows, to save memory, unless the flow keeps it."""
+    if batch.writer.flow.source.raw_for is not None:
+        return frame
+    return frame.withColumn("_raw", F.when(F.col(WHY).isNotNull(), F.col("_raw")))
 
 
 def _of_essential(name: str, texts: Collection[str], nulled: str | None) -> Column:

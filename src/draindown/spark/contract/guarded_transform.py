@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.contract.transforms import ROW, Transform, items, packed
-from draindown.spark.sql import quoted
+from draindown.spark.sql import quoted, tried
 
 SETTINGS: Mapping[str, str] = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Session settings while the frame is evaluated: a common part of two columns is computed outside of TryEval."""
@@ -37,11 +37,10 @@ def apply_guarded(frame: DataFrame, transform: Transform) -> DataFrame | None:
     made = _collapsed(given, transform(given))
     if made is None:
         return None
-    names = [one.name() for one in made if one.name() != ROW]
-    tried = [_tried(given, one).alias(f"_g{i}") for i, one in enumerate(one for one in made if one.name() != ROW)]
-    whys = [_why(one) for one in made if one.name() != ROW]
-    guarded = given.select(ROW, *tried, *(why.alias(f"_w{i}") for i, why in enumerate(whys)))
-    return _unpacked(frame, guarded, names)
+    own = [one for one in made if one.name() != ROW]
+    values = [_tried(given, one).alias(f"_g{i}") for i, one in enumerate(own)]
+    whys = [_why(one).alias(f"_w{i}") for i, one in enumerate(own)]
+    return _unpacked(frame, given.select(ROW, *values, *whys), [one.name() for one in own])
 
 
 def _unpacked(frame: DataFrame, guarded: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -77,13 +76,8 @@ def _value(named: Any) -> Any:
 
 def _tried(given: DataFrame, named: Any) -> Column:
     """Return an array of the value; NULL, other than for a value that is NULL, if the expression fails."""
-    jvm = given.sparkSession._jvm
-    convert = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
-    value = ClassicColumn(convert.column(_value(named)))
-    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(  # type: ignore[union-attr]
-        convert.expression(F.array(value)._jc)
-    )
-    return ClassicColumn(convert.column(tried))
+    convert = given.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
+    return tried(given.sparkSession, F.array(ClassicColumn(convert.column(_value(named)))))
 
 
 def _why(named: Any) -> Column:

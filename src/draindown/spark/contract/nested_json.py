@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from draindown.spark.contract import text_values
 from draindown.spark.contract.json_text import Marks
-from draindown.spark.contract.typed_values import ddl, failure, is_nested, map_of, or_fail
-from draindown.spark.sql import literal
+from draindown.spark.contract.typed_values import failure, is_nested, map_of, or_fail
+from draindown.spark.sql import ddl, literal
 
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
 _FAILFAST = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"

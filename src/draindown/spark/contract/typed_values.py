@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from draindown.spark.contract import text_values
-from draindown.spark.sql import literal, quoted
+from draindown.spark.sql import ddl, literal, quoted
 
 _TIMES = (TimestampType, TimestampNTZType)
 
@@ -40,19 +40,6 @@ def from_value(value: str, held: DataType, kind: DataType, zone: str) -> str:
     if is_nested(kind):
         return f"cast({_nested(value, held, kind, zone, 0)} as {ddl(kind)})"
     return _scalar(value, held, kind, zone)
-
-
-def ddl(kind: DataType) -> str:
-    """Return a type as SQL spells it. Spark's own spelling has no quotes around the names of fields."""
-    match kind:
-        case ArrayType():
-            return f"array<{ddl(kind.elementType)}>"
-        case MapType():
-            return f"map<{ddl(kind.keyType)},{ddl(kind.valueType)}>"
-        case StructType():
-            return f"struct<{','.join(f'{quoted(one.name)}:{ddl(one.dataType)}' for one in kind)}>"
-        case _:
-            return kind.simpleString()
 
 
 def or_fail(value: str, cast: str, kind: str) -> str:

@@ -24,10 +24,10 @@ from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
-from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.sql import CHANGED_AT, ddl, quoted
 from draindown.spark.targets import restricted
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.table_schema import ddl, differences, nullable
+from draindown.spark.targets.table_schema import differences, nullable
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 

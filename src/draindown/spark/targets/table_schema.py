@@ -1,12 +1,10 @@
-"""Schemas of Delta tables: which columns a table has otherwise than its spec says, types as DDL."""
+"""Schemas of Delta tables: which columns a table has otherwise than its spec says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
-
-from draindown.spark.sql import quoted
+from pyspark.sql.types import StructField, StructType
 
 
 def differences(held: StructType, schema: StructType) -> Iterator[str]:
@@ -25,16 +23,3 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
 def nullable(schema: StructType) -> StructType:
     """Return the schema with every field nullable, nested ones too, and without the metadata of its columns."""
     return StructType([StructField(field.name, field.dataType) for field in schema.toNullable()])
-
-
-def ddl(kind: DataType) -> str:
-    """Return the type as SQL DDL, with quoted field names."""
-    match kind:
-        case ArrayType():
-            return f"array<{ddl(kind.elementType)}>"
-        case MapType():
-            return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
-        case StructType():
-            return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.dataType)}' for field in kind)}>"
-        case _:
-            return kind.simpleString()
