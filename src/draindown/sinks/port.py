@@ -101,8 +101,8 @@ class Sink(Protocol):
     def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
         """Return conditions in Spark SQL over the sent columns by reason, true for a row that the sink would refuse.
 
-        A reason is a kebab-case word with the column, such as `text-too-long: name`. Rows that are deleted are judged by
-        the conditions over the key columns alone.
+        A reason is a kebab-case word with the column, such as `text-too-long: name`. Rows that are deleted are judged
+        by the conditions over the key columns alone.
         """
 
     def has(self, batch: SinkBatch) -> SinkBatch | None:

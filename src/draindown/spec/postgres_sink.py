@@ -51,7 +51,7 @@ class PostgresSink(SinkSpec):
     }
 
     url: Annotated[str, AfterValidator(_url), WithJsonSchema({"type": "string", "minLength": 1})] = Field(
-        description="The database as libpq writes it, TLS by parameters such as sslmode; or one secret that holds all of it.",
+        description="The database, as libpq writes it: TLS by parameters such as sslmode. Or a secret with all of it.",
         examples=["postgresql://loader:${secret:ALERTS_PASSWORD}@db:5432/alerts?sslmode=verify-full"],
     )
     table: Annotated[str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": _TABLE})] = Field(
