@@ -1,0 +1,114 @@
+"""`also_to`: what a pipeline file may say of a flow's sinks, and what is refused with its line and the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from draindown.base.errors import TerminalError
+from draindown.ledger.rows import BatchRow, conserve, sink_totals
+from draindown.spec.loader import load
+from draindown.spec.models import PipelineSpec
+from draindown.spec.sinks import FlowSink
+
+URL = "postgresql://u:${secret:X}@host:5432/d"
+POSTGRES = {"postgres": {"url": URL, "table": "alerts"}}
+KAFKA = {"kafka": {"topic": "t", "bootstrap_servers": "k:9092"}}
+LANDING = {
+    "source": {"files": "landing/*", "format": "json"},
+    "columns": {"id": "string not null", "n": "int not null", "flagged": "boolean"},
+    "target": {"keys": ["id"], "sequence_by": ["n"]},
+}
+APPENDING = {**LANDING, "target": {}}
+DERIVED = {"source": {"table": "f"}, "window": {"time": "at", "size": "5 minutes", "measures": {"rows": "count(*)"}}}
+
+
+def _document(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> dict[str, Any]:
+    flows = {"f": {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}} if flow is DERIVED else {}
+    return {"pipeline": "p", "lake": "lake", "flows": {**flows, "g": {**flow, "also_to": {"a": sink}}}}
+
+
+def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
+    return PipelineSpec.model_validate(_document(sink, flow)).declared("g").also_to["a"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "flow", "where", "found"),
+    [
+        ({**POSTGRES, "where": "flaged"}, LANDING, "where", "no column 'flaged'; did you mean 'flagged'?"),
+        ({**POSTGRES, "where": "lowr(id) = 'x'"}, LANDING, "where", "Spark has no function 'lowr'"),
+        ({**POSTGRES, "where": "n > rand()"}, LANDING, "where", "not determined by the row"),
+        ({**POSTGRES, "where": "windw_start > '2000'"}, DERIVED, "where", "no column 'windw_start'"),
+        ({**POSTGRES, "columns": ["id", "m"]}, LANDING, "columns", "no column 'm'"),
+        ({**POSTGRES, "columns": ["n"]}, LANDING, "columns", "lacks id: the sink's keys are those of the table"),
+        ({**POSTGRES, "columns": ["id", "id"]}, LANDING, "columns", "names 'id' twice"),
+        ({**POSTGRES, "columns": {"id": "x", "n": "x"}}, LANDING, "columns", "sends two columns as 'x'"),
+        ({"postgres": {**POSTGRES["postgres"], "keys": ["n"]}}, LANDING, "keys", "they are id, which its rows are"),
+        ({"postgres": {**POSTGRES["postgres"], "keys": ["n"]}}, APPENDING, "keys", "known by its origin"),
+        ({**POSTGRES, "of": "quarantined"}, DERIVED, "of", "give the sink to the flow that it reads"),
+        ({**POSTGRES, "of": "quarantined", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
+        ({**POSTGRES, "after": "gate"}, LANDING, "after", "put a derived flow between"),
+        ({**KAFKA, "format": "avro"}, LANDING, "format", "values are JSON"),
+        ({**POSTGRES, "may_fail": True}, LANDING, "may_fail", "a sink that fails ends its batch"),
+        ({"mysql": {}}, LANDING, "mysql", "no such sink: postgres or kafka"),
+        ({}, LANDING, "a", "needs one of postgres or kafka"),
+        ({**POSTGRES, **KAFKA}, LANDING, "a", "has postgres and kafka: keep one"),
+        ({**KAFKA, "delivery": "exactly_once"}, LANDING, "delivery", "not offered"),
+        ({**POSTGRES, "delivery": "at_least_once"}, LANDING, "delivery", "a batch is a transaction"),
+        ({"kafka": {**KAFKA["kafka"], "place_by": ["n"]}, "columns": ["id"]}, APPENDING, "columns", "place_by names"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
+    tmp_path: Path, sink: dict[str, Any], flow: dict[str, Any], where: str, found: str
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(_document(sink, flow), sort_keys=False))
+    with pytest.raises(TerminalError) as raised:
+        load(path, {})
+    assert raised.value.code == "invalid-pipeline"
+    line = next(one for one in raised.value.found.splitlines() if found in one)
+    number = int(line.removeprefix(f"{path}:").partition(":")[0])
+    assert where in " ".join(path.read_text().splitlines()[number - 1 : number + 1]) or ".also_to" in line
+
+
+def test_columns_of_a_transform_are_known_to_a_run_alone() -> None:
+    assert _sink({**POSTGRES, "where": "made_up > 1", "columns": ["id", "made_up"]}, {**LANDING, "transform": "a.b"})
+
+
+def test_keys_come_first_and_keep_their_names_at_the_sink() -> None:
+    sink = _sink({**POSTGRES, "columns": {"n": "amount", "id": "key"}})
+    assert sink.named(["id", "n", "flagged", "_changed_at"], ["id"]) == {"id": "key", "n": "amount"}
+    assert list(_sink(POSTGRES).named(["n", "id", "_changed_at"], ["id"])) == ["id", "n"]
+    assert list(_sink(POSTGRES, APPENDING).named(["n", "id", "_origin"], ["_origin"])) == ["_origin", "n", "id"]
+
+
+def test_the_fingerprint_follows_what_decides_the_rows_of_the_sink() -> None:
+    same = _sink(POSTGRES).fingerprint(["id"])
+    assert _sink({"postgres": {**POSTGRES["postgres"], "timeout": "5 seconds"}}).fingerprint(["id"]) == same
+    others = [
+        {**POSTGRES, "where": "flagged"},
+        {**POSTGRES, "columns": ["id"]},
+        {"postgres": {**POSTGRES["postgres"], "table": "others"}},
+    ]
+    assert len({_sink(one).fingerprint(["id"]) for one in others} | {same}) == 4
+    assert _sink(POSTGRES).fingerprint(["id", "n"]) != same
+
+
+def _row(**sinks: dict[str, int]) -> BatchRow:
+    counts = {"records": 5, "inserted": 3, "quarantined": 2, "reasons": {"type": 2}}
+    return BatchRow("p", "f", 1, 0, "r", sinks=sinks, **counts)  # type: ignore[arg-type]
+
+
+def test_what_each_sink_got_must_add_up_to_what_was_applied_or_refused() -> None:
+    good = {"sent": 1, "deleted": 0, "passed": 1, "unsendable": 1}
+    dead = {"sent": 2, "deleted": 0, "passed": 0, "unsendable": 0, "quarantined": 2}
+    row = conserve(_row(good=good, dead=dead))
+    assert BatchRow.from_dict(row.as_dict()) == row
+    assert sink_totals([row, row])["good"] == {"sent": 2, "deleted": 0, "passed": 2, "unsendable": 2}
+    for wrong in ({**good, "passed": 0}, {**dead, "quarantined": 3}):
+        with pytest.raises(TerminalError, match="sink wrong") as raised:
+            conserve(_row(wrong=wrong))
+        assert raised.value.code == "ledger-does-not-add-up"
