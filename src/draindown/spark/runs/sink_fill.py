@@ -29,7 +29,7 @@ from draindown.sinks.port import FATE, Sink, SinkBatch
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import quoted
 from draindown.spark.targets.delta_target import TableWriter
-from draindown.spark.targets.outlets import keep_misfits, keyed_by_origin, refused_rows, wanted
+from draindown.spark.targets.outlets import keep_misfits, keyed_by_origin, refuse_unresolved, refused_rows, wanted
 from draindown.spark.targets.shares import PORTION, Judged, Share, Wanted, was_of
 
 
@@ -102,6 +102,7 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
         epoch = sink_state.next_epoch(flow.layout, flow.check)
         types = {field.name: field.dataType.simpleString() for field in rows.schema if field.name != FATE}
         columns = columns_of(request, sink, types)
+        refuse_unresolved(request, {name: sink}, rows)
         target.fence(epoch)
         target.check(list(columns.values()))
         rows = rows.withColumns({key: F.lit(False) for key in was_of({name: sink}, spark)})

@@ -11,10 +11,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.clock import now
+from draindown.base.errors import TerminalError, first_line
 from draindown.flow import sink_state
 from draindown.flow.sink_columns import columns_of, place_of, print_of
 from draindown.flow.sink_delivery import deliver
@@ -24,7 +27,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn
-from draindown.spark.sql import ORIGIN
+from draindown.spark.sql import ORIGIN, try_eval
 from draindown.spark.targets import delta_target, shares
 from draindown.spark.targets.batch import BaseBatch, NoOutlets, Outlets
 from draindown.spark.targets.delta_target import TableWriter
@@ -42,6 +45,27 @@ def outlets_of(request: Request, check: Callable[[], None] = lambda: None) -> Ou
     """
     sinks = request.declared.also_to
     return FlowOutlets(request, sinks, check) if sinks and not request.staged else NoOutlets()
+
+
+def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: DataFrame) -> None:
+    """Refuse conditions of sinks that Spark can't resolve against `rows`. Runs no job.
+
+    Raises TerminalError `sink-condition`.
+    """
+    for name, sink in sinks.items():
+        if sink.where is None:
+            continue
+        try:
+            rows.where(F.coalesce(try_eval(rows.sparkSession, sink.where), F.lit(False)))
+        except (PySparkException, Py4JJavaError) as error:
+            where = f"{request.spec.pipeline} --flow {request.flow}"
+            raise TerminalError(
+                "sink-condition",
+                tried=f"resolve `where` of sink {name}: {sink.where}",
+                found=" ".join(filter(None, (request.places.get(f"also_to.{name}.where"), first_line(error)))),
+                changed="nothing of this batch is in a sink or in the table",
+                next=f"draindown run {where}   # once the file is corrected",
+            ) from error
 
 
 def wanted(name: str, sink: FlowSink, columns: Mapping[str, SinkColumn], target: Sink) -> Wanted:
@@ -88,17 +112,20 @@ class FlowOutlets:
     def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
         """Send what the batch applied, and what it refused for the first time."""
         counts, row = dict[str, dict[str, int]](), change.row
+        types = delta_target.held_columns(spark, batch.writer)
         applied = {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused}
         refused = {name: sink for name, sink in self.sinks.items() if sink.is_of_refused}
         with ExitStack() as kept:
             if applied and not row.applied:
                 counts |= {name: dict.fromkeys(("sent", "deleted", "passed", "unsendable"), 0) for name in applied}
             elif applied:
+                held = spark.read.format("delta").load(batch.writer.layout.table)
+                refuse_unresolved(self.request, applied, held)
                 rows = change.changes(shares.was_of(applied, spark))
-                types = delta_target.held_columns(spark, batch.writer)
                 counts |= self._sent(batch, applied, self._whole(rows, types), types, kept)
             if refused:
                 rows = _refused(spark, batch.writer)
+                refuse_unresolved(self.request, refused, rows)
                 found = self._sent(batch, refused, rows, QUARANTINED, kept)
                 counts |= {name: {**own, "quarantined": sum(own.values())} for name, own in found.items()}
         return replace(row, sinks={name: counts[name] for name in self.sinks})
@@ -185,8 +212,8 @@ def _refused(spark: SparkSession, writer: TableWriter) -> DataFrame:
     """Return the rows that this batch put into the quarantine: those that it refused for the first time."""
     layout: FlowLayout = writer.layout
     if not log_of(layout, layout.quarantine).exists:
-        types = ", ".join(f"{name} {kind}" for name, kind in QUARANTINED.items())
-        return spark.createDataFrame([], f"{types}, {FATE} string")
+        types = {**QUARANTINED, FATE: "string"}
+        return spark.range(0).select(*[F.lit(None).cast(kind).alias(name) for name, kind in types.items()])
     rows = spark.read.format("delta").load(layout.quarantine)
     mine = (
         (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType
 
-from draindown.base.errors import TerminalError, first_line
 from draindown.sinks.port import FATE, SinkColumn
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import persisted
@@ -170,17 +168,7 @@ def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:
     """Return what becomes of a row at a sink: `upsert`, `delete`, or NULL where it is passed over."""
     if one.spec.where is None:
         return F.col(FATE)
-    try:
-        matches = F.coalesce(try_eval(changes.sparkSession, one.spec.where), F.lit(False))
-        changes.where(matches)
-    except AnalysisException as error:
-        raise TerminalError(
-            "sink-condition",
-            tried=f"resolve `where` of sink {one.name}: {one.spec.where}",
-            found=first_line(error),
-            changed="nothing of this batch is in a sink or in the table",
-            next="draindown run PIPELINE   # once the file is corrected",
-        ) from error
+    matches = F.coalesce(try_eval(changes.sparkSession, one.spec.where), F.lit(False))
     return fate_at(F.col(FATE), F.coalesce(F.col(_was(at)), F.lit(False)), matches)
 
 
