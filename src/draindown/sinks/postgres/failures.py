@@ -30,11 +30,11 @@ _TERMINAL = {
     "28P01": ("sink-auth", "check the user and the secret's value"),
     "3D000": ("sink-missing", "create the database, or correct `url`"),
     "3F000": ("sink-missing", "create the schema, or correct `table`"),
-    "42501": ("sink-denied", "grant the rights that docs/sinks.md lists"),
+    "42501": ("sink-denied", "grant the rights that docs/postgres-sink.md lists"),
     "42P01": ("sink-missing", "create the table, or correct `table`"),
-    "42703": ("sink-columns", "draindown plan names what differs"),
-    "42804": ("sink-columns", "draindown plan names what differs"),
-    "42P10": ("sink-columns", "draindown plan names the index that is missing"),
+    "42703": ("sink-unfit", "draindown plan names what differs"),
+    "42804": ("sink-unfit", "draindown plan names what differs"),
+    "42P10": ("sink-unfit", "draindown plan names the index that is missing"),
 }
 _REFUSED = ("sink-refused", "draindown sink skip gives the row up; or change what it breaks")
 # what a server says before there is a connection has no SQLSTATE
