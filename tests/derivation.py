@@ -13,6 +13,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
+from draindown.runs.request import Request
 from draindown.spark.derived import images
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.derive import derive
@@ -21,6 +22,7 @@ from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket
 from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
+from draindown.spark.targets.outlets import outlets_of
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 
@@ -115,7 +117,14 @@ class Derivation:
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch)
         writer = TableWriter(self.layout, self.flow, 1, batch)
         batch = DeriveBatch(
-            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+            writer=writer,
+            flow=self.flow,
+            slice=piece,
+            run_id="r",
+            changed_at=at,
+            started_at=at,
+            reached=reached,
+            outlets=outlets_of(Request(spec=self.spec, flow="d", step="drain", run_id="r", root=self.spec.lake)),
         )
         return derive(self.spark, batch)
 

@@ -26,7 +26,7 @@ SCHEMAS = {
 
 
 def _layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t", has_sinks=True)
 
 
 def _paths(layout: FlowLayout) -> dict[str, str]:
@@ -49,7 +49,7 @@ def test_key_columns_are_columns(tmp_path: Path, name: str) -> None:
     assert keys and set(keys) <= set(SCHEMAS[name].names)
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", ""))))
+@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
 def test_damage_to_any_table_is_found(tmp_path: Path, name: str) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
@@ -58,7 +58,7 @@ def test_damage_to_any_table_is_found(tmp_path: Path, name: str) -> None:
     assert list(integrity.damaged(layout)) == [path]
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", ""))))
+@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
 def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, name: str) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
@@ -70,7 +70,7 @@ def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, na
     assert [line.partition(":")[0] for line in before.changes()[0]] == ["lake"]
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", ""))))
+@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
 def test_a_table_that_cannot_be_written_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]

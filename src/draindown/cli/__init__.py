@@ -24,6 +24,7 @@ from draindown.cli.lag import lag
 from draindown.cli.late import late
 from draindown.cli.output import Output, global_options
 from draindown.cli.quarantine import quarantine
+from draindown.cli.sinks import sink
 
 _EPILOG = """
 Examples:
@@ -85,6 +86,7 @@ for command in _COMMANDS:
 app.add_typer(gate, name="gate")
 app.add_typer(quarantine, name="quarantine")
 app.add_typer(late, name="late")
+app.add_typer(sink, name="sink")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from draindown.doctor.flow import (
 )
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.setup import look_at_class_archive, look_at_jars
+from draindown.doctor.sinks import look_at_sinks
 from draindown.doctor.source import look_at_input, look_at_raw
 from draindown.doctor.tables import (
     look_at_ledger,
@@ -56,6 +57,8 @@ def examine(request: Request) -> Health:
             _look(desk, "source", lambda desk: look_at_input(desk, request))
             _look(desk, "raw records", lambda desk: look_at_raw(desk, request))
         _look(desk, "readers", lambda desk: look_at_readers(desk, request))
+        if request.declared.also_to:
+            _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
 
 

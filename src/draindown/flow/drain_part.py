@@ -33,6 +33,7 @@ def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: An
         totals=ledger_rows.total(own),
         refused_share=ledger_rows.refused_share(own),
         refused=state,
+        sinks=ledger_rows.sink_totals(own),
         **more,
     )
     return found, findings

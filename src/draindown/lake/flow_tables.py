@@ -73,6 +73,10 @@ def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
     yield _written("late", layout.late, "rows that came too late", ("late_id", "generation", "slice"), _RESET)
     yield _written("quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET)
     yield _written("tombstones", layout.tombstones, "deleted keys", (), _RESET)
+    if layout.has_sinks:
+        keys = ("sink", "generation", "kind", "batch", "key")
+        again = "by `sink fill`, which finds them again"
+        yield _written("unsendable", layout.unsendable, "rows that a sink can't hold", keys, again)
     yield _written("table", layout.table, "the target", (), _RESET, purpose="rows")
     yield FlowTable("ledger", layout.ledger, "one row per batch", place, "from the target's commits", compacted=True)
 

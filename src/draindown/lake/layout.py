@@ -1,7 +1,7 @@
 """The directory layout of a lake. The only module that builds paths.
 
 tables/<table>  tombstones/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
-quarantine/<flow>  late/<flow>  raw/<flow>                         raw: for the owner, who may share it
+quarantine/<flow>  late/<flow>  raw/<flow>  unsendable/<flow>      raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 """
 
@@ -21,6 +21,7 @@ class FlowLayout:
     `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0 for the live tables.
     Inputs, decisions, lease, and what the source keeps are shared by both.
     `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share one.
+    `has_sinks`: whether batches go to sinks too, so that there may be a table of rows that no sink could hold.
     """
 
     lake: str
@@ -29,6 +30,7 @@ class FlowLayout:
     table_name: str
     staged: int = 0
     own_intakes: bool = False
+    has_sinks: bool = False
 
     def beside(self, generation: int) -> FlowLayout:
         """Return the layout of the staged tables of a rebuild of `generation`."""
@@ -78,6 +80,20 @@ class FlowLayout:
     def late(self) -> str:
         """Delta table of rows that came later than the flow accepts; absent until the first one."""
         return self._under("late", self.flow)
+
+    @property
+    def unsendable(self) -> str:
+        """Delta table of rows that a sink can't hold; absent until the first one."""
+        return self._under("unsendable", self.flow)
+
+    @property
+    def sinks(self) -> str:
+        """Directory with what was sent: one JSON file per sink, and the directory of epochs."""
+        return f"{self.home}/sinks"
+
+    def sink(self, name: str) -> str:
+        """Return the JSON file with the newest batches that were sent to a sink."""
+        return f"{self.sinks}/{name}.json"
 
     @property
     def late_decisions(self) -> str:

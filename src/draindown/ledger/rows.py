@@ -27,6 +27,8 @@ GATE: BatchKind = "gate"
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
 COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
+SINK_FATES = ("sent", "deleted", "passed", "unsendable")
+"""What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be held by it."""
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -52,6 +54,8 @@ class BatchRow:
     `remembered`: deletes of keys that the target did not hold.
     `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
     `start`: the start of the step that committed the batch; "" in rows of older versions.
+    `sinks`: by sink, what became of the rows there: applied = sent + deleted + passed + unsendable. A sink of refused
+    rows has their number as `quarantined` in the place of applied.
     """
 
     pipeline: str
@@ -73,6 +77,7 @@ class BatchRow:
     deleted: int = 0
     remembered: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
+    sinks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     max_sequence: str | None = None
     changed_at: datetime | None = None
     started_at: datetime | None = None
@@ -107,7 +112,8 @@ class BatchRow:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
-        row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons)}
+        sinks = {name: dict(counts) for name, counts in self.sinks.items()}
+        row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons), "sinks": sinks}
         return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
 
     @classmethod
@@ -118,8 +124,9 @@ class BatchRow:
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
-        if isinstance(values.get("reasons"), str):
-            values["reasons"] = json.loads(values["reasons"])
+        for name in ("reasons", "sinks"):
+            if isinstance(values.get(name), str):
+                values[name] = json.loads(values[name])
         return cls(**values)
 
     def as_metadata(self) -> str:
@@ -133,7 +140,7 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
     `fates_seen` maps the name of an outcome to (count expected by the batch, count from another source). Each pair must
     be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
-    sums = {**(_derived(row) if row.form == "derive" else _landed(row)), **(fates_seen or {})}
+    sums = {**(_derived(row) if row.form == "derive" else _landed(row)), **_sent(row), **(fates_seen or {})}
     wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
     if wrong:
         raise not_adding_up(row, wrong)
@@ -147,6 +154,17 @@ def _landed(row: BatchRow) -> dict[str, tuple[int, int]]:
             row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
         ),
         "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
+    }
+
+
+def _sent(row: BatchRow) -> dict[str, tuple[int, int]]:
+    """Return the sum of each sink: every row that was applied, or refused, has one fate there."""
+    return {
+        f"{'quarantined' if 'quarantined' in counts else 'applied'} = {' + '.join(SINK_FATES)} (sink {name})": (
+            counts.get("quarantined", row.applied),
+            sum(counts.get(fate, 0) for fate in SINK_FATES),
+        )
+        for name, counts in row.sinks.items()
     }
 
 
@@ -242,6 +260,17 @@ def refused_share(rows: Iterable[BatchRow]) -> float | None:
     source = [row for row in rows if row.kind == "source"]
     records = sum(row.records for row in source)
     return sum(row.quarantined for row in source) / records if records else None
+
+
+def sink_totals(rows: Iterable[BatchRow]) -> dict[str, dict[str, int]]:
+    """Return sums over batches of what became of rows at each sink, by its name."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in rows:
+        for name, counts in row.sinks.items():
+            own = sums.setdefault(name, dict.fromkeys(SINK_FATES, 0))
+            for fate in SINK_FATES:
+                own[fate] += counts.get(fate, 0)
+    return sums
 
 
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:

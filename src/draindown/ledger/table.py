@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
-    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT)]
+    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT), ("sinks", pa.string())]
 )
 _LOOK_BACK = 100
 """Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""
@@ -269,4 +269,4 @@ def _flat(row: BatchRow) -> dict[str, Any]:
     flat = row.as_dict()
     for name in TIMES:
         flat[name] = datetime.fromisoformat(flat[name]) if flat[name] else None
-    return flat | {"reasons": json.dumps(flat["reasons"], sort_keys=True)}
+    return flat | {name: json.dumps(flat[name], sort_keys=True) for name in ("reasons", "sinks")}

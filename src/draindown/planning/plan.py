@@ -11,7 +11,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import owner
+from draindown.flow import owner, sink_columns
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
 from draindown.gate import published
@@ -135,7 +135,7 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`,
-    `not-a-directory`, `table-of-another-flow`.
+    `not-a-directory`, `table-of-another-flow`, and those of the flow's sinks where there is something to drain.
     """
     _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
@@ -159,7 +159,9 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
         seconds=_forecast_seconds(state, ledger, waiting.bytes, batches) if batches else None,
         idle="nothing new at the source, nothing in flight",
     )
-    return part, [*seen.findings, *_unwritable(request.layout)]
+    if part.drain:
+        sink_columns.refuse_unready(request, state)
+    return part, [*seen.findings, *_unwritable(request.layout), *sink_columns.findings(request, state)]
 
 
 def _refuse_file_as_lake(request: Request) -> None:

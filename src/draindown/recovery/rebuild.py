@@ -37,7 +37,7 @@ from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
 
 State = Literal["new", "begun", "swapped"]
-_NO_CONTRACT = {"expectations", "quarantine", "maintenance", "deadline", "max_batches"}
+_NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
 _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 

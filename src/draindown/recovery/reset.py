@@ -11,7 +11,7 @@ from typing import Any
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, discards, generations, integrity, quarantine
+from draindown.flow import checkpoint, discards, generations, integrity, quarantine, sink_state
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
 from draindown.lake.layout import FlowLayout
@@ -108,14 +108,20 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
 def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) -> None:
     """Make the planned generation the live one. Call it under the lease. Idempotent and atomic.
 
-    Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false.
+    Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false, TransientError
+    `sink-batch-in-flight`.
     """
     layout = request.layout
     if not accept_missing:
         refuse_incomplete(request, found)
+    loses_table = found.table_aside or layout.table in found.damaged
+    if request.declared.also_to and not loses_table:
+        sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         ledger_table.heal(layout)  # before the table and its commits are put aside
     integrity.put_aside(layout, found.generation, target=found.table_aside)
+    if loses_table:
+        sink_state.mark_stale(layout, sink_state.ASIDE)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
     # the table that took these rows is gone, and the new generation decides about them again

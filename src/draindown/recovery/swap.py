@@ -10,7 +10,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import discards, generations, quarantine
+from draindown.flow import discards, generations, quarantine, sink_state
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
@@ -87,6 +87,7 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         reached("decided")
         ledger_table.record_rebuilt(layout, number, version)
         reached("ledger")
+        sink_state.mark_stale(layout, sink_state.SWAPPED)
         generations.take_place(staged)
     reached("named")
     _clear(staged, begun)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from draindown.base.formatting import age, columns, count, percent, printable, size
+from draindown.ledger.rows import SINK_FATES
 from draindown.runs.card_lines import ROOM, labelled, pieces
 from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
@@ -33,8 +34,13 @@ def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
         *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
         *labelled("", [sum_line(sums) if derived else _sum_line(sums)]),
         *labelled("batches", [batches]),
+        *labelled("sinks", [_sink_line(name, counts) for name, counts in drain.sinks.items()]),
         *backlog,
     ]
+
+
+def _sink_line(name: str, counts: Mapping[str, int]) -> str:
+    return f"{name}: " + "  ".join(f"{fate} {count(counts.get(fate, 0))}" for fate in SINK_FATES)
 
 
 def _fate_lines(drain: DrainPart) -> list[str]:

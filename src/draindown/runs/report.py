@@ -58,6 +58,7 @@ class DrainPart(Frozen):
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
         parked: units that are kept out when the drain ends, by this or an earlier run, until someone decides.
         refused: what a check will decide about the run's share, unless a person decides about the rows first.
+        sinks: by sink, what became of the rows of `batches` there, as `ledger.sink_totals`.
     """
 
     generation: int
@@ -74,6 +75,7 @@ class DrainPart(Frozen):
     totals: dict[str, int] = Field(default_factory=dict)
     refused_share: float | None = None
     refused: Literal["", "warned", "failed"] = ""
+    sinks: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     @property
     def max_sequence(self) -> str | None:

@@ -19,6 +19,7 @@ from draindown.spec.landing import FlowSpec
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.neighbours import Neighbours
+from draindown.spec.sinks import expressions
 
 Step = Literal["plan", "drain", "check", "compact"]
 STEPS: tuple[Step, ...] = get_args(Step)
@@ -105,7 +106,8 @@ class Request(BaseModel):
         if not isinstance(spec, PipelineSpec) or given.get("flow") not in spec.flows or "places" in given:
             return given
         flow = given["flow"]
-        found = {".".join(path): spec.place_of("flows", flow, *path) for path in spec.flows[flow].expressions}
+        said = [*spec.flows[flow].expressions, *expressions(spec.flows[flow].also_to)]
+        found = {".".join(path): spec.place_of("flows", flow, *path) for path in said}
         return {**given, "places": {path: place for path, place in found.items() if place}}
 
     @model_validator(mode="after")

@@ -13,10 +13,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
+from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
 from draindown.spec.expressions import check_measure, check_query
-from draindown.spec.names import ColumnName, unlike
+from draindown.spec.names import ColumnName, Identifier, unlike
+from draindown.spec.sinks import FlowSink
 from draindown.spec.table_source import SourceTable, TableSource
 from draindown.spec.target_kinds import DERIVED, TargetKind
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
@@ -204,6 +206,9 @@ class DerivedFlow(Model):
         default_factory=DerivedTarget, description="The table to write; absent: it has the flow's name."
     )
     expectations: Suite = None
+    also_to: dict[Identifier, FlowSink] = Field(
+        default_factory=dict, description="Sinks by name: where each batch goes beside the table."
+    )
     maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
     deadline: Deadline = None
     max_batches: MaxBatches = None
@@ -265,7 +270,8 @@ class DerivedFlow(Model):
         by_table = [self.derivation.sought(one) for one in self.source.read]
         self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.keys)}
         late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
-        refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems()])
+        sent = sinks.problems(self.also_to, self.derivation.keys, self.stored_columns, refuses=False)
+        refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems(), *sent])
         return self
 
     def _source_problems(self) -> Iterable[Problem]:

@@ -37,13 +37,13 @@ class Word:
 NOTHING = Word("", "", False, -1, -1)
 
 
-def problems(expression: str, columns: Collection[str]) -> Iterator[str]:
+def problems(expression: str, columns: Collection[str] | None) -> Iterator[str]:
     """Yield what Spark is certain to refuse in an expression that passed `expressions.check_expression`.
 
-    `columns` are the names that the expression may use, compared without case.
+    `columns` are the names that the expression may use, compared without case; None if they are not known.
     """
     words = [word_of(found) for found in TOKEN.finditer(expression)]
-    known = {name.lower() for name in columns}
+    known = {name.lower() for name in columns or ()}
     yield from _syntax(words)
     local, types = parameters(words), types_in(words)
     for at, word in enumerate(words):
@@ -52,7 +52,7 @@ def problems(expression: str, columns: Collection[str]) -> Iterator[str]:
         if is_called(words, at):
             if word_at(words, at + 1).text == "(" and word.name not in FUNCTIONS | KEYWORDS:
                 yield f"Spark has no function {word.text!r}{near(word.text, FUNCTIONS)}"
-        elif word.name not in known | local:
+        elif columns is not None and word.name not in known | local:
             yield f"there is no column {word.text!r}{unlike(word.text, columns)}"
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from draindown.spec import expression_names
+from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, near
+from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
 from draindown.spec.sources import AnySource
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite, Target
@@ -52,6 +53,9 @@ class FlowSpec(Model):
         default_factory=QuarantineBounds,
         description="Which share of the records may be refused; absent: warn from 1%, fail from 50%.",
     )
+    also_to: dict[Identifier, FlowSink] = Field(
+        default_factory=dict, description="Sinks by name: where each batch goes beside the table."
+    )
     maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
     deadline: Deadline = None
     max_batches: MaxBatches = None
@@ -75,6 +79,7 @@ class FlowSpec(Model):
                 *self._format_problems(),
                 *self._name_problems(),
                 *self._expression_problems(),
+                *sinks.problems(self.also_to, self.target.keys, self._sent_names, refuses=True),
             ]
         )
         return self
@@ -126,8 +131,12 @@ class FlowSpec(Model):
         return any(column and column.taken_from == "key" for column in keys) and not self.deletes_by_null
 
     @property
+    def _sent_names(self) -> list[str] | None:
+        return None if self.known_columns is None else list(self.known_columns)
+
+    @property
     def expressions(self) -> dict[tuple[str, ...], str]:
-        """Return the SQL expressions of the flow by their place in it."""
+        """Return the SQL expressions of the flow over the columns of its contract, by their place in it."""
         found: dict[tuple[str, ...], str] = {("rules", name): rule for name, rule in self.rules.items()}
         if self.target.apply_as_deletes is not None:
             found["target", "apply_as_deletes"] = self.target.apply_as_deletes

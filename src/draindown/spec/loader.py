@@ -21,6 +21,7 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.names import closest, near
 from draindown.spec.outline import Outline, declared_name, outline
 from draindown.spec.problems import explain
+from draindown.spec.sinks import expressions
 from draindown.spec.yaml_document import MAX_BYTES, Document, DocumentError, Mark, Problem, parse
 
 DIRECTORY = Path("dags", "pipelines")
@@ -223,7 +224,7 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
 def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
-        places = [*flow.expressions, ("source", flow.source.kind), ("transform",)]
+        places = [*flow.expressions, *expressions(flow.also_to), ("source", flow.source.kind), ("transform",)]
         if isinstance(flow, DerivedFlow):
             places += [("source", *flow.source.place(at, "pipeline")) for at in range(len(flow.source.read))]
         for place in places:

@@ -168,4 +168,11 @@ class PipelineSpec(Model):
         """Return the paths of the flow's tables and files. Raises TerminalError `unknown-flow`."""
         flow = self.declared(flow_name)
         table = flow.table_name(flow_name)
-        return FlowLayout(self.lake, self.pipeline, flow_name, table, own_intakes=flow.source.own_intakes)
+        return FlowLayout(
+            self.lake,
+            self.pipeline,
+            flow_name,
+            table,
+            own_intakes=flow.source.own_intakes,
+            has_sinks=bool(flow.also_to),
+        )

@@ -28,6 +28,7 @@ from draindown.spark.contract.transforms import Transform
 from draindown.spark.sources.registry import input_of
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.tuning import Tuning
 from draindown.spark.usage import ResourceUsage
 
@@ -50,6 +51,7 @@ class Landing:
 
     def __post_init__(self) -> None:
         """Load the transform, which may be refused, before the first batch."""
+        self._outlets = outlets_of(self.request)
         self._skipping = Skipping(self.request.layout, self.request.flow_spec, self.tuning)
         _ = self._transform
 
@@ -87,4 +89,5 @@ class Landing:
             verify=lambda: self.verify(read.units),
             compared=lambda held, pruning: self._skipping.look(writer.batch, held, pruning),
             tuning=self.tuning,
+            outlets=self._outlets,
         )

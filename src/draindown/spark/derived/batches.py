@@ -27,6 +27,7 @@ from draindown.spark.derived.derive import derive
 from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
+from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.tuning import Tuning
 from draindown.spec.derived import DerivedFlow
 
@@ -46,6 +47,10 @@ class Deriving:
     verify: Callable[[Sequence[Unit]], None]
     findings: list[Finding] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Look at the flow's sinks. They are connected to by each batch."""
+        self._outlets = outlets_of(self.request)
+
     def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
         """Derive a slice. Raises like `derive`."""
         reached("begun")
@@ -63,6 +68,7 @@ class Deriving:
             tuning=self.tuning,
             places=self.request.places,
             verify=lambda: self.verify(read.units),
+            outlets=self._outlets,
         )
         row = derive(spark, batch)
         if row.late:

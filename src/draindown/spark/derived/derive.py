@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -21,6 +22,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
+from draindown.sinks.port import FATE as SENT_FATE
 from draindown.spark.derived import difference, failing, history, images, recompute
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
@@ -313,9 +315,20 @@ class Difference:
     def remember(self) -> None:
         """No-op: a derived table has no memory of its own, as its sources have the rows."""
 
-    def write(self) -> None:
+    def changes(self, was: Mapping[str, Column]) -> DataFrame:
+        """Return the rows that differ. NULL equals NULL in keys."""
+        fate = F.when(F.col(FATE) == DELETE, "delete").otherwise("upsert")
+        rows = self.acts.withColumn(SENT_FATE, fate)
+        if not was or self.held is None:
+            return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
+        own = [F.col(quoted(key)).alias(f"_held_{at}") for at, key in enumerate(self.work.keys)]
+        before = self.held.rows.select(*own, *[judged.alias(name) for name, judged in was.items()])
+        same = [F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}")) for at, key in enumerate(self.work.keys)]
+        return rows.join(before, reduce(Column.__and__, same), "left").drop(*[f"_held_{at}" for at in range(len(own))])
+
+    def write(self, row: BatchRow) -> None:
         """Commit the difference, or an empty commit with the ledger row if there is none."""
-        writer, metadata, row = self.work.batch.writer, self.row.as_metadata(), self.row
+        writer, metadata = self.work.batch.writer, row.as_metadata()
         if self.held is not None and row.applied:
             on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.keys)
             delta_target.merge(writer, self.acts, on, _clauses(row), self.held.pruning, metadata)

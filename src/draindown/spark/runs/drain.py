@@ -16,7 +16,7 @@ from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import drain_part, generations, resume, schema_drift
+from draindown.flow import drain_part, generations, resume, schema_drift, sink_columns
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
@@ -176,7 +176,8 @@ def under_lease(
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
     told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in state.rows})
-    findings = [*refused, *taken.findings, *told, *batches.findings]
+    stale = [] if layout.staged else sink_columns.findings(request, layout)
+    findings = [*refused, *taken.findings, *told, *batches.findings, *stale]
     return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
 
 

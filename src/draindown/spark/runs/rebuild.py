@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import generations, resume
+from draindown.flow import generations, resume, sink_state
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
@@ -43,8 +43,8 @@ def rebuild(
     `recovery.swap.finish`. If `stop` ends the rebuild between two batches, its outcome is `bounded` and the live table
     is unchanged.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rebuild-damaged`, `invalid-pipeline`, and the
-    errors of `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
+    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError `rebuild-damaged`,
+    `invalid-pipeline`, and the errors of `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
     """
     started = now()
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
@@ -53,6 +53,8 @@ def rebuild(
             _read_up_to(request)
             return _finished(request, flow.finished)
         live, reached = flow.layout, flow.guard(reached)
+        if request.declared.also_to:
+            sink_state.refuse_in_flight(live)
         begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
         staged = _staged(request, begun)
         number, until = _resumed(live, begun, staged), stop or Stop()

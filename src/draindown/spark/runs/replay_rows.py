@@ -46,6 +46,7 @@ from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.outlets import outlets_of
 
 MOST = 100_000
 """Maximum rows of one replay, because they pass through the driver's memory."""
@@ -160,6 +161,7 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
         started_at=started,
         transform=transforms.load(request.root, dotted) if dotted else None,
         keep_open=keep_open,
+        outlets=outlets_of(request),
     )
 
 

@@ -40,9 +40,12 @@ from draindown.spark.frames import TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin, quoted
 from draindown.spark.targets import delta_target
+from draindown.spark.targets.batch import BaseBatch
 from draindown.spark.targets.commit import close, stamp_after
 from draindown.spark.targets.delta_target import Writer, written
+from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
+from draindown.spark.targets.withdrawn import Withdrawn
 
 MOST = 100_000
 """Maximum rows of one withdrawal, because GX collects them on the driver."""
@@ -110,7 +113,7 @@ def withdraw(
         if found is None:
             agreed(Plan(layout.pipeline, layout.flow, expectation))
         elif agreed(found.plan):
-            done = [_take_out(request, flow.generation, found, started, flow.guard(reached))]
+            done = [_take_out(request, spark, flow.generation, found, started, flow.guard(reached))]
     part, _ = drain_part.part(request, flow.generation, done, bound=f"unpublished rows that make {expectation} fail")
     return report.of(request, started, "done" if done else "idle", drain=part)
 
@@ -182,7 +185,9 @@ def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpub
     )
 
 
-def _take_out(request: Request, generation: int, found: _Found, started: datetime, reached: StepHook) -> BatchRow:
+def _take_out(
+    request: Request, spark: SparkSession, generation: int, found: _Found, started: datetime, reached: StepHook
+) -> BatchRow:
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)
@@ -201,10 +206,15 @@ def _take_out(request: Request, generation: int, found: _Found, started: datetim
         changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
         started_at=started,
     )
-    quarantine_writer.keep(writer, _as_kept(request, writer, found), request.run_id, started)
-    written(row, layout.quarantine, plan.rows, "withdrawn")
-    reached("quarantined")
-    delta_target.withdraw(writer, found.rows.drop(_RAW), _pruning(request, found.rows), row.as_metadata())
+    outlets, stamp = outlets_of(request), row.changed_at or started
+    sending = BaseBatch(writer=writer, run_id=request.run_id, changed_at=stamp, started_at=started, reached=reached)
+    with outlets.opened(writer):
+        quarantine_writer.keep(writer, _as_kept(request, writer, found), request.run_id, started)
+        written(row, layout.quarantine, plan.rows, "withdrawn")
+        reached("quarantined")
+        rows = found.rows.drop(_RAW)
+        row = outlets.send(spark, sending, Withdrawn(rows, row))
+        delta_target.withdraw(writer, rows, _pruning(request, found.rows), row.as_metadata())
     return close(layout, row, reached)
 
 

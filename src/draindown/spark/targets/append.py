@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.sinks.port import FATE
 from draindown.spark.contract.origin import located
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT
@@ -42,8 +43,12 @@ class Appended:
     def remember(self) -> None:
         """No-op: an append target has no side tables."""
 
-    def write(self) -> None:
+    def changes(self, was: Mapping[str, Column]) -> DataFrame:
+        """Return every row, as an upsert: no row of the table was there before."""
+        return self.rows.withColumns({FATE: F.lit("upsert"), **{name: F.lit(False) for name in was}})
+
+    def write(self, row: BatchRow) -> None:
         """Append the rows in one commit. Idempotent."""
         tuning, lines = self.accepted.tuning, self.accepted.lines
         with configured(self.rows.sparkSession, tuning.evaluation(lines)):
-            delta_target.append(self.accepted.writer, self.rows, self.row.as_metadata())
+            delta_target.append(self.accepted.writer, self.rows, row.as_metadata())

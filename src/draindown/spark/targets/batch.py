@@ -1,7 +1,7 @@
 """The skeleton of a batch: the order of its steps, which is the same for every kind of batch.
 
-already in the target? → read and count → side writes → resolve → remember → the target's commit, with the ledger row as
-`userMetadata` → ledger table
+already in the target? → read and count → side writes → resolve → remember → sinks → the target's commit, with the
+ledger row as `userMetadata` → ledger table
 
 A crash between any two steps is safe: what was written before the target's commit is written again in place by the next
 attempt, and what follows the commit is repeated from it.
@@ -10,8 +10,8 @@ attempt, and what follows the commit is repeated from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -27,6 +27,31 @@ from draindown.spark.targets.strategy import Change
 from draindown.spark.tuning import TUNING, Tuning
 
 
+class Outlets(Protocol):
+    """Where a batch goes beside its target. `targets.outlets` has those of flows with sinks."""
+
+    def opened(self, writer: TableWriter) -> AbstractContextManager[None]:
+        """Connect, and exclude older drivers, before anything is read. No-op for a flow without sinks."""
+
+    def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
+        """Send what the change applies, and return its ledger row with what each sink got. Idempotent.
+
+        Calls `batch.reached` with `sent-NAME` once a sink has it.
+        """
+
+
+class NoOutlets:
+    """The outlets of a flow without sinks."""
+
+    def opened(self, writer: TableWriter) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing."""
+        return nullcontext()
+
+    def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:  # noqa: ARG002
+        """Return the row of the change."""
+        return change.row
+
+
 @dataclass(frozen=True, kw_only=True)
 class BaseBatch:
     """The identity and hooks of a batch.
@@ -40,6 +65,7 @@ class BaseBatch:
         reached: progress hook, called with each step's name when the step completes. An exception it raises aborts the
             batch before the next step.
         tuning: settings of the batch's query plans.
+        outlets: the sinks of the flow.
     """
 
     writer: TableWriter
@@ -49,6 +75,7 @@ class BaseBatch:
     start: str = ""
     reached: StepHook = ignore_step
     tuning: Tuning = TUNING
+    outlets: Outlets = field(default_factory=NoOutlets)
 
     @property
     def kind(self) -> BatchKind:
@@ -103,13 +130,13 @@ def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], Rea
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
     `read` reads and counts the input; its frames stay persisted until the given stack closes. Calls `batch.reached`
-    with `read`, the step of each side write, `remembered`, `merged` and `recorded`.
+    with `read`, the step of each side write, `remembered`, `sent-NAME` for each sink, `merged` and `recorded`.
 
     Raises TerminalError `ledger-does-not-add-up`, and the errors of reading, resolving and writing.
     """
     if batch.writer.is_done():
         return _done_before(batch.writer)
-    with ExitStack() as kept:
+    with batch.outlets.opened(batch.writer), ExitStack() as kept:
         found = read(kept)
         batch.reached("read")
         with configured(spark, found.settings):
@@ -119,8 +146,9 @@ def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], Rea
         with found.resolve() as change:
             change.remember()
             batch.reached("remembered")
-            change.write()
-            return close(batch.writer.layout, change.row, batch.reached)
+            row = batch.outlets.send(spark, batch, change)
+            change.write(row)
+            return close(batch.writer.layout, row, batch.reached)
 
 
 def _done_before(writer: TableWriter) -> BatchRow:

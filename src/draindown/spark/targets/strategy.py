@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.sources.place import BlockOrigin
@@ -59,8 +59,17 @@ class Change(Protocol):
     def remember(self) -> None:
         """Write the side tables, such as tombstones. Call before `write`. Idempotent."""
 
-    def write(self) -> None:
-        """Commit to the target, once, with the ledger row as `userMetadata`. Idempotent."""
+    def changes(self, was: Mapping[str, Column]) -> DataFrame:
+        """Return one row per applied row: the row after the batch, with FATE, and for each condition of `was` a column.
+
+        FATE (`upsert`, `delete`) is what happens to the row of the table, NULL if nothing does, as where a key is
+        deleted that it doesn't hold. Of a delete only the keys count. A condition is judged on the table's row as it
+        was before the batch; its column is NULL if there was none. Without conditions that row isn't read. Gives the
+        same rows until `write`.
+        """
+
+    def write(self, row: BatchRow) -> None:
+        """Commit to the target, once, with `row`, the ledger row, as `userMetadata`. Idempotent."""
 
 
 class TargetStrategy(Protocol):

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.sinks.port import FATE
 from draindown.spark import usage
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
@@ -38,9 +39,10 @@ class Upsert:
         """Deduplicate by key, compare with the target and count the outcomes."""
         near = _neighbourhood(accepted, row)
         with configured(accepted.rows.sparkSession, _settings(accepted, row, near)), ExitStack() as kept:
-            fated, counts = _fated(accepted, near, kept)
+            rows = _candidates(accepted, near)
+            fated, counts = _fated(accepted, near, rows, kept)
             stamped = fated.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
-            yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large)
+            yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large, rows)
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,23 @@ def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
     return accepted.tuning.joining(weight, heap_bytes(spark), str(spark.conf.get(PARTITION_SIZE)))
 
 
-def _fated(accepted: Accepted, near: _Neighbourhood, kept: ExitStack) -> tuple[DataFrame, Mapping[str, int]]:
+def _candidates(accepted: Accepted, near: _Neighbourhood) -> DataFrame | None:
+    """Return the rows of the target that the batch is compared with; None if there are none."""
+    rows = None if near.held is None else near.held.rows
+    if rows is None or not near.is_large:
+        return rows
+    return resolution.among(rows, accepted.rows, accepted.writer.flow.target.keys)
+
+
+def _fated(
+    accepted: Accepted, near: _Neighbourhood, rows: DataFrame | None, kept: ExitStack
+) -> tuple[DataFrame, Mapping[str, int]]:
     """Return one row per key with FATE, persisted until `kept` closes, and the number of rows per outcome."""
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
     winners = resolution.newest(arrived(good, accepted.blocks), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
-    rows = None if near.held is None else near.held.rows
-    if rows is not None and near.is_large:
-        rows = resolution.among(rows, good, goal.keys)
     deleted = None if near.stones is None else near.stones.rows
     fated = resolution.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
     kept.enter_context(persisted(fated))
@@ -134,13 +143,14 @@ def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
 class Upserted:
     """The change of an upsert batch: one row per key with FATE, persisted.
 
-    `is_large`: the target is much larger than the batch.
+    `is_large`: the target is much larger than the batch. `held`: the rows that it was compared with.
     """
 
     accepted: Accepted
     fated: DataFrame
     row: BatchRow
     is_large: bool
+    held: DataFrame | None = None
 
     def remember(self) -> None:
         """Append the batch's deletes to the tombstones. Idempotent."""
@@ -149,9 +159,20 @@ class Upserted:
             tombstones.append(writer, self.fated, self.accepted.changed_at)
             written(self.row, writer.layout.tombstones, deletes, "deletes")
 
-    def write(self) -> None:
+    def changes(self, was: Mapping[str, Column]) -> DataFrame:
+        """Return inserts, updates and deletes. A remembered delete changes nothing of the table."""
+        fate, keys = F.col(resolution.FATE), self.accepted.writer.flow.target.keys
+        rows = self.fated.where(fate.isin(*resolution.ACTS, "remember"))
+        act = F.when(fate.isin("insert", "update"), "upsert").when(fate == "delete", "delete")
+        rows = rows.withColumn(FATE, act).drop("_delete", *resolution.LOSERS)
+        if not was or self.held is None:
+            return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
+        before = self.held.select(*map(quoted, keys), *[judged.alias(name) for name, judged in was.items()])
+        return rows.join(before, list(keys), "left")
+
+    def write(self, row: BatchRow) -> None:
         """MERGE the inserts, updates and deletes. If there are none, commit the ledger row with an empty append."""
-        writer, row, spark = self.accepted.writer, self.row, self.fated.sparkSession
+        writer, spark = self.accepted.writer, self.fated.sparkSession
         with configured(spark, _joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
                 acts = self.fated.where(F.col(resolution.FATE).isin(*resolution.ACTS))

@@ -1,0 +1,39 @@
+"""Examine the sinks of a flow: whether they answer, and have what was sent to them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from draindown.doctor.model import Desk
+from draindown.flow import sink_columns, sink_state
+from draindown.flow.sink_state import SinkState
+from draindown.runs.request import Request
+from draindown.sinks import registry
+from draindown.sinks.port import SinkBatch
+
+
+def look_at_sinks(desk: Desk, request: Request) -> None:
+    """Examine the sinks. Raises like `sink_columns.refuse_unready`."""
+    sinks = request.declared.also_to
+    desk.say("sinks", ", ".join(sinks))
+    for finding in sink_columns.findings(request, desk.layout):
+        desk.wrong("sink-stale", "sinks", f"sink {finding.subject} {finding.detail}", finding.next)
+    if not desk.at_work:
+        for name, one in sink_state.in_flight(desk.layout).items():
+            text = f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
+            desk.note("sink-batch-in-flight", "sinks", text, f"draindown run {desk.layout.pipeline}")
+    sink_columns.refuse_unready(request, desk.layout)
+    for name in sinks:
+        _compare(desk, request, name)
+
+
+def _compare(desk: Desk, request: Request, name: str) -> None:
+    """Compare the newest batches that were sent with those that the sink has: it may have been restored from a copy."""
+    place, part = sink_columns.place_of(request, name), request.declared.also_to[name].part
+    with closing(registry.sink_of(part, place)) as target:
+        for one in SinkState.read(desk.layout, name).sendings:
+            asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, 0, one.rows, one.digest)
+            there = target.has(asked)
+            if one.sent and there is not None and there.number < one.number:
+                text = f"sink {name} ends at batch {there.number} of kind {one.kind}; {one.number} was sent"
+                desk.wrong("sink-behind", "sinks", text, sink_columns.fill_command(request, name))

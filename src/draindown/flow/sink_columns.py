@@ -1,0 +1,111 @@
+"""The columns and keys of a flow's sinks, and whether a sink could take a batch now. No JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
+from draindown.flow import sink_state
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
+from draindown.runs.request import Request
+from draindown.sinks import registry
+from draindown.sinks.port import SinkColumn, SinkPlace
+from draindown.spec.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
+
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def place_of(request: Request, name: str) -> SinkPlace:
+    """Return the identity of a sink, which does not depend on the generation."""
+    layout = request.layout
+    return SinkPlace(layout.lake, layout.pipeline, layout.flow, name)
+
+
+def keys_of(request: Request, sink: FlowSink) -> list[str]:
+    """Return the columns that identify a row at a sink, by their names in the table."""
+    if sink.is_of_refused:
+        return ["quarantine_id"]
+    return request.declared.target.keys or [ORIGIN_KEY]
+
+
+def print_of(request: Request, sink: FlowSink) -> str:
+    """Return the fingerprint of a sink's spec: of what decides which rows it holds."""
+    return sink.fingerprint(keys_of(request, sink))
+
+
+def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> dict[str, SinkColumn]:
+    """Return the columns that a sink gets, keys first, by their names in the table.
+
+    `types`: the columns of the table. Raises TerminalError `sink-columns` if it lacks one of them.
+    """
+    keys = keys_of(request, sink)
+    named = sink.named(list(types), keys)
+    missing = [name for name in named if name not in types]
+    if missing:
+        raise TerminalError(
+            "sink-columns",
+            tried=f"send rows of flow {request.flow} of pipeline {request.spec.pipeline}",
+            found=f"`columns` names {', '.join(missing)}, and the table has {', '.join(types)}",
+            changed="nothing of this batch is in a sink or in the table",
+            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # once the file is corrected",
+        )
+    return {name: SinkColumn(to, types[name], name in keys) for name, to in named.items()}
+
+
+def findings(request: Request, layout: FlowLayout) -> list[Finding]:
+    """Return a finding for each sink that must be filled. No-op, and no look at anything, for a flow without sinks."""
+    sinks = request.declared.also_to
+    prints = {name: print_of(request, sink) for name, sink in sinks.items()}
+    return [
+        Finding(kind="sink-stale", subject=name, detail=f"is not as the table: {why}", next=fill_command(request, name))
+        for name, why in sink_state.stale(layout, prints)
+    ]
+
+
+def fill_command(request: Request, name: str) -> str:
+    """Return the command that fills a sink."""
+    return f"draindown sink fill {request.spec.pipeline} --flow {request.flow} --sink {name} --yes"
+
+
+def refuse_unready(request: Request, layout: FlowLayout) -> None:
+    """Ask each sink whether it could take a batch: it answers, and target, rights, columns and keys fit.
+
+    Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
+    """
+    for name, sink in request.declared.also_to.items():
+        types = _types(request, sink, layout)
+        if types is None:  # the first batch asks, once it has made the table
+            continue
+        with closing(registry.sink_of(sink.part, place_of(request, name))) as target:
+            target.check(list(columns_of(request, sink, types).values()))
+
+
+def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str, str] | None:
+    """Return the columns of what a sink gets, with Spark's names of their types; None before the first batch."""
+    if sink.is_of_refused:
+        return QUARANTINED
+    table = log_of(layout, layout.table)
+    if not table.exists:
+        return request.declared.known_columns
+    types = {name: _spark_name(kind) for name, kind in table.column_types.items()}
+    return types if request.declared.target.keys else {**types, ORIGIN_KEY: "string"}
+
+
+def _spark_name(kind: Any) -> str:
+    """Return the name that Spark SQL has for a type of Delta."""
+    kind = json.loads(kind) if isinstance(kind, str) and kind.startswith("{") else kind
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return f"array<{_spark_name(kind['elementType'])}>"
+        case "map":
+            return f"map<{_spark_name(kind['keyType'])},{_spark_name(kind['valueType'])}>"
+        case _:
+            fields = (f"{field['name']}:{_spark_name(field['type'])}" for field in kind["fields"])
+            return f"struct<{','.join(fields)}>"

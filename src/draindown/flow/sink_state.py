@@ -1,0 +1,235 @@
+"""What was sent to each sink of a flow, and whether the sink holds all that it should.
+
+    sinks/<name>.json            the newest batch of each writer that was sent, or may have been in part; which rows the
+                                 sink was filled with; whether it is stale; a fill in progress
+    sinks/epochs/NNNNNNNNNN.json the epochs of drivers that sent, as revisions: each gets a number of its own
+
+A batch is written down before it is sent, and again once the sink has it. Only the holder of the flow's lease writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from draindown.base.clock import now
+from draindown.base.errors import TransientError
+from draindown.lake.documents import kept, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.revisions import Revisions
+from draindown.lake.table_log import log_of
+from draindown.lake.transactions import WriterId
+
+_MOST = 32  # writers whose newest batch is remembered; each replay is one
+SWAPPED = "a rebuilt table took the place of the one that it was sent from"
+EDITED = "its keys, columns, condition or target were changed since"
+ASIDE = "a reset put the table aside that it was sent from"
+UNFILLED = "a fill of it was begun and has not ended"
+GIVEN_UP = "a batch on its way to it was given up"
+ADDED = "it was added when the table had rows already"
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing."""
+
+    writer: str
+    number: int
+    kind: str
+    rows: int
+    digest: str
+    sent: bool = False
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A fill in progress: its `number`, the table's `version`, how many portions it has, and how many are done.
+
+    `fingerprint`: of the sink's spec.
+    """
+
+    number: int
+    version: int
+    portions: int
+    fingerprint: str
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """The document of one sink.
+
+    Attributes:
+        filled: fingerprint of the spec with which the sink was filled, or sent its first batch; empty before that.
+        stale: why the sink may lack rows or hold others than the table; empty if it does not.
+        fills: how many fills were begun.
+        fill: the fill in progress.
+        sendings: the newest batch of each writer, oldest first.
+        given_up: what a person gave up: who, when, why and which batch.
+    """
+
+    filled: str = ""
+    stale: str = ""
+    fills: int = 0
+    fill: Fill | None = None
+    sendings: tuple[Sending, ...] = ()
+    given_up: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @classmethod
+    def read(cls, layout: FlowLayout, name: str) -> Self:
+        """Return the state of a sink; that of one which nothing was sent to if there is no document.
+
+        Raises TerminalError `state-damaged`.
+        """
+        lost = f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
+        return kept(layout.sink(name), cls._parsed, without=lost, copied=False) or cls()
+
+    @classmethod
+    def _parsed(cls, content: dict[str, Any]) -> Self:
+        fill = content.get("fill")
+        return cls(
+            filled=str(content["filled"]),
+            stale=str(content["stale"]),
+            fills=int(content["fills"]),
+            fill=None if fill is None else Fill(**fill),
+            sendings=tuple(Sending(**one) for one in content["sendings"]),
+            given_up=tuple(content["given_up"]),
+        )
+
+    def write(self, layout: FlowLayout, name: str) -> None:
+        """Replace the document."""
+        Path(layout.sinks).mkdir(mode=0o700, exist_ok=True)
+        write_json(layout.sink(name), asdict(self))
+
+    def of(self, writer: str) -> Sending | None:
+        """Return the newest batch of a writer."""
+        return next((one for one in self.sendings if one.writer == writer), None)
+
+    def sending(self, batch: Sending) -> SinkState:
+        """Return the state with `batch` as the newest of its writer."""
+        others = [one for one in self.sendings if one.writer != batch.writer]
+        return replace(self, sendings=(*others[1 - _MOST :], batch))
+
+    def why_stale(self, fingerprint: str) -> str:
+        """Return why the sink is not as the table, "" if it is. `fingerprint`: of its spec now."""
+        edited = EDITED if self.filled and self.filled != fingerprint else ""
+        return self.stale or edited
+
+
+def names(layout: FlowLayout) -> list[str]:
+    """Return the names of all sinks that were ever sent to."""
+    home = Path(layout.sinks)
+    return sorted(path.stem for path in home.glob("*.json")) if home.is_dir() else []
+
+
+def mark_stale(layout: FlowLayout, why: str) -> None:
+    """Have every sink of the flow be filled again, and forget batches on their way. Idempotent."""
+    for name in names(layout):
+        state = SinkState.read(layout, name)
+        if (state.stale, state.sendings, state.fill) != (why, (), None):
+            replace(state, stale=why, sendings=(), fill=None).write(layout, name)
+
+
+def stale(layout: FlowLayout, prints: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the sinks that must be filled, each with the reason.
+
+    `prints`: the fingerprint of each sink's spec now. Reads one document each, and counts the table's rows where a sink
+    got nothing yet.
+    """
+    has_rows = None
+    for name, now_is in prints.items():
+        state = SinkState.read(layout, name)
+        why = state.why_stale(now_is)
+        if not state.filled and not why:
+            has_rows = _has_rows(layout) if has_rows is None else has_rows
+            why = ADDED if has_rows else ""
+        if why:
+            yield name, why
+
+
+def _has_rows(layout: FlowLayout) -> bool:
+    table = log_of(layout, layout.table)
+    return table.exists and table.row_count != 0
+
+
+def begun(state: SinkState, fingerprint: str, layout: FlowLayout) -> SinkState:
+    """Return the state of a sink that gets its first batch: stale if the table holds rows that it never got."""
+    if state.filled:
+        return state
+    return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
+
+
+def in_flight(layout: FlowLayout) -> dict[str, Sending]:
+    """Return the batches that sinks have, or may have in part, and the table does not, by sink."""
+    found: dict[str, Sending] = {}
+    log = None
+    for name in names(layout):
+        for one in SinkState.read(layout, name).sendings:
+            log = log or log_of(layout.live, layout.live.table)
+            last = log.last(WriterId(one.writer)) if log.exists else None
+            if last is None or last < one.number:
+                found[name] = one
+    return found
+
+
+def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
+    """Refuse to go on while a sink has a batch that the table lacks, unless it is one of `writer`.
+
+    Whatever ran before that batch would change its rows: the sink and the table would then differ for good.
+
+    Raises TransientError `sink-batch-in-flight`.
+    """
+    for name, one in in_flight(layout).items():
+        if one.writer == writer:
+            continue
+        where = f"{layout.pipeline} --flow {layout.flow}"
+        finishes = {
+            "source": f"draindown run {where}   # it finishes the batch; then the same command again",
+            "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
+        }
+        again = "the same release or withdrawal again, which finishes the batch"
+        raise TransientError(
+            "sink-batch-in-flight",
+            tried=f"write to flow {layout.flow} of pipeline {layout.pipeline}",
+            found=f"batch {one.number} of kind {one.kind} was sent to sink {name}, and is not in the table yet",
+            changed="nothing",
+            next=[
+                finishes.get(one.kind.partition(":")[0], again),
+                f"draindown sink skip {where} --sink {name} --reason TEXT --yes   # gives it up; then fill it",
+            ],
+        )
+
+
+def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
+    """Claim the next epoch of the flow's sinks. Call it under the lease; `check` raises once that is lost.
+
+    Each driver gets another one, greater than those before. It is at least the time in seconds, so that a lake that was
+    restored from an older copy does not begin below what its sinks know.
+    """
+    home = Path(layout.sinks)
+    home.mkdir(mode=0o700, exist_ok=True)
+    revisions = Revisions(home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock")
+    while True:
+        number, last = revisions.newest()
+        epoch = max((last or 0) + 1, int(now().timestamp()))
+        check()
+        if revisions.put(number, {"epoch": epoch}):
+            return epoch
+
+
+def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
+    """Give up the batches that the sink has and the table does not. The sink is stale then. Return them.
+
+    Call it under the lease.
+    """
+    state = SinkState.read(layout, name)
+    lost = [one for one in state.sendings if one == in_flight(layout).get(name)]
+    if lost:
+        said = {"by": by, "reason": reason, "at": now().isoformat(timespec="seconds")}
+        given_up = tuple({**said, **asdict(one)} for one in lost)
+        kept = tuple(one for one in state.sendings if one not in lost)
+        left = replace(state, stale=GIVEN_UP, sendings=kept, given_up=(*state.given_up, *given_up)[-_MOST:])
+        left.write(layout, name)
+    return lost

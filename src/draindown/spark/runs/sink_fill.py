@@ -1,0 +1,167 @@
+"""Fill a sink: send it every row of the table that it should hold, and have it delete what the table does not have.
+
+The rows go out in portions, each with an identity of its own, from one version of the table under the flow's lease. A
+fill that was interrupted goes on with its next portion while the table is at that version, and begins again otherwise:
+batches that ran in between have sent newer rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.flow import sink_state
+from draindown.flow.sink_columns import columns_of, keys_of, place_of, print_of
+from draindown.flow.sink_state import Fill, SinkState
+from draindown.lake.table_log import TableLog
+from draindown.recovery.opening import Needs, OpenFlow
+from draindown.runs.request import Request
+from draindown.sinks import registry
+from draindown.sinks.port import FATE, Sink, SinkBatch
+from draindown.spark.runs.opening import open_flow
+from draindown.spark.sql import quoted
+from draindown.spark.targets.delta_target import TableWriter
+from draindown.spark.targets.outlets import keep_misfits, keyed_by_origin, refused_rows, wanted
+from draindown.spark.targets.shares import PORTION, Judged, Share, Wanted, was_of
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a fill did.
+
+    `deleted`: rows that the sink had and the table does not; None if the sink can't delete by absence.
+    """
+
+    sink: str
+    version: int
+    rows: int
+    unsendable: int
+    deleted: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as a flat, JSON-ready dict."""
+        return asdict(self)
+
+
+@dataclass
+class _Work:
+    """A fill in progress: its sink, and the rows that the sink may hold, by portion."""
+
+    request: Request
+    name: str
+    target: Sink
+    wanted: Wanted
+    rows: DataFrame
+    flow: OpenFlow
+    epoch: int
+    fill: Fill
+
+    def judged(self, portion: int, kept: ExitStack) -> tuple[Judged, Share]:
+        """Return the rows of a portion, and what the sink gets of it."""
+        keys = [quoted(key) for key in keys_of(self.request, self.wanted.spec)]
+        mine = self.rows.where(F.pmod(F.xxhash64(*keys), F.lit(self.fill.portions)) == portion)
+        judged = Judged(mine, [self.wanted], kept)
+        (share,) = judged.shares()
+        return judged, share
+
+    def batch(self, number: int, rows: int, digest: str) -> SinkBatch:
+        """Return the identity of a portion; the number after the last one is that of the end."""
+        place, generation = place_of(self.request, self.name), self.flow.generation
+        writer = f"fill:{place}:{self.fill.number}"
+        return SinkBatch(place, writer, number, generation, "fill", number, self.epoch, rows, digest)
+
+    def keys(self) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of all rows that the sink should hold."""
+        names = [column.name for column in self.wanted.columns.values() if column.key]
+        for portion in range(self.fill.portions):
+            with ExitStack() as kept:
+                judged, share = self.judged(portion, kept)
+                yield from (part.select(names) for part in judged.rows(share))
+
+
+def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable[[str], None] = print) -> Filled:
+    """Fill a sink of the request's flow. After a crash the same call goes on.
+
+    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError `nothing-to-fill`, and the
+    errors of resuming a flow and of the sink.
+    """
+    sink = request.declared.also_to[name]
+    with open_flow(request, spark, Needs.RESUMED) as flow, ExitStack() as kept:
+        sink_state.refuse_in_flight(flow.layout)
+        source = flow.layout.quarantine if sink.is_of_refused else flow.layout.table
+        begun, rows = _begun(request, name, source), _rows(request, spark, name, source)
+        target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
+        epoch = sink_state.next_epoch(flow.layout, flow.check)
+        types = {field.name: field.dataType.simpleString() for field in rows.schema if field.name != FATE}
+        columns = columns_of(request, sink, types)
+        target.fence(epoch)
+        target.check(list(columns.values()))
+        rows = rows.withColumns({key: F.lit(False) for key in was_of({name: sink}, spark)})
+        work = _Work(request, name, target, wanted(name, sink, columns, target), rows, flow, epoch, begun)
+        return _send(work, progress)
+
+
+def _begun(request: Request, name: str, source: str) -> Fill:
+    """Return the fill that goes on, or a new one, and write it down. The sink is stale until its end.
+
+    Raises TerminalError `nothing-to-fill`.
+    """
+    log, state = TableLog(source), SinkState.read(request.layout, name)
+    known = print_of(request, request.declared.also_to[name])
+    if not log.exists:
+        raise TerminalError(
+            "nothing-to-fill",
+            tried=f"fill sink {name} of flow {request.flow} of pipeline {request.spec.pipeline}",
+            found=f"there is no table at {source}",
+            changed="nothing",
+            next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
+        )
+    found = state.fill
+    if found is not None and (found.version, found.fingerprint) == (log.version, known):
+        return found
+    found = Fill(state.fills + 1, log.version, max(1, -(-log.row_count // PORTION)), known)
+    again = state.why_stale(known) or sink_state.UNFILLED
+    replace(state, fills=found.number, fill=found, stale=again).write(request.layout, name)
+    return found
+
+
+def _rows(request: Request, spark: SparkSession, name: str, source: str) -> DataFrame:
+    """Return every row that the sink may hold, as upserts, from the newest version, which the lease keeps."""
+    rows = spark.read.format("delta").option("versionAsOf", TableLog(source).version).load(source)
+    if request.declared.also_to[name].is_of_refused:
+        return refused_rows(rows)
+    rows = rows if request.declared.target.keys else keyed_by_origin(rows)
+    return rows.withColumn(FATE, F.lit("upsert"))
+
+
+def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
+    """Send the portions that are left, and have the sink delete what none of them has."""
+    layout, rows, unsendable = work.request.layout, 0, 0
+    kind = f"fill:{work.name}:{work.fill.number}"
+    writer = TableWriter(layout, work.request.declared, work.flow.generation, 0, kind)
+    for portion in range(work.fill.done, work.fill.portions):
+        with ExitStack() as kept:
+            judged, share = work.judged(portion, kept)
+            work.flow.check()
+            if share.counts["unsendable"]:
+                keep_misfits(replace(writer, batch=portion), judged.misfits(share), work.request.run_id)
+            if share.rows:
+                work.target.send(work.batch(portion, share.rows, share.digest), share.columns, judged.rows(share))
+            rows, unsendable = rows + share.rows, unsendable + share.counts["unsendable"]
+        state = SinkState.read(layout, work.name)
+        replace(state, fill=replace(work.fill, done=portion + 1)).write(layout, work.name)
+        progress(f"portion {portion + 1} of {work.fill.portions}: {count(rows, 'row')} sent")
+    work.flow.check()
+    columns = list(work.wanted.columns.values())
+    deleted = work.target.retain(work.batch(work.fill.portions, 0, ""), columns, work.keys())
+    state = SinkState.read(layout, work.name)
+    replace(state, filled=work.fill.fingerprint, stale="", fill=None).write(layout, work.name)
+    return Filled(work.name, work.fill.version, rows, unsendable, deleted)

@@ -1,0 +1,234 @@
+"""The share of a batch that each sink gets: judged, counted and hashed in one pass over the batch.
+
+A row that matches the sink's condition after the batch is an upsert. One that matched before it, and does not now or is
+gone, is a delete. Every other row is passed over, and a row that the sink can't hold is kept beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, MapType
+
+from draindown.base.errors import TerminalError, first_line
+from draindown.sinks.port import FATE, SinkColumn
+from draindown.spark.contract import json_rows
+from draindown.spark.frames import persisted
+from draindown.spark.sql import quoted, try_eval
+from draindown.spec.sinks import FlowSink
+
+PORTION = 50_000
+"""Rows that are on the driver at once, give or take."""
+_FLOATS = ("float", "double")
+_HASH = "decimal(38,0)"
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one sink gets of a batch.
+
+    `counts`: as the ledger's row has them. `digest`: of the rows that are sent. `at`: its number among the shares.
+    """
+
+    at: int
+    columns: Sequence[SinkColumn]
+    counts: Mapping[str, int]
+    digest: str
+
+    @property
+    def rows(self) -> int:
+        """Rows that are sent, deletes included."""
+        return self.counts["sent"] + self.counts["deleted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One sink, as a batch has to serve it.
+
+    Attributes:
+        name: of the sink.
+        spec: its spec.
+        columns: the columns that it gets, by their names in the table.
+        unsendable: reasons and conditions over the sink's columns; of a delete only those over its keys.
+        of_keys: the same over the keys alone.
+    """
+
+    name: str
+    spec: FlowSink
+    columns: Mapping[str, SinkColumn]
+    unsendable: Mapping[str, str]
+    of_keys: Mapping[str, str]
+
+
+def was_of(sinks: Mapping[str, FlowSink], spark: SparkSession) -> dict[str, Column]:
+    """Return the conditions of the sinks as columns to be judged on the row before a batch."""
+    return {
+        _was(at): F.coalesce(try_eval(spark, sink.where), F.lit(False))
+        for at, sink in enumerate(sinks.values())
+        if sink.where is not None
+    }
+
+
+class Judged:
+    """The rows of a batch with their fate at each sink, persisted until `kept` closes.
+
+    `changes`: what `Change.changes` returned for `was_of` the same sinks.
+    """
+
+    def __init__(self, changes: DataFrame, wanted: Sequence[Wanted], kept: ExitStack) -> None:
+        self._wanted, self._names = wanted, list(changes.columns)
+        fated = changes.withColumns({_to(at): _fate(changes, at, one) for at, one in enumerate(wanted)})
+        plain = [F.col(quoted(name)).alias(_own(at)) for at, name in enumerate(changes.columns)]
+        rows = fated.select(*plain, *[_to(at) for at in range(len(wanted))])
+        for at, one in enumerate(wanted):
+            rows = self._with_misfits(rows, at, one)
+        kept.enter_context(persisted(rows))
+        self._rows = rows
+
+    def _with_misfits(self, rows: DataFrame, at: int, one: Wanted) -> DataFrame:
+        """Add the reason for which a sink can't hold a row; NULL if it can, or does not get it."""
+        named = {column.name: self._column(name) for name, column in one.columns.items()}
+        is_delete = F.col(_to(at)) == "delete"
+        reasons = [F.when(~is_delete & F.expr(said), why) for why, said in one.unsendable.items()]
+        reasons += [F.when(is_delete & F.expr(said), why) for why, said in one.of_keys.items()]
+        why = F.coalesce(*reasons, F.lit(None)) if reasons else F.lit(None).cast("string")
+        wide = rows.withColumns(named) if reasons else rows
+        found = wide.withColumn(_why(at), F.when(F.col(_to(at)).isNotNull(), why).cast("string"))
+        return found.drop(*[name for name in named if name not in rows.columns]) if reasons else found
+
+    def _column(self, name: str) -> Column:
+        return F.col(_own(self._names.index(name)))
+
+    def shares(self) -> list[Share]:
+        """Return what each sink gets. One pass over the batch for all of them."""
+        sums = [one for at, wanted in enumerate(self._wanted) for one in self._sums(at, wanted)]
+        found = self._rows.agg(F.count("*").alias("rows"), *sums).collect()[0]
+        shares = []
+        for at, wanted in enumerate(self._wanted):
+            got = {name: int(found[f"{name}_{at}"]) for name in ("sent", "deleted", "unsendable")}
+            counts = {**got, "passed": int(found["rows"]) - sum(got.values())}
+            digest = format(int(found[f"digest_{at}"] or 0) % 2**64, "016x")
+            shares.append(Share(at, list(wanted.columns.values()), counts, digest))
+        return shares
+
+    def _sums(self, at: int, wanted: Wanted) -> list[Column]:
+        to, fits = F.col(_to(at)), F.col(_why(at)).isNull()
+        hashed = [to]
+        for name in wanted.columns:
+            kind = self._rows.schema[_own(self._names.index(name))].dataType
+            if not any(word in kind.simpleString() for word in _FLOATS):  # a sum of doubles depends on its order
+                value = _hashable(self._column(name), kind)
+                hashed += [value.isNull(), value]
+        digest = F.sum(F.when(to.isNotNull() & fits, F.xxhash64(*hashed).cast(_HASH)))
+        return [
+            F.count_if((to == "upsert") & fits).alias(f"sent_{at}"),
+            F.count_if((to == "delete") & fits).alias(f"deleted_{at}"),
+            F.count_if(to.isNotNull() & ~fits).alias(f"unsendable_{at}"),
+            digest.cast(_HASH).alias(f"digest_{at}"),
+        ]
+
+    def rows(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that a sink gets, with FATE; of a delete only the keys have values.
+
+        They come in portions, so that the driver holds no more than PORTION rows, give or take.
+        """
+        wanted = self._wanted[share.at]
+        own = self._rows.where(F.col(_to(share.at)).isNotNull() & F.col(_why(share.at)).isNull())
+        keys = [_own(self._names.index(name)) for name, column in wanted.columns.items() if column.key]
+        live = F.col(_to(share.at)) == "upsert"
+        chosen = [
+            (self._column(name) if column.key else F.when(live, self._column(name))).alias(column.name)
+            for name, column in wanted.columns.items()
+        ]
+        portions = max(1, -(-share.rows // PORTION))
+        for portion in range(portions):
+            mine = own if portions == 1 else own.where(F.pmod(F.xxhash64(*keys), F.lit(portions)) == portion)
+            yield from _arrow(mine.select(*chosen, F.col(_to(share.at)).alias(FATE)))
+
+    def misfits(self, share: Share) -> DataFrame:
+        """Return the rows that a sink can't hold: `sink`, `key` as JSON, `reason`, `fate`."""
+        wanted = self._wanted[share.at]
+        keys = [self._column(name).alias(column.name) for name, column in wanted.columns.items() if column.key]
+        rows = self._rows.where(F.col(_why(share.at)).isNotNull())
+        key = F.to_json(F.struct(*keys), {**json_rows.TIMES, "ignoreNullFields": "false"})
+        return rows.select(
+            F.lit(wanted.name).alias("sink"),
+            key.alias("key"),
+            F.col(_why(share.at)).alias("reason"),
+            F.col(_to(share.at)).alias("fate"),
+        )
+
+
+def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:
+    """Return what becomes of a row at a sink: `upsert`, `delete`, or NULL where it is passed over."""
+    if one.spec.where is None:
+        return F.col(FATE)
+    try:
+        matches = F.coalesce(try_eval(changes.sparkSession, one.spec.where), F.lit(False))
+        changes.where(matches)
+    except AnalysisException as error:
+        raise TerminalError(
+            "sink-condition",
+            tried=f"resolve `where` of sink {one.name}: {one.spec.where}",
+            found=first_line(error),
+            changed="nothing of this batch is in a sink or in the table",
+            next="draindown run PIPELINE   # once the file is corrected",
+        ) from error
+    return fate_at(F.col(FATE), F.coalesce(F.col(_was(at)), F.lit(False)), matches)
+
+
+def fate_at(fate: Column, was: Column, matches: Column) -> Column:
+    """Return a row's fate at a sink with a condition.
+
+    `fate`: what happens to the row in the table. `was`, `matches`: whether the row met the condition before, and after.
+    """
+    stays = (fate == "upsert") & matches
+    return F.when(stays, "upsert").when(fate.isNotNull() & was, "delete")  # else NULL
+
+
+def _arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    table = frame.toArrow()
+    utc = pa.schema([field.with_type(_in_utc(field.type)) for field in table.schema])
+    yield from table.cast(utc).to_batches()
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, tz="UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def _hashable(value: Column, kind: DataType) -> Column:
+    is_map = isinstance(kind, MapType) or "map<" in kind.simpleString()
+    return F.to_json(value, dict(json_rows.TIMES)) if is_map else value
+
+
+def any_misfit(shares: Sequence[Share]) -> bool:
+    """Return whether a sink can't hold a row of the batch."""
+    return any(share.counts["unsendable"] for share in shares)
+
+
+def all_misfits(judged: Judged, shares: Sequence[Share]) -> DataFrame:
+    """Return the rows that sinks can't hold, of all sinks."""
+    return reduce(DataFrame.unionByName, [judged.misfits(share) for share in shares])
+
+
+def _own(at: int) -> str:
+    return f"__draindown_{at}"
+
+
+def _to(at: int) -> str:
+    return f"__draindown_to_{at}"
+
+
+def _why(at: int) -> str:
+    return f"__draindown_why_{at}"
+
+
+def _was(at: int) -> str:
+    return f"__draindown_was_{at}"

@@ -1,0 +1,257 @@
+"""Batches that go to sinks too: the table, the sinks and the ledger say the same, wherever the driver dies.
+
+The sinks are in memory. What they should hold is the table as deltalake reads it, filtered in Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from draindown.base.errors import TransientError
+from draindown.flow import sink_columns, sink_state
+from draindown.ledger.rows import SINK_FATES
+from draindown.sinks import registry
+from draindown.spark.runs import sink_fill
+from draindown.spark.targets.append import Appended
+from draindown.spark.targets.shares import Judged, fate_at
+from draindown.spec.models import PipelineSpec
+from tests.derivation import Derivation
+from tests.landing import Injected, Landing
+from tests.sinks.fake import FakeServer, FakeSink
+
+URL = "postgresql://u:${secret:X}@host:5432/d"
+Table = Mapping[str, Mapping[str, Any]]
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, FakeServer]]:
+    """The servers by the name of the table that a sink writes to."""
+    found: dict[str, FakeServer] = {}
+
+    def made(part: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
+        return FakeSink(found.setdefault(part.table, FakeServer()), place)
+
+    monkeypatch.setitem(registry.MAKERS, "postgres", made)
+    yield found
+
+
+def sink(table: str, **more: Any) -> dict[str, Any]:
+    return {"postgres": {"url": URL, "table": table}, **more}
+
+
+def record(id_: str, seq: int, **more: Any) -> str:
+    return json.dumps({"id": id_, "seq": seq, **more})
+
+
+def table(path: str) -> list[dict[str, Any]]:
+    """The rows of a table, by another reader."""
+    found = QueryBuilder().register("t", DeltaTable(path)).execute("select * from t")
+    rows: list[dict[str, Any]] = pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    return rows
+
+
+def batches(flow: Landing) -> list[dict[str, Any]]:
+    return [row | {"sinks": json.loads(row["sinks"])} for row in flow.ledger()]
+
+
+def assert_sums(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        for counts in row["sinks"].values():
+            assert sum(counts[fate] for fate in SINK_FATES) == counts.get("quarantined", row["applied"]), row
+
+
+ALSO_TO = {
+    "every": sink("every", columns=["id", "a"]),
+    "flagged": sink("flagged", where="a > 10", columns={"id": "key", "a": "amount"}),
+}
+
+
+def assert_agree(flow: Landing, servers: Mapping[str, FakeServer]) -> None:
+    rows = table(flow.layout.table)
+    assert servers["every"].rows == {(row["id"],): {"id": row["id"], "a": row["a"]} for row in rows}
+    flagged = [row for row in rows if row["a"] is not None and row["a"] > 10]
+    assert servers["flagged"].rows == {(row["id"],): {"key": row["id"], "amount": row["a"]} for row in flagged}
+    assert_sums(batches(flow))
+
+
+CHANGES = (
+    record("1", 2, a=5),  # matched, does not now: deleted there
+    record("2", 2, a=50),  # did not match, does now
+    record("3", 2, op="d"),  # matched, and goes
+    record("4", 2, op="d"),  # did not match, and goes
+    record("5", 1, a=70),  # new
+    record("6", 1, op="d"),  # deletes what was never there
+    record("7", 0, a=1),  # too late: the table stays as it is
+)
+
+
+@pytest.mark.parametrize("fault", ["remembered", "sent-every", "sent-flagged", "merged"])
+def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], fault: str
+) -> None:
+    flow = landing(
+        {"target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}, "also_to": ALSO_TO}
+    )
+    flow.deliver(*[record(str(at), 1, a=at * 11 % 40) for at in (1, 2, 3, 4, 7)])
+    flow.apply(spark)
+    assert_agree(flow, servers)
+    flow.deliver(*CHANGES)
+    with pytest.raises(Injected):
+        flow.apply(spark, fault=fault)
+    flow.apply(spark)
+    assert_agree(flow, servers)
+    assert [server.sent for server in servers.values()] == [2, 2], "a batch that a sink has is not sent again"
+    fates = batches(flow)[-1]["sinks"]
+    assert fates["every"] == {"sent": 3, "deleted": 2, "passed": 1, "unsendable": 0}
+
+
+def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+) -> None:
+    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}})
+    flow.deliver(record("1", 1, a=1), '{"id": 5}')
+    with pytest.raises(Injected):
+        flow.apply(spark, fault="sent-every")
+    with pytest.raises(TransientError, match="not in the table yet") as raised:
+        sink_state.refuse_in_flight(flow.layout)
+    assert raised.value.code == "sink-batch-in-flight"
+    flow.apply(spark)
+    sink_state.refuse_in_flight(flow.layout)
+    assert_sums(batches(flow))
+
+
+def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+) -> None:
+    also_to = {
+        "big": sink("big", where="a > 10", columns=["id", "b"]),
+        "dead": sink("dead", of="quarantined", columns=["quarantine_id", "reason", "raw"]),
+    }
+    flow = landing({"also_to": also_to})
+    flow.deliver(record("1", 1, a=11, b="x"), record("2", 1, a=1), record("3", 1, a=12, b="\u0000"), "{broken")
+    for fault in ("sent-big", "sent-dead"):
+        with pytest.raises(Injected):
+            flow.apply(spark, fault=fault)
+    flow.apply(spark)
+    flow.deliver(record("1", 1, a=13, b="y"))
+    flow.apply(spark)
+    rows = [row for row in table(flow.layout.table) if row["a"] > 10 and row["b"] != "\u0000"]
+    keys = [f"{row['_origin']['unit']}:{row['_origin']['position']}" for row in rows]
+    assert sorted(servers["big"].rows) == sorted((key,) for key in keys)
+    assert {row["b"] for row in servers["big"].rows.values()} == {"x", "y"}
+    (dead,) = servers["dead"].rows.values()
+    assert (dead["reason"], dead["raw"]) == ("malformed", "{broken")
+    assert [row["sinks"]["big"]["unsendable"] for row in batches(flow)] == [1, 0]
+    (kept,) = table(flow.layout.unsendable)
+    assert (kept["sink"], kept["reason"], kept["batch"]) == ("big", "nul-in-text: b", 0)
+    assert_sums(batches(flow))
+
+
+def test_one_reading_of_the_batch_serves_all_sinks(
+    spark: SparkSession,
+    landing: Callable[..., Landing],
+    servers: dict[str, FakeServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows are computed once, and persisted before they are counted and sent."""
+    asked, kept = [], []
+    changes, shares = Appended.changes, Judged.shares
+
+    def counted(self: Appended, was: Any) -> Any:
+        asked.append(len(was))
+        return changes(self, was)
+
+    def looked(self: Judged) -> Any:
+        kept.append(self._rows.storageLevel.useMemory)
+        return shares(self)
+
+    monkeypatch.setattr(Appended, "changes", counted)
+    monkeypatch.setattr(Judged, "shares", looked)
+    also_to = {f"s{at}": sink(f"s{at}", where="a > 3", columns=["id", "a"]) for at in range(3)}
+    flow = landing({"also_to": also_to})
+    flow.deliver(*[record(str(at), 1, a=at) for at in range(20)])
+    flow.apply(spark)
+    assert [len(server.rows) for server in servers.values()] == [16, 16, 16]
+    assert (asked, kept) == ([3], [True])
+
+
+def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer]) -> None:
+    also_to = {
+        "counts": sink("counts"),
+        "busy": sink("busy", where="n > 1", columns=["k", "n"]),
+    }
+    per = {"keys": ["k"], "sql": "select k, count(*) as n, avg(x) as x from source group by k"}
+    flow = Derivation(tmp_path, spark, per=per, also_to=also_to)
+    flow.insert((1, 1, "a", None, 1, 0.1, ""), (2, 1, "a", None, 1, 0.2, ""), (3, 1, "b", None, 1, 0.3, ""))
+    flow.derive()
+    flow.insert((4, 1, "b", None, 1, 0.4, ""), (5, 1, "c", None, 1, 0.5, ""))
+    flow.sql("delete from {t} where id = 1")
+    consumed = flow.consumed
+
+    def dying(step: str) -> None:
+        if step == "sent-busy":
+            raise Injected(step)
+
+    with pytest.raises(Injected):
+        flow.derive(reached=dying)
+    flow.consumed = consumed
+    flow.derive()
+    rows = table(flow.layout.table)
+    assert servers["counts"].rows == {(row["k"],): {n: row[n] for n in ("k", "n", "x")} for row in rows}
+    assert servers["busy"].rows == {(row["k"],): {n: row[n] for n in ("k", "n")} for row in rows if row["n"] > 1}
+    assert [server.sent for server in servers.values()] == [2, 2]
+
+
+def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+) -> None:
+    flow = landing({"also_to": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
+    flow.deliver(*[record(str(at), 1, a=at) for at in range(8, 15)])
+    flow.drain(spark)
+    content = dict(flow.document["flows"]["f"], also_to=ALSO_TO)
+    flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
+    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every", "flagged"]
+    servers["flagged"] = FakeServer(rows={("99",): {"key": "99", "amount": 99}})
+    servers["every"] = FakeServer()
+
+    def dies(step: str) -> None:
+        if step == "recorded" and servers["every"].sent == 1:
+            raise Injected
+
+    servers["every"].fault = dies
+    with pytest.raises(Injected):
+        sink_fill.fill(flow.request(), spark, "every", progress=lambda line: None)
+    servers["every"].fault = lambda step: None
+    done = [sink_fill.fill(flow.request(), spark, name, progress=lambda line: None) for name in ALSO_TO]
+    assert_agree(flow, servers)
+    assert [one.deleted for one in done] == [0, 1]
+    assert sink_columns.findings(flow.request(), flow.layout) == []
+    assert servers["every"].sent == 2, "the portion that was there is not sent again"
+
+
+def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(spark: SparkSession) -> None:
+    """All combinations, in one query. A row is what the sink holds if, and only if, it matches after the batch."""
+    cases = [
+        (fate, was, matches)
+        for fate in ("upsert", "delete", None)
+        for was in (True, False)
+        for matches in (True, False)
+    ]
+    frame = spark.createDataFrame(cases, "fate string, was boolean, matches boolean")
+    found = frame.select("*", fate_at(F.col("fate"), F.col("was"), F.col("matches")).alias("to")).collect()
+    for row in found:
+        holds_before = row["was"]
+        gone = row["fate"] == "delete"
+        holds_after = holds_before if row["fate"] is None else row["matches"] and not gone
+        after = {"upsert": True, "delete": False, None: holds_before}[row["to"]]
+        assert after == holds_after, row
+        assert row["to"] is not None or holds_before == holds_after

@@ -1,0 +1,184 @@
+"""What is sent to a sink when a batch is tried again: histories of crashes over a sink in memory, as pure functions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draindown.base.errors import TerminalError
+from draindown.flow import sink_state
+from draindown.flow.sink_delivery import deliver
+from draindown.flow.sink_state import SinkState
+from draindown.lake.documents import make_home
+from draindown.lake.layout import FlowLayout
+from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace
+
+
+class Crash(Exception):
+    """The driver dies here."""
+
+
+@dataclass
+class MemorySink:
+    """A keyed table in memory. `records`: whether it remembers batches. `dies`: before or after it took the rows."""
+
+    records: bool = True
+    table: dict[Any, Any] = field(default_factory=dict)
+    batches: dict[str, SinkBatch] = field(default_factory=dict)
+    sends: int = 0
+    dies: str = ""
+
+    def check(self, columns: Sequence[SinkColumn]) -> None: ...
+
+    def fence(self, epoch: int) -> None: ...
+
+    def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
+        return {}
+
+    def has(self, batch: SinkBatch) -> SinkBatch | None:
+        return self.batches.get(batch.writer) if self.records else None
+
+    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[Any]) -> None:
+        if self.dies == "before":
+            raise Crash
+        known = self.batches.get(batch.writer)
+        if not (self.records and known is not None and known.number >= batch.number):
+            self.sends += 1
+            for key, value in rows:
+                self.table[key] = value
+            self.batches[batch.writer] = batch
+        if self.dies == "after":
+            raise Crash
+
+    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[Any]) -> int | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> FlowLayout:
+    found = FlowLayout(str(tmp_path), "p", "f", "f")
+    make_home(found)
+    return found
+
+
+PLACE = SinkPlace("lake", "p", "f", "s")
+
+
+def _batch(number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source") -> SinkBatch:
+    digest = format(hash(tuple(sorted(rows.items()))) & 0xFFFF, "x")
+    return SinkBatch(PLACE, writer, number, 1, kind, number, 1, len(rows), digest)
+
+
+def _deliver(layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: str) -> None:
+    deliver(layout, sink, _batch(number, rows, **more), (), lambda: list(rows.items()), "print")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("records", [True, False])
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_retry_sends_the_same_rows_or_none(layout: FlowLayout, records: bool, dies: str) -> None:
+    sink = MemorySink(records=records, dies=dies)
+    with pytest.raises(Crash):
+        _deliver(layout, sink, 0, {1: "a"})
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and not known.sent
+    sink.dies = ""
+    _deliver(layout, sink, 0, {1: "a"})
+    _deliver(layout, sink, 0, {1: "a"})  # once it is known as sent, the sink is not asked
+    assert sink.table == {1: "a"}
+    assert sink.sends == (2 if dies == "after" and not records else 1)
+
+
+@pytest.mark.parametrize("dies", ["", "before", "after"])
+@pytest.mark.parametrize("records", [True, False])
+def test_other_rows_of_a_batch_that_may_be_there_are_refused(layout: FlowLayout, records: bool, dies: str) -> None:
+    sink = MemorySink(records=records)
+    _deliver(layout, sink, 0, {1: "a"})
+    sink.dies = dies
+    try:
+        _deliver(layout, sink, 1, {2: "b"})
+    except Crash:
+        assert dies
+    sink.dies = ""
+    if records and dies == "before":  # the sink says that it never got it
+        _deliver(layout, sink, 1, {2: "other"})
+        assert sink.table == {1: "a", 2: "other"}
+        return
+    for rows in ({2: "other"}, {}):
+        with pytest.raises(TerminalError, match="another than then") as raised:
+            _deliver(layout, sink, 1, rows)
+        assert raised.value.code == "sink-differs"
+    assert sink.table.get(2) in (None, "b")
+
+
+def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
+    sink = MemorySink()
+    _deliver(layout, sink, 0, {})
+    assert sink.sends == 0
+    assert SinkState.read(layout, "s").sendings == ()
+
+
+def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowLayout) -> None:
+    sink = MemorySink()
+    _deliver(layout, sink, 5, {1: "a"})
+    with pytest.raises(TerminalError, match="batch 5"):
+        _deliver(layout, sink, 4, {1: "z"})
+
+
+def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batches_say(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents: dict[str, SinkState] = {}
+    monkeypatch.setattr(SinkState, "read", lambda _, name: documents.get(name, SinkState(filled="print")))
+    monkeypatch.setattr(SinkState, "write", lambda state, _, name: documents.update({name: state}))
+    chance = random.Random(40)
+    for _ in range(10_000):
+        documents.clear()
+        sink, wanted, numbers = MemorySink(records=chance.random() < 0.5), {}, {"w": 0, "replay:1": 0}
+        for _ in range(chance.randrange(6)):
+            writer = chance.choice(["w", "w", "replay:1"])
+            rows = {chance.randrange(5): chance.randrange(100) for _ in range(chance.randrange(4))}
+            for dies in [*chance.choices(["", "before", "after"], k=chance.randrange(3)), ""]:
+                sink.dies = dies
+                try:
+                    _deliver(layout, sink, numbers[writer], rows, writer=writer)
+                except Crash:
+                    assert dies
+            numbers[writer] += 1
+            wanted |= rows
+            assert sink.table == wanted
+
+
+def test_only_so_many_writers_are_remembered() -> None:
+    state = SinkState()
+    for at in range(40):
+        state = state.sending(sink_state.Sending(f"replay:{at}", 0, "replay", 1, "0"))
+    writers = [one.writer for one in state.sendings]
+    assert writers == [f"replay:{at}" for at in range(8, 40)]
+
+
+def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) -> None:
+    epochs = [sink_state.next_epoch(layout, lambda: None) for _ in range(12)]
+    assert epochs == sorted(set(epochs))
+    between: list[int] = []
+
+    def taken_meanwhile() -> None:
+        if not between:
+            between.append(0)
+            between[0] = sink_state.next_epoch(layout, lambda: None)
+
+    assert sink_state.next_epoch(layout, taken_meanwhile) > between[0] > epochs[-1]
+
+
+def test_a_swap_makes_every_sink_stale_and_forgets_what_was_on_its_way(layout: FlowLayout) -> None:
+    _deliver(layout, MemorySink(), 0, {1: "a"})
+    sink_state.mark_stale(layout, sink_state.SWAPPED)
+    state = SinkState.read(layout, "s")
+    assert (state.why_stale("print"), state.sendings) == (sink_state.SWAPPED, ())
+    assert replace(state, stale="").why_stale("another") == sink_state.EDITED
