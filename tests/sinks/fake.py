@@ -55,7 +55,7 @@ class FakeSink(Sink):
     def check(self, columns: Sequence[SinkColumn]) -> None:
         self._server.fault("reach")
         if not any(column.key for column in columns):
-            raise TerminalError("sink-columns", tried="look at the keys", found="no key", next="draindown validate")
+            raise TerminalError("sink-unfit", tried="look at the keys", found="no key", next="draindown validate")
 
     def fence(self, epoch: int) -> None:
         self._server.fault("reach")

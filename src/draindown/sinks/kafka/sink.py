@@ -33,7 +33,7 @@ _MAX_BYTES = "max.message.bytes"
 class KafkaTopic(Sink):
     """A topic. It remembers no batch and no epoch: consumers drop ids that they have seen.
 
-    Methods raise what `client` names, and TerminalError `sink-columns`, `sink-refused`.
+    Methods raise what `client` names, and TerminalError `sink-unfit`, `sink-refused`.
     """
 
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
@@ -53,7 +53,7 @@ class KafkaTopic(Sink):
             problems.append("the topic is compacted, which would drop rows of a target without keys")
         if problems:
             raise TerminalError(
-                "sink-columns",
+                "sink-unfit",
                 tried=f"look at {self._spec.place}",
                 found="; ".join(problems),
                 next="draindown validate   # correct this sink",

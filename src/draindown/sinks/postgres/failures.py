@@ -15,28 +15,16 @@ _LONGEST = 400
 _KEY = re.compile(r"Key \((.*?)\)=\((.*?)\)")
 _AGAIN = "draindown run   # the next run sends the batch again; Airflow's retry does by itself"
 _UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
-_TRANSIENT = {
-    "08": "sink-unreachable",
-    "40": "sink-unreachable",
-    "53": "sink-full",
-    "55": "sink-busy",
-    "57": "sink-unreachable",
-    "58": "sink-unreachable",
-    "XX": "sink-unreachable",
-}
-_TIMED = {"57014": "sink-busy", "25P03": "sink-busy", "25006": "sink-unreachable"}
-_TERMINAL = {
-    "28000": ("sink-auth", "check the user and the secret's value"),
-    "28P01": ("sink-auth", "check the user and the secret's value"),
-    "3D000": ("sink-missing", "create the database, or correct `url`"),
-    "3F000": ("sink-missing", "create the schema, or correct `table`"),
-    "42501": ("sink-denied", "grant the rights that docs/sinks.md lists"),
-    "42P01": ("sink-missing", "create the table, or correct `table`"),
-    "42703": ("sink-columns", "draindown plan names what differs"),
-    "42804": ("sink-columns", "draindown plan names what differs"),
-    "42P10": ("sink-columns", "draindown plan names the index that is missing"),
-}
-_REFUSED = ("sink-refused", "draindown sink skip gives the row up; or change what it breaks")
+_RETRIED = ("08", "40", "53", "55", "57", "58", "XX", "25P03", "25006")
+_FULL = ("53",)
+_BUSY = ("55", "57014", "25P03")
+_CAUSES = (
+    ("sink-auth", ("28000", "28P01"), "check the user and the secret's value"),
+    ("sink-missing", ("3D000", "3F000", "42P01"), "create what is missing, or correct `url` or `table`"),
+    ("sink-denied", ("42501",), "grant the rights that docs/postgres-sink.md lists"),
+    ("sink-unfit", ("42703", "42804", "42P10"), "it names what differs"),
+    ("sink-refused", ("",), "change what the row breaks, or give it up: draindown sink skip"),
+)
 # what a server says before there is a connection has no SQLSTATE
 _WORDS = (
     (r"password|authentication|pg_hba\.conf|role \".*\" does not exist", "28000"),
@@ -56,9 +44,15 @@ def named(error: psycopg.Error, tried: str, secrets: Collection[str] = ()) -> Dr
             help = "draindown validate   # check sslmode and sslrootcert in `url`"
             return TerminalError("sink-tls", tried=tried, found=found, next=help)
         return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=_AGAIN)
-    if (code := _TIMED.get(state) or _TRANSIENT.get(state[:2])) is not None:
-        return TransientError(code, tried=tried, found=f"{found} ({state})", changed=_UNCERTAIN, next=_AGAIN)
-    code, help = _TERMINAL.get(state, _REFUSED)
+    if state.startswith(_RETRIED):
+        return TransientError(
+            "sink-full" if state.startswith(_FULL) else "sink-busy" if state.startswith(_BUSY) else "sink-unreachable",
+            tried=tried,
+            found=f"{found} ({state})",
+            changed=_UNCERTAIN,
+            next=_AGAIN,
+        )
+    code, help = next((code, help) for code, states, help in _CAUSES if state.startswith(states))
     return TerminalError(code, tried=tried, found=f"{found} ({state})", next=f"draindown plan   # {help}")
 
 

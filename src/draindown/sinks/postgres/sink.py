@@ -34,7 +34,7 @@ class PostgresTable(Sink):
     """A table of a database. Nothing is connected before a method needs it, and no method alters a table.
 
     Methods raise TransientError `sink-unreachable`, `sink-busy`, `sink-full`, `sink-fenced`; TerminalError `sink-auth`,
-    `sink-tls`, `sink-denied`, `sink-missing`, `sink-columns`, `sink-records`, `sink-refused`, `sink-options`,
+    `sink-tls`, `sink-denied`, `sink-missing`, `sink-unfit`, `sink-records`, `sink-refused`, `sink-options`,
     `secret-missing`.
     """
 

@@ -60,10 +60,10 @@ class Target:
         return f"{identifier(self.schema)}.{identifier(self.name)}"
 
     def check(self, columns: Sequence[SinkColumn]) -> None:
-        """Compare with what is sent. Raises TerminalError `sink-columns` or `sink-denied`."""
+        """Compare with what is sent. Raises TerminalError `sink-unfit` or `sink-denied`."""
         problems, ddl = self._problems(columns)
         if problems:
-            raise self._error("sink-columns", "; ".join(problems), ddl or ["draindown validate   # correct `columns`"])
+            raise self._error("sink-unfit", "; ".join(problems), ddl or ["draindown validate   # correct `columns`"])
         rights = self._lacking(columns)
         if rights:
             grants = [f"GRANT {right} ON {self.text} TO {identifier(self.user)};" for right in rights]
