@@ -461,7 +461,7 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Call
     source, kind = images.at(it.spark, it.path, it.version), kind_of(it.flow)
     with configured(it.spark, SETTINGS):
         keys = kind.keyed(source.where("id between 2000 and 2004")).select(*key_names(kind)).distinct()
-        number, found = pruning_of(keys.toDF(*kind.keys), kind.keys)
+        number, found = pruning_of(keys.toDF(*kind.scope_keys), kind.scope_keys)
         assert number == keys.count()
         again = kind.source_pruning(found)
         assert set(found.ranges) == {"window_start"} and set(found.values) == {"k"}

@@ -158,6 +158,32 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+def test_the_first_rows_follow_every_change(chain: Callable[..., Chain]) -> None:
+    once = {"source": {"table": "flights"}, "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]}}
+    worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}}
+    it = chain(once=once, worst=worst)
+    it.deliver(*(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6)))
+    it.run()
+    it.run()  # the feed is on from the end of the first drain
+    assert it.proven("once") and it.proven("worst")
+    # the first of A goes, one of B enters in front of both, and one of A moves to B
+    it.deliver(it.row(4, 6, "A", op="d"), it.row(9, 1, "B", delay=7), it.row(2, 8, "B", delay=6))
+    it.run()
+    placed = [(row["carrier"], row["position"], row["id"]) for row in _dicts(it, "worst")]
+    assert sorted(placed) == [("A", 1, 0), ("B", 1, 9), ("B", 2, 2)]
+    assert sorted((row["carrier"], row["id"]) for row in _dicts(it, "once")) == [("A", 0), ("B", 9)]
+    assert it.proven("once") and it.proven("worst")
+    (row,) = ledger_table.recent(it.layout("worst"), 1)
+    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.absent) == (0, 3, 1, 0, 0)
+    it.deliver(it.row(0, 0, "A", op="d"))  # the last row of a group
+    it.run()
+    assert it.proven("once") and it.proven("worst") and {row["carrier"] for row in _dicts(it, "worst")} == {"B"}
+
+
+def _dicts(it: Chain, flow: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in it.spark.read.format("delta").load(it.layout(flow).table).collect()]
+
+
 @pytest.mark.long
 def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, daily=DAILY)

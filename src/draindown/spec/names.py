@@ -32,7 +32,8 @@ def _matches(pattern: str, meaning: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _check_column_name(name: str) -> str:
+def check_column_name(name: str) -> str:
+    """Return a name that a column of the contract may have. Raises ValueError for every other name."""
     if name.startswith("_"):
         raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
     if name.lower() in RESERVED_COLUMNS:
@@ -56,7 +57,7 @@ def renamed(field: str) -> str:
 def is_column_name(name: str) -> bool:
     """Return whether a name is valid for a column."""
     try:
-        return bool(_check_column_name(name))
+        return bool(check_column_name(name))
     except ValueError:
         return False
 
@@ -70,7 +71,7 @@ Identifier = Annotated[
     _matches(_IDENTIFIER, "a name: lower-case letters, digits and _, a letter first, at most 63"),
     _text(_IDENTIFIER),
 ]
-ColumnName = Annotated[str, AfterValidator(_check_column_name), _text(_COLUMN_NAME)]
+ColumnName = Annotated[str, AfterValidator(check_column_name), _text(_COLUMN_NAME)]
 Expression = Annotated[
     str, AfterValidator(check_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
 ]

@@ -8,6 +8,7 @@ from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
 from draindown.spec.names import unlike
+from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.table_source import SourceTable
 from draindown.spec.target_kinds import TargetKind
 
@@ -31,6 +32,13 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
             yield from _window(flow.derivation, source)
         case Per():
             yield from _per(flow, flow.source.read[at], at, source)
+        case Deduplicate() as one:
+            yield from _ranked("deduplicate", "keys", one, "sequence_by", source)
+        case Top() as one:
+            yield from _ranked("top", "by", one, "order_by", source)
+            yield from (
+                (("top",), f"adds column {name!r}, which the source has") for name in one.made if name in source
+            )
 
 
 def _per(flow: DerivedFlow, table: SourceTable, at: int, source: Types) -> Iterator[Problem]:
@@ -55,6 +63,14 @@ def _window(window: Window, source: Types) -> Iterator[Problem]:
     for place, text in window.expressions.items():
         for problem in expression_names.problems(text, source):
             yield ("window", *place), problem
+
+
+def _ranked(kind: str, keys: str, part: Deduplicate | Top, order: str, source: Types) -> Iterator[Problem]:
+    """Yield keys and columns of the order that the source lacks, or that can't be compared."""
+    yield from (((kind, *place), text) for place, text in _keys(keys, part.scope_keys, source))
+    for at, (name, _) in enumerate(part.order):
+        if name not in source:
+            yield (kind, order, str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
 
 
 def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:

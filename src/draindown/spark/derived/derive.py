@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -161,7 +162,8 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
-        counts = difference.count(fated, work.keys, work.resolved.kind.counted, texts)
+        kind = work.resolved.kind
+        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
@@ -182,7 +184,8 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
         kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
         names, relation = key_names(kind), kind.relations[0]
         keyed = work.scope.within(relation.keyed(sources[0]), names)
-        found = failing.failing(lambda part: recompute.result(kind, sources, work.scope, part), work.keys, keyed, names)
+        whole = partial(recompute.result, kind, sources, work.scope)
+        found = failing.failing(whole, work.scope_keys, keyed, names)
         raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
 
 
@@ -224,8 +227,9 @@ def _output(work: Work, counts: Counts) -> BatchRow:
         unchanged=keys.get(UNCHANGED, 0),
     )
     found = row.inserted + row.updated + row.deleted + row.unchanged
-    touched = found if work.batch.slice.is_fill else row.touched
-    row = replace(row, touched=touched, absent=touched - found)
+    absent = 0 if work.batch.slice.is_fill else row.touched - counts.scopes
+    touched = found + absent
+    row = replace(row, touched=touched, absent=absent)
     wrong = ["more keys than were touched"] if row.absent < 0 else []
     if row.kind == "source":  # what a replay touches may be gone from the source and from the table
         gone = row.deleted if work.batch.slice.is_fill else 0  # of these keys the source may have no row
@@ -241,9 +245,9 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
     """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
     if not number:
         return
-    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.keys)
+    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.row_keys)
     if held is not None:
-        by_key = work.scope.within(held.rows, work.keys).groupBy(*map(quoted, work.keys)).count()
+        by_key = work.scope.within(held.rows, work.scope_keys).groupBy(*map(quoted, work.row_keys)).count()
         if doubled := by_key.where("count > 1").count():
             whose = f"somebody wrote them or the keys were others before: the table has several rows for {doubled}"
             mended = _rebuild(work, "")
@@ -317,7 +321,7 @@ class Difference:
         """Commit the difference, or an empty commit with the ledger row if there is none."""
         writer, metadata, row = self.work.batch.writer, self.row.as_metadata(), self.row
         if self.held is not None and row.applied:
-            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.keys)
+            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.row_keys)
             delta_target.merge(writer, self.acts, on, _clauses(row), self.held.pruning, metadata)
             return
         rows = self.acts if row.inserted else self.acts.where(F.lit(False))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.window import Windows
 from draindown.spec.derived import DerivedFlow, Per, Window
+from draindown.spec.ranking import Deduplicate, Top
 
 
 def kind_of(flow: DerivedFlow) -> Kind:
@@ -15,3 +17,7 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return Windows(flow.derivation)
         case Per():
             return PerKey(flow.derivation, flow.source.read)
+        case Deduplicate():
+            return FirstPerKey(flow.derivation, flow.source.read[0].table)
+        case Top():
+            return TopOfGroup(flow.derivation, flow.source.read[0].table)

@@ -105,7 +105,7 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
     for field in schema:
         text = field.dataType.simpleString()
         declared = flow.columns.get(field.name)
-        if field.name in kind.keys and (why := not_a_key(text)) is not None:
+        if field.name in kind.scope_keys and (why := not_a_key(text)) is not None:
             yield f"key {field.name} {why}"
         elif isinstance(field.dataType, MapType | VariantType):
             yield f"column {field.name} is {text}: Spark can't compare it with the table; return its parts as columns"

@@ -29,8 +29,13 @@ class Windows:
     spec: Window
 
     @property
-    def keys(self) -> Sequence[str]:
+    def scope_keys(self) -> Sequence[str]:
         """Start of the window, and the groups."""
+        return self.spec.keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The same: a window and group is one row."""
         return self.spec.keys
 
     @property
