@@ -28,11 +28,13 @@ from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Touched
+from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per, Window
 from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
 
 HISTORIES = 2_000
@@ -121,6 +123,26 @@ def _windows(size: int, step: int, rows: Iterable[Source]) -> Result:
     return {key: (key[0] + timedelta(seconds=size), *_measures(own)) for key, own in found.items()}
 
 
+def _sessions(gap: int, rows: Iterable[Source]) -> Result:
+    """End, seconds and measures of each run of rows of a cell and key that follow each other within a gap."""
+    groups: dict[tuple[Any, ...], list[tuple[datetime, Source]]] = defaultdict(list)
+    for row in rows:
+        if row[2] is not None:
+            groups[row[0], row[1]].append((row[2], row))
+    found: Result = {}
+    for key, own in groups.items():
+        sessions: list[list[tuple[datetime, Source]]] = []
+        for at, row in sorted(own, key=lambda one: one[0]):
+            if not sessions or at - sessions[-1][-1][0] > timedelta(seconds=gap):
+                sessions.append([])
+            sessions[-1].append((at, row))
+        for session in sessions:
+            start, last = session[0][0], session[-1][0]
+            seconds = Decimal((last - start) // timedelta(microseconds=1)) / 1_000_000
+            found[(*key, start)] = (last + timedelta(seconds=gap), seconds, *_measures([row for _, row in session]))
+    return found
+
+
 def _measures(rows: Sequence[Source]) -> tuple[Any, ...]:
     numbers = [row[3] for row in rows if row[3] is not None]
     doubles = [row[4] for row in rows if row[4] is not None]
@@ -191,6 +213,12 @@ def _window(size: int, slide: int | None) -> Windows:
     return Windows(Window.model_validate(parts))
 
 
+def _session(gap: int) -> Sessions:
+    measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
+    part = {"time": "at", "gap": gap, "by": ["cell", "k"], "measures": measures}
+    return Sessions(Session.model_validate(part), "source")
+
+
 def _deduplicate(keep: str) -> FirstPerKey:
     part = {"keys": ["cell", "k"], "sequence_by": ["n"], "keep": keep}
     return FirstPerKey(Deduplicate.model_validate(part), "source")
@@ -221,6 +249,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "tumbling": (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
     "hopping": (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
     "uneven": (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
+    "session": (_session(3600), partial(_sessions, 3600)),
     "first": (_deduplicate("first"), partial(_deduplicated, False)),
     "last": (_deduplicate("last"), partial(_deduplicated, True)),
     "top": (_top_of("content"), partial(_top, 2, False)),
@@ -235,9 +264,9 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
-        *(("hopping", 1), ("per", 1), ("uneven", 3), ("first", 1), ("ties", 3)),
+        *(("hopping", 1), ("per", 1), ("uneven", 3), ("first", 1), ("ties", 3), ("session", 1)),
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in ("tumbling", "uneven", "last", "top", "ties")),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "last")),
+        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "last", "session")),
     ],
 )
 def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
@@ -317,6 +346,7 @@ BUCKETS = {
 }
 
 
+_WINDOWS = ("tumbling", "hopping", "uneven")
 _SHORT = {("hopping", "hash"), ("uneven", "time")}
 
 
@@ -326,7 +356,7 @@ _SHORT = {("hopping", "hash"), ("uneven", "time")}
         pytest.param(name, how, marks=() if (name, how) in _SHORT else pytest.mark.long)
         for name in CASES
         for how in BUCKETS
-        if (name, how) != ("per", "time")
+        if how != "time" or name in _WINDOWS
     ],
 )
 def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:

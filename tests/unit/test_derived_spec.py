@@ -38,6 +38,7 @@ FLIGHTS: dict[str, Any] = {
 }
 WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
 FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
+SESSION: dict[str, Any] = {"time": "at", "gap": "30 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
 TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
 PER: dict[str, Any] = {"keys": ["carrier"], "sql": "select carrier, count(*) n from flights group by carrier"}
 
@@ -76,6 +77,14 @@ def test_a_window_names_its_rows_by_start_and_group(tmp_path: Path) -> None:
 def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
     found = load(tmp_path, document(month=derived(per=PER))).flows["month"]
     assert isinstance(found, DerivedFlow) and found.kind == "per" and found.target.keys == ["carrier"]
+
+
+def test_a_session_is_named_by_its_start(tmp_path: Path) -> None:
+    found = load(tmp_path, document(visits=derived(session=SESSION))).flows["visits"]
+    assert isinstance(found, DerivedFlow) and found.kind == "session" and found.session is not None
+    assert found.target.keys == ["carrier", "session_start"] and found.session.gap == 1800
+    assert found.stored_columns == ["carrier", "session_start", "session_end", "session_seconds", "n"]
+    assert found.source.sought == {"carrier": ["carrier"]}
 
 
 def test_the_first_rows_are_named_by_their_keys_or_their_position(tmp_path: Path) -> None:
@@ -122,7 +131,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("parts", "path", "part"),
     [
-        ({}, "hourly.source", "needs one of window, per, deduplicate or top"),
+        ({}, "hourly.source", "needs one of window, session, per, deduplicate or top"),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),
@@ -153,6 +162,17 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"window": WINDOW | {"measures": {"n": "sum(delay) over ()"}}}, "hourly.window.measures.n", "looks beyond"),
         ({"window": WINDOW | {"measures": {"n": "(select 1)"}}}, "hourly.window.measures.n", "looks beyond"),
         ({"window": WINDOW | {"grup_by": ["carrier"]}}, "hourly.window.grup_by", "did you mean 'group_by'?"),
+        ({"session": SESSION | {"gap": 0}}, "hourly.session.gap", "at least 1"),
+        ({"session": SESSION | {"by": []}}, "hourly.session.by", "at least 1"),
+        ({"session": SESSION | {"by": ["at"]}}, "hourly.session.by", "is the time of a row"),
+        ({"session": SESSION | {"by": ["speed"]}}, "hourly.session.by[0]", "compares exactly"),
+        ({"session": SESSION | {"time": "day"}}, "hourly.session.time", "is date: a session needs a timestamp"),
+        (
+            {"session": SESSION | {"measures": {"session_end": "count(*)"}}},
+            "hourly.session.measures.session_end",
+            "another",
+        ),
+        ({"session": SESSION | {"measures": {"n": "sum(dely)"}}}, "hourly.session.measures.n", "did you mean 'delay'?"),
         ({"deduplicate": FIRST | {"keys": ["speed"]}}, "hourly.deduplicate.keys[0]", "compares exactly"),
         ({"deduplicate": FIRST | {"sequence_by": ["ats"]}}, "hourly.deduplicate.sequence_by[0]", "did you mean 'at'?"),
         ({"deduplicate": FIRST | {"sequence_by": ["Carrier"]}}, "hourly.deduplicate.sequence_by", "is a key"),

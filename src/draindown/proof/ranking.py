@@ -1,6 +1,6 @@
 """The queries of `deduplicate` and `top` in DuckDB's SQL, where its order of values is certain to be Spark's.
 
-tests/spark/test_derived_histories.py and tests/tables/test_proof_ranking.py have the same order in both engines.
+tests/spark/test_derived_histories.py and tests/tables/test_proof_kinds.py have the same order in both engines.
 """
 
 from __future__ import annotations

@@ -11,21 +11,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
-from draindown.spec.expressions import check_measure, check_query
-from draindown.spec.names import ColumnName, unlike
+from draindown.spec.names import ColumnName, Measure, Query, unlike
 from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable, TableSource
 from draindown.spec.target_kinds import DERIVED, TargetKind
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
 from draindown.spec.units import Duration, WindowSize
 
-_TEXT = {"type": "string", "minLength": 1, "maxLength": 10_000}
-Measure = Annotated[str, AfterValidator(check_measure), WithJsonSchema(_TEXT)]
-Query = Annotated[str, AfterValidator(check_query), WithJsonSchema(_TEXT)]
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
@@ -103,6 +100,16 @@ class Window(Model):
         return self.keys
 
     @property
+    def columns(self) -> list[str]:
+        """The result's columns."""
+        return [*self.keys, self.END, *self.measures]
+
+    @property
+    def interval(self) -> tuple[str, str]:
+        """The result's columns with the start and the end of a row's time."""
+        return self.START, self.END
+
+    @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("measures", name): text for name, text in self.measures.items()}
@@ -168,8 +175,14 @@ class Per(Model):
         return names
 
 
-Derivation = Window | Per | Deduplicate | Top
-KINDS: Mapping[str, type[Derivation]] = {"window": Window, "per": Per, "deduplicate": Deduplicate, "top": Top}
+Derivation = Window | Session | Per | Deduplicate | Top
+KINDS: Mapping[str, type[Derivation]] = {
+    "window": Window,
+    "session": Session,
+    "per": Per,
+    "deduplicate": Deduplicate,
+    "top": Top,
+}
 """The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
 
 
@@ -201,6 +214,7 @@ class DerivedFlow(Model):
 
     source: TableSource = Field(description="The tables that the query reads.")
     window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
+    session: Session | None = Field(default=None, description="Aggregates per run of rows without a long gap.")
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
     deduplicate: Deduplicate | None = Field(default=None, description="The first or last row per key.")
     top: Top | None = Field(default=None, description="The first rows of each group in an order.")
@@ -249,7 +263,19 @@ class DerivedFlow(Model):
     def stored_columns(self) -> list[str] | None:
         """The columns of the table; None if only the query shows them."""
         found = self.derivation
-        return [*found.keys, found.END, *found.measures] if isinstance(found, Window) else None
+        return list(found.columns) if isinstance(found, Window | Session) else None
+
+    @property
+    def measures(self) -> Mapping[str, str]:
+        """The aggregates over the rows of a window or session, by name; none of other kinds."""
+        found = self.derivation
+        return found.measures if isinstance(found, Window | Session) else {}
+
+    @property
+    def interval(self) -> tuple[str, str] | None:
+        """The columns of the table with the start and the end of a row's time; None of kinds without."""
+        found = self.derivation
+        return found.interval if isinstance(found, Window | Session) else None
 
     @property
     def upstream(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from draindown.spec.expressions import check_expression
+from draindown.spec.expressions import check_expression, check_measure, check_query
 
 RESERVED_COLUMNS = frozenset({"arrived_at"})
 """Names that rules can use besides the columns. Names that begin with an underscore are reserved for draindown."""
@@ -72,9 +72,10 @@ Identifier = Annotated[
     _text(_IDENTIFIER),
 ]
 ColumnName = Annotated[str, AfterValidator(check_column_name), _text(_COLUMN_NAME)]
-Expression = Annotated[
-    str, AfterValidator(check_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
-]
+_SQL = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
+Expression = Annotated[str, AfterValidator(check_expression), _SQL]
+Measure = Annotated[str, AfterValidator(check_measure), _SQL]
+Query = Annotated[str, AfterValidator(check_query), _SQL]
 Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
 SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
 

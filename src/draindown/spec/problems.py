@@ -20,7 +20,7 @@ from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
-_LATER = frozenset(("changes", "left", "right", "watermark", "lookup", "session")) | {
+_LATER = frozenset(("changes", "left", "right", "watermark", "lookup")) | {
     "also_to",
     "cluster_by",
     "engine",

@@ -1,9 +1,10 @@
-"""The queries of `deduplicate` and `top` in DuckDB: equal to a plain model, and every planted falsehood is found."""
+"""`deduplicate`, `top` and `session` in DuckDB: equal to a plain model, and every planted falsehood is found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +25,9 @@ _LANDING = {
     "source": {"files": "x/*", "format": "json"},
     "columns": {"k": "string", "at": "timestamp", "n": "int", "z": "string"},
 }
+_TIMES = dict.fromkeys(("session_start", "session_end"), pa.timestamp("us", tz="UTC"))
+_NUMBERS = {"position": pa.int32(), "rank": pa.int32(), "c": pa.int64(), "s": pa.int64()}
+_MADE = {**_TIMES, **_NUMBERS, "session_seconds": pa.decimal128(18, 6)}
 Row = dict[str, Any]
 FIRST = {"deduplicate": {"keys": ["k"], "sequence_by": ["at"]}}
 LAST = {"deduplicate": {"keys": ["k"], "sequence_by": ["at"], "keep": "last"}}
@@ -78,8 +82,9 @@ def _proven(home: Path, parts: dict[str, Any], rows: list[Row], results: list[Ro
     layout, flow = spec.layout("d"), spec.declared("d")
     assert isinstance(flow, DerivedFlow)
     write_deltalake(str(home / "source"), pa.Table.from_pylist(rows, schema=_SOURCE))
-    more = [(name, pa.int32()) for name in ("position", "rank") if name in results[0]]
-    write_deltalake(layout.table, pa.Table.from_pylist(results, schema=pa.schema([*_SOURCE, *more])))
+    kinds = {field.name: field.type for field in _SOURCE} | _MADE
+    schema = pa.schema([(name, kinds[name]) for name in results[0]])
+    write_deltalake(layout.table, pa.Table.from_pylist(results, schema=schema))
     return prove(layout, flow, TableLog(str(home / "source")), TableLog(layout.table))
 
 
@@ -132,6 +137,41 @@ def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, plant: Callable
     assert not found.holds
     key = {"k": row["k"], "position": row["position"]}
     assert (what, key) in [(one.what, dict(one.key)) for one in found.falsehoods]
+
+
+SESSION = {"session": {"time": "at", "gap": 60, "by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}}
+
+
+def _visits(rows: list[Row]) -> list[Row]:
+    found = []
+    for k in {row["k"] for row in rows}:
+        timed = sorted((row for row in rows if row["k"] == k and row["at"] is not None), key=lambda row: row["at"])
+        runs: list[list[Row]] = []
+        for row in timed:
+            if not runs or row["at"] - runs[-1][-1]["at"] > timedelta(seconds=60):
+                runs.append([])
+            runs[-1].append(row)
+        for run in runs:
+            start, last = run[0]["at"], run[-1]["at"]
+            numbers = [row["n"] for row in run if row["n"] is not None]
+            seconds = Decimal(int((last - start).total_seconds()))
+            times = {"session_start": start, "session_end": last + timedelta(seconds=60), "session_seconds": seconds}
+            found.append({"k": k, **times, "c": len(run), "s": sum(numbers) if numbers else None})
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sessions_prove_and_one_that_was_split_does_not(tmp_path: Path, seed: int) -> None:
+    draw = Random(seed)
+    rows = [row | {"at": _START + timedelta(seconds=draw.choice((0, 60, 61, 121, 300, 361)))} for row in _rows(draw)]
+    results = _visits(rows)
+    found = _proven(tmp_path / "right", SESSION, rows, results)
+    assert found.holds and found.expected == len(results) > 4, found.falsehoods
+    long = next(row for row in results if row["session_seconds"] > 0)
+    split = [*results, long | {"session_start": long["session_end"], "c": 1}]
+    found = _proven(tmp_path / "wrong", SESSION, rows, split)
+    (falsehood,) = found.falsehoods
+    assert falsehood.what == "unexpected" and falsehood.key["session_start"] == long["session_end"].isoformat()
 
 
 def test_an_order_that_may_not_be_sparks_is_left_to_spark(tmp_path: Path) -> None:
