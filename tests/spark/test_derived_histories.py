@@ -171,8 +171,8 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
-        *(("hopping", 1), ("per", 1), ("uneven", 3)),
-        *(pytest.param(name, 1, marks=pytest.mark.long) for name in ("tumbling", "uneven")),
+        ("uneven", 3),
+        *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES),
         *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per")),
     ],
 )
@@ -253,13 +253,10 @@ BUCKETS = {
 }
 
 
-_SHORT = {("hopping", "hash"), ("uneven", "time")}
-
-
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        pytest.param(name, how, marks=() if (name, how) in _SHORT else pytest.mark.long)
+        pytest.param(name, how, marks=() if (name, how) == ("uneven", "time") else pytest.mark.long)
         for name in CASES
         for how in BUCKETS
         if (name, how) != ("per", "time")
