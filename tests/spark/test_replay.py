@@ -259,7 +259,8 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
     healthy(loose)
 
 
-def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: Path, times: int) -> None:
     """A topic that was created again has refused records at the offsets of the one before."""
     strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
     strict.deliver(json.dumps({"id": "bad", "seq": 1, "a": -1}))
@@ -270,7 +271,7 @@ def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: 
     other.withColumn("raw_length", F.col("raw_length").cast("long")).write.format("delta").mode("append").save(
         loose.layout.quarantine
     )
-    for _ in range(2):
+    for _ in range(times):
         ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)
         assert [row["id"] for row in loose.rows("id")] == ["bad"]
