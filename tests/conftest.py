@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with all jars and one core, the other being that of the tests beside it; it ends with the tests.
 
-    Without the long tests it compiles no plans, which takes longer than to interpret them; with them, as a job does.
+    Without the long tests it compiles no plans, which takes longer than to interpret them, and shuffles into one
+    partition; with them, it works as that of a job does.
     """
     from draindown.spark.session import INTERPRETED, session  # tests without Spark don't load it
 
     started = session("draindown-tests", master="local[1]", short=True)
-    for name, value in INTERPRETED.items() if "not long" in request.config.option.markexpr else ():
-        started.conf.set(name, value)
+    if "not long" in request.config.option.markexpr:
+        for name, value in (INTERPRETED | {"spark.sql.shuffle.partitions": "1"}).items():
+            started.conf.set(name, value)
     yield started
     started.stop()

@@ -253,14 +253,10 @@ BUCKETS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
-    [
-        pytest.param(name, how, marks=() if (name, how) == ("uneven", "time") else pytest.mark.long)
-        for name in CASES
-        for how in BUCKETS
-        if (name, how) != ("per", "time")
-    ],
+    [(name, how) for name in CASES for how in BUCKETS if (name, how) != ("per", "time")],
 )
 def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
     kind, _ = CASES[name]

@@ -285,6 +285,7 @@ def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
     assert len(json.loads(here.rows("_rescued", where="id = 'bomb'")[0]["_rescued"])) == 10_000
 
 
+@pytest.mark.long
 def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     here = landing(flow(drift={"new": "add"}))
     here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))
