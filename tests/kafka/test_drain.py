@@ -116,7 +116,7 @@ def test_a_null_value_deletes_the_key_and_an_older_record_does_not_bring_it_back
 @pytest.mark.parametrize(
     ("target", "steps"),
     [
-        ("keyed", ("read", "kept", "merged")),  # each reads the same records from another place
+        ("keyed", ("merged",)),  # `kept` is in test_raw.py
         *(pytest.param(target, STEPS, marks=pytest.mark.long, id=f"{target}-all") for target in ("append", "keyed")),
     ],
 )

@@ -264,8 +264,8 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
-        *(("hopping", 1), ("per", 1), ("uneven", 3), ("first", 1), ("ties", 3), ("session", 1)),
-        *(pytest.param(name, 1, marks=pytest.mark.long) for name in ("tumbling", "uneven", "last", "top", "ties")),
+        *(("uneven", 3), ("ties", 3), ("session", 1)),
+        *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
         *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "last", "session")),
     ],
 )
@@ -347,17 +347,12 @@ BUCKETS = {
 
 
 _WINDOWS = ("tumbling", "hopping", "uneven")
-_SHORT = {("hopping", "hash"), ("uneven", "time")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
-    [
-        pytest.param(name, how, marks=() if (name, how) in _SHORT else pytest.mark.long)
-        for name in CASES
-        for how in BUCKETS
-        if how != "time" or name in _WINDOWS
-    ],
+    [(name, how) for name in CASES for how in BUCKETS if how != "time" or name in _WINDOWS],
 )
 def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
     kind, _ = CASES[name]

@@ -144,7 +144,13 @@ def booked(df):
 """
 
 
-@pytest.mark.parametrize("target", [{}, {"keys": ["id"], "sequence_by": ["seq"]}], ids=["append", "keyed"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param({}, id="append", marks=pytest.mark.long),
+        pytest.param({"keys": ["id"], "sequence_by": ["seq"]}, id="keyed"),
+    ],
+)
 def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     spark: SparkSession, tmp_path: Path, target: dict[str, Any]
 ) -> None:
