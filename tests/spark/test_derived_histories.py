@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -27,7 +28,7 @@ from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.resolve import query
-from draindown.spark.derived.scope import Bucket, Touched
+from draindown.spark.derived.scope import Bucket, Scope, Touched, spanned
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
@@ -311,8 +312,11 @@ def _fated(
     keys = recompute.touched(kind, [netted], bucket).persist()
     schema = query(kind, [source]).schema
     held = spark.createDataFrame(_held(kind, before), schema)
-    fated = recompute.difference(kind, [source], Touched(keys, keys.count(), Pruning()), held)
-    found = fated.drop(difference.BEFORE).collect()
+    with ExitStack() as kept:
+        scope: Scope = Touched(keys, keys.count(), Pruning())
+        if kind.span is not None:
+            scope = spanned(scope, kind.span, held, kind.scope_keys, kept)
+        found = recompute.difference(kind, [source], scope, held).drop(difference.BEFORE).collect()
     keys.unpersist()
     return found
 

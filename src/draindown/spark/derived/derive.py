@@ -28,6 +28,7 @@ from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNC
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep
 from draindown.spark.derived.resolve import resolve
+from draindown.spark.derived.scope import Touched, spanned
 from draindown.spark.derived.touched import Work, touched
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -97,9 +98,20 @@ class Derivation:
         spark = work.sources[0].sparkSession
         delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
-        again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
-        with configured(spark, _settings(spark, work, held, again)), _group_named(work, again), ExitStack() as kept:
+        with ExitStack() as kept:
+            work = _narrowed(work, held, kept)
+            again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
+            kept.enter_context(configured(spark, _settings(spark, work, held, again)))
+            kept.enter_context(_group_named(work, again))
             yield _recomputed(work, held, again, kept)
+
+
+def _narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
+    """Return the work with the part of its scopes that has to be read again, which the table's rows show."""
+    span, scope = work.resolved.kind.span, work.scope
+    if span is None or held is None or not isinstance(scope, Touched):
+        return work
+    return replace(work, scope=spanned(scope, span, held.rows, work.scope_keys, kept))
 
 
 def _tried(batch: DeriveBatch) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.scope import Bucket, KeyRange
+from draindown.spark.derived.scope import Bucket, KeyRange, Span
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -64,6 +64,10 @@ class Kind(Protocol):
     @property
     def relations(self) -> Sequence[Relation]:
         """The source tables, in the order of the file."""
+
+    @property
+    def span(self) -> Span | None:
+        """What of a scope has to be read again, by time; None if all of it has."""
 
     @property
     def counted(self) -> str | None:

@@ -41,6 +41,10 @@ class PerKey:
         return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
 
     @property
+    def span(self) -> None:
+        """None: the query may use all rows of a key."""
+
+    @property
     def counted(self) -> str | None:
         """None: a query may count what it likes."""
         return None

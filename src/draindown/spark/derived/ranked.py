@@ -40,6 +40,10 @@ class _Ranked:
         return [KeyedTable(self.table, self.spec.scope_keys, self.spec.scope_keys)]
 
     @property
+    def span(self) -> None:
+        """None: the first row of a scope may be any of its rows."""
+
+    @property
     def counted(self) -> str | None:
         """None: no column counts source rows."""
         return None

@@ -12,9 +12,10 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.scope import Bucket
+from draindown.spark.derived.scope import Bucket, Span, micros
 from draindown.spark.derived.window import count_column
 from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
 from draindown.spec.session import Session
 
 _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
@@ -22,9 +23,10 @@ _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
 
 @dataclass(frozen=True)
 class _Timed(KeyedTable):
-    """A source of which only rows with a time belong to a scope."""
+    """A source of which only rows with a time belong to a scope. `start`: the result's column of a session's start."""
 
     time: str = ""
+    start: str = ""
 
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return the rows with a time, with their own key columns."""
@@ -34,6 +36,11 @@ class _Timed(KeyedTable):
         """Return 1 for rows with a time whose key is in the bucket."""
         return F.when(self.belongs(), super().places(bucket)).otherwise(0)
 
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates on the table's own key columns, and the times of the sessions."""
+        own, times = super().source_pruning(keys.only(self.scope_keys)), keys.ranges.get(self.start)
+        return Pruning(own.values, {**own.ranges, **({self.time: times} if times else {})})
+
     def belongs(self) -> Column:
         """Return whether a row has a time."""
         return F.col(quoted(self.time)).isNotNull()
@@ -41,7 +48,7 @@ class _Timed(KeyedTable):
 
 @dataclass(frozen=True)
 class Sessions:
-    """The kind `session`. The scope is a value of `by`: any of its sessions may grow, split or merge by one row."""
+    """The kind `session`. The scope is a value of `by`, of which the sessions near changed rows are read again."""
 
     spec: Session
     table: str
@@ -59,7 +66,13 @@ class Sessions:
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The one source."""
-        return [_Timed(self.table, self.spec.by, self.spec.by, time=self.spec.time)]
+        return [_Timed(self.table, self.spec.by, self.spec.by, time=self.spec.time, start=self.spec.START)]
+
+    @property
+    def span(self) -> Span:
+        """The sessions of a scope that changed rows lie in or near."""
+        spec = self.spec
+        return Span(spec.time, spec.gap, spec.START, spec.END)
 
     @property
     def counted(self) -> str | None:
@@ -73,10 +86,10 @@ class Sessions:
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Aggregate per session."""
         (rows,), spec, names = keyed, self.spec, key_names(self)
-        gap, micros = F.lit(spec.gap * 1_000_000), F.col(_MICROS)
-        within = Window.partitionBy(*names).orderBy(micros)
-        timed = rows.withColumn(_MICROS, F.unix_micros(F.col(quoted(spec.time)).cast("timestamp")))
-        first = F.when(micros - F.lag(micros).over(within) <= gap, 0).otherwise(1)
+        gap, at = F.lit(spec.gap * 1_000_000), F.col(_MICROS)
+        within = Window.partitionBy(*names).orderBy(at)
+        timed = rows.withColumn(_MICROS, micros(spec.time))
+        first = F.when(at - F.lag(at).over(within) <= gap, 0).otherwise(1)
         so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(so_far))
         measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
@@ -86,8 +99,8 @@ class Sessions:
         return grouped.agg(*self._times(), *measures).select(*map(quoted, spec.columns))
 
     def _times(self) -> Sequence[Column]:
-        spec, time, micros = self.spec, F.col(quoted(self.spec.time)), F.col(_MICROS)
-        length = (F.max(micros) - F.min(micros)).cast("decimal(18,0)") * F.expr("0.000001BD")
+        spec, time, at = self.spec, F.col(quoted(self.spec.time)), F.col(_MICROS)
+        length = (F.max(at) - F.min(at)).cast("decimal(18,0)") * F.expr("0.000001BD")
         return [
             F.min(time).alias(spec.START),
             (F.max(time) + F.expr(f"interval {spec.gap} seconds")).alias(spec.END),

@@ -14,7 +14,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import images, recompute
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
-from draindown.spark.derived.kind import Kind, Relation
+from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.late import LATE, Sieve
 from draindown.spark.derived.resolve import Resolved
 from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
@@ -76,7 +76,8 @@ def touched(
     row, read, came = _counted(batch, kind, netted, number)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
-    found = Touched(keys, *pruning_of(keys.toDF(*kind.scope_keys), kind.scope_keys))
+    named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
+    found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys))
     return Work(batch, sources, resolved, found, replace(row, touched=found.number), read, came, late)
 
 

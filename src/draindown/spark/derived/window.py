@@ -44,6 +44,10 @@ class Windows:
         return [self]
 
     @property
+    def span(self) -> None:
+        """None: a scope is one window."""
+
+    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
