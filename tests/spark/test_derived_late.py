@@ -194,13 +194,14 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
         known += fresh
         it.insert(*fresh)
         if at:
-            it.apply(*(row for row in applied if row in known and draw.random() < 0.5))
+            it.apply(*(row for row in applied if row in known and (steps == 2 or draw.random() < 0.5)))
             it.withdraw(*(row for row in withdrawn if row in known and (at == steps - 1 or draw.random() < 0.5)))
         dying = ("read", "late", "merged")[(at + seed) % 3] if at or steps == 3 else ""
         ledger = it.derive(1 + (at + seed) % 2 if steps == 3 else 1, dying=dying)
         assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
-    it.apply(*applied)
-    it.derive()
+    if steps == 3:
+        it.apply(*applied)
+        it.derive()
     assert it.table() == expected
     assert it.apart() == Counter(there), "also those that were applied"
     (filled,) = it.derive(fill=True)
