@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -63,16 +63,9 @@ SecretReference = Annotated[
 ]
 
 
-class KafkaCluster(Model):
-    """Topics of a Kafka cluster, and how clients connect. Options are named as Kafka's clients name them."""
+class KafkaConnection(Model):
+    """How clients connect to a Kafka cluster. Options are named as Kafka's clients name them."""
 
-    topics: list[Topic] = Field(default_factory=list, description="The topics to read.", examples=[["user-events"]])
-    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
-        default=None,
-        min_length=1,
-        description="Regular expression; every topic whose whole name matches is read. Excludes topics.",
-        examples=["events-.*"],
-    )
     bootstrap_servers: Annotated[str, AfterValidator(_servers)] = Field(
         description="Brokers to ask first, as host:port, separated by commas.", examples=["${KAFKA}"]
     )
@@ -101,12 +94,8 @@ class KafkaCluster(Model):
     )
 
     @model_validator(mode="after")
-    def _combination(self) -> KafkaCluster:
+    def _connection(self) -> Self:
         problems: list[Problem] = []
-        if bool(self.topics) == (self.pattern is not None):
-            why = "excludes topics: keep one of the two" if self.topics else "is needed where there is no pattern"
-            problems.append((("pattern" if self.topics else "topics",), why))
-        problems += [(("topics",), f"names {name!r} twice") for name in set(repeated(self.topics))]
         sasl, tls = self.security_protocol.startswith("sasl"), self.security_protocol.endswith("ssl")
         for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
             given = getattr(self, name) is not None
@@ -119,6 +108,28 @@ class KafkaCluster(Model):
         elif (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
             lacking = "ssl_key_location" if self.ssl_key_location is None else "ssl_certificate_location"
             problems.append(((lacking,), "is needed: a certificate and its key go together"))
+        refuse(problems)
+        return self
+
+
+class KafkaCluster(KafkaConnection):
+    """Topics of a Kafka cluster, and how clients connect."""
+
+    topics: list[Topic] = Field(default_factory=list, description="The topics to read.", examples=[["user-events"]])
+    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        default=None,
+        min_length=1,
+        description="Regular expression; every topic whose whole name matches is read. Excludes topics.",
+        examples=["events-.*"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> KafkaCluster:
+        problems: list[Problem] = []
+        if bool(self.topics) == (self.pattern is not None):
+            why = "excludes topics: keep one of the two" if self.topics else "is needed where there is no pattern"
+            problems.append((("pattern" if self.topics else "topics",), why))
+        problems += [(("topics",), f"names {name!r} twice") for name in set(repeated(self.topics))]
         refuse(problems)
         return self
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.clock import EPOCH
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.sources.kafka.library import library as _library
 from draindown.sources.kafka.offsets import Available, Span
 from draindown.sources.kafka.options import of_librdkafka
 from draindown.sources.kafka.retention import Policy, policy
@@ -294,21 +295,6 @@ class Client:
         return TerminalError(
             code, tried=f"connect to {self._where}", found=found[:400], next=f"draindown validate   # {help}"
         )
-
-
-def _library(part: str = "") -> Any:
-    """Return the client's module. It is imported where it is used: flows without Kafka do not need it."""
-    try:
-        import confluent_kafka
-        import confluent_kafka.admin
-    except ImportError as error:
-        raise TerminalError(
-            "kafka-client-missing",
-            tried="import confluent_kafka",
-            found=str(error),
-            next="pip install 'draindown[kafka]'",
-        ) from error
-    return getattr(confluent_kafka, part) if part else confluent_kafka
 
 
 def _truncation(error: KafkaError) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import resolved
-from draindown.spec.kafka import KafkaCluster
+from draindown.spec.kafka import KafkaConnection
 
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -20,7 +20,7 @@ _LOGIN = {
 }
 
 
-def of_librdkafka(cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> dict[str, str | int]:
+def of_librdkafka(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str | int]:
     """Return the settings of a client without a JVM. Raises TerminalError `secret-missing`."""
     given = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -43,7 +43,7 @@ def of_librdkafka(cluster: KafkaCluster, environ: Mapping[str, str] = os.environ
     }
 
 
-def of_java(cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def of_java(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the settings of the Java client. Certificates and keys are passed by content: executors need none on disk.
 
     Raises TerminalError `secret-missing` or `kafka-tls`.
@@ -70,7 +70,7 @@ def of_java(cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> d
     return found
 
 
-def _jaas(cluster: KafkaCluster, environ: Mapping[str, str]) -> str:
+def _jaas(cluster: KafkaConnection, environ: Mapping[str, str]) -> str:
     name, word = (resolved(text or "", environ) for text in (cluster.sasl_username, cluster.sasl_password))
     return f"{_LOGIN[cluster.sasl_mechanism or '']} required username={_quoted(name)} password={_quoted(word)};"
 

@@ -1,0 +1,132 @@
+"""A connection to Postgres whose every wait is bounded, and whose secrets are in no text."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from draindown.base.errors import TerminalError
+from draindown.base.secrets import names_in, resolved
+from draindown.sinks.postgres import failures
+from draindown.spec.postgres_sink import PostgresSink
+
+if TYPE_CHECKING:
+    import psycopg
+
+_CONNECT = 10  # seconds
+_SLACK = 5.0  # seconds after which a server that should have given up by itself counts as silent
+_SHORTEST_SECRET = 4  # a shorter one is not replaced in texts: it would be found everywhere
+_SETTINGS = """select set_config('statement_timeout', %(wait)s, false), set_config('lock_timeout', %(wait)s, false),
+    set_config('idle_in_transaction_session_timeout', %(wait)s, false), set_config('TimeZone', 'UTC', false),
+    set_config('DateStyle', 'ISO', false),
+    set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
+        else current_setting('synchronous_commit') end, false)"""
+
+
+class Connection:
+    """At most one connection, made when it is needed. After an error the next use makes another.
+
+    Construction raises TerminalError `sink-client-missing`. Blocks of `step` raise what `failures` names.
+    """
+
+    def __init__(self, spec: PostgresSink, environ: Mapping[str, str] = os.environ) -> None:
+        self._spec, self._environ = spec, environ
+        self._client = _library()
+        self._open: psycopg.Connection[Any] | None = None
+        self._secrets: tuple[str, ...] = ()
+
+    @contextmanager
+    def step(self, tried: str, seconds: float | None = None) -> Iterator[psycopg.Connection[Any]]:
+        """Give a connection to a block that ends within `seconds`, by default a bit more than `timeout`."""
+        tried, wait = f"{tried} {self._spec.place}", seconds or self._spec.timeout + _SLACK
+        late = threading.Event()
+        try:
+            opened = self._opened()
+            with _watched(opened, wait, late):
+                yield opened
+        except self._client.Error as error:
+            self.close()
+            if late.is_set():
+                raise failures.silent(tried, wait) from error
+            raise failures.named(error, tried, self._secrets) from error
+        except BaseException:  # the state of the connection is unknown
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection, if there is one. What was not committed is undone by the server."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            with suppress(self._client.Error):
+                opened.close()
+
+    def _opened(self) -> psycopg.Connection[Any]:
+        if self._open is None:
+            made = self._client.connect(**self._parameters(), autocommit=True)
+            made.prepare_threshold = None  # poolers don't keep prepared statements
+            made.isolation_level = self._client.IsolationLevel.READ_COMMITTED
+            self._open = made
+            late = threading.Event()
+            with _watched(made, self._spec.timeout + _SLACK, late):
+                made.execute(_SETTINGS, {"wait": f"{self._spec.timeout}s"})
+        return self._open
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return libpq's parameters. Raises TerminalError `secret-missing` or `sink-options`."""
+        url = self._spec.url
+        names = names_in(url)
+        whole = url == "${secret:%s}" % (names[0] if names else "")
+        values = {name: resolved(f"${{secret:{name}}}", self._environ) for name in names}
+        text = re.sub(r"\$\{secret:(\w+)\}", lambda at: values[at[1]] if whole else quote(values[at[1]], safe=""), url)
+        try:
+            if not text.startswith(("postgresql://", "postgres://")):
+                raise ValueError
+            found = self._client.conninfo.conninfo_to_dict(text)
+        except (self._client.Error, ValueError):
+            raise TerminalError(  # the client's text may have the password
+                "sink-options",
+                tried=f"read the url of {self._spec.place}",
+                found="it is no URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE; its text is not shown",
+                next="draindown validate   # correct `url`, or the secret it refers to",
+            ) from None
+        words = {*values.values(), *(str(found[name]) for name in ("password", "sslpassword") if found.get(name))}
+        self._secrets = tuple(sorted((one for one in words if len(one) >= _SHORTEST_SECRET), key=len, reverse=True))
+        defaults = {"application_name": "draindown", "connect_timeout": min(_CONNECT, self._spec.timeout)}
+        keep = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+        return {**defaults, **keep, **found, "client_encoding": "utf8"}
+
+
+@contextmanager
+def _watched(opened: psycopg.Connection[Any], seconds: float, late: threading.Event) -> Iterator[None]:
+    """Break the connection if the block takes longer: a frozen server keeps its sockets open, and clients wait."""
+
+    def cut() -> None:
+        late.set()
+        with suppress(OSError), socket.socket(fileno=os.dup(handle)) as shared:
+            shared.shutdown(socket.SHUT_RDWR)
+
+    handle = opened.fileno()
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _library() -> Any:
+    """Return the client's module. It is imported where it is used: flows without Postgres do not need it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise TerminalError(
+            "sink-client-missing", tried="import psycopg", found=str(error), next="pip install 'draindown[postgres]'"
+        ) from error
+    return psycopg

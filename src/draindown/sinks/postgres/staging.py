@@ -1,0 +1,99 @@
+"""Rows of a batch in a temporary table of their own. The server drops it with the transaction, whatever ends that."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from draindown.sinks.port import FATE, SinkBatch, SinkColumn
+from draindown.sinks.postgres.connection import Connection
+from draindown.sinks.postgres.target import Target, identifier
+from draindown.sinks.values import JSON, ready
+
+if TYPE_CHECKING:
+    import psycopg
+
+_WRITTEN = csv.WriteOptions(include_header=False, quoting_style="all_valid")  # NULL is what has no quotes
+_AT_ONCE = 50_000  # rows of one COPY, which ends within `timeout`
+
+
+class Staging:
+    """The temporary table of one batch, named so that a look at the server tells whose it is."""
+
+    def __init__(self, target: Target, batch: SinkBatch, columns: Sequence[SinkColumn]) -> None:
+        self._target, self._columns = target, columns
+        self._keys = [identifier(column.name) for column in columns if column.key]
+        self._names = [identifier(column.name) for column in columns]
+        name = f"draindown_g{batch.generation}_e{batch.epoch}_b{batch.number}"
+        self._name = f"pg_temp.{identifier(name)}"
+        self._plain = identifier(name)
+
+    def make(self, opened: psycopg.Connection[Any]) -> None:
+        """Make it, with the types of the target's columns."""
+        names = ", ".join(self._names)
+        opened.execute(
+            f"create temp table {self._plain} on commit drop as"
+            f" select {names}, null::text as {identifier(FATE)} from {self._target.text} with no data"
+        )
+
+    def fill(self, connection: Connection, rows: Iterable[pa.RecordBatch], fates: bool) -> None:
+        """Copy rows into it. The time that `rows` takes to give them is not bounded here."""
+        names = [column.name for column in self._columns]
+        listed = [*self._names, identifier(FATE)] if fates else self._names
+        statement = f"copy {self._name} ({', '.join(listed)}) from stdin (format csv)"
+        for part in rows:
+            for start in range(0, part.num_rows, _AT_ONCE):
+                text = as_csv(part.slice(start, _AT_ONCE), [*names, FATE] if fates else names)
+                with connection.step("copy rows for") as opened, opened.cursor().copy(statement) as copy:
+                    copy.write(text)
+
+    def apply(self, opened: psycopg.Connection[Any]) -> None:
+        """Delete and upsert in the target. Deletes come first: their rows may hold what another unique index guards."""
+        fate, names = identifier(FATE), ", ".join(self._names)
+        opened.execute(f"analyze {self._name}")
+        opened.execute(
+            f"delete from {self._target.text} t using {self._name} s where s.{fate} = 'delete' and {self._same}"
+        )
+        changed = ", ".join(f"{name} = excluded.{name}" for name in self._names if name not in self._keys)
+        opened.execute(
+            f"insert into {self._target.text} ({names}) select {names} from {self._name} where {fate} = 'upsert'"
+            f" on conflict ({', '.join(self._keys)}) do {f'update set {changed}' if changed else 'nothing'}"
+        )
+
+    def delete_others(self, opened: psycopg.Connection[Any]) -> int:
+        """Delete the rows of the target whose keys are not here. Return how many."""
+        opened.execute(f"analyze {self._name}")
+        return opened.execute(
+            f"delete from {self._target.text} t where not exists (select from {self._name} s where {self._same})"
+        ).rowcount
+
+    @property
+    def _same(self) -> str:
+        return " and ".join(f"t.{key} = s.{key}" for key in self._keys)
+
+
+def as_csv(rows: pa.RecordBatch, names: Sequence[str]) -> bytes:
+    """Return columns as the CSV that COPY reads: values in quotes, NULL as nothing."""
+    out = io.BytesIO()
+    csv.write_csv(pa.table([_written(rows.column(name)) for name in names], names=list(names)), out, _WRITTEN)
+    return out.getvalue()
+
+
+def _written(column: pa.Array) -> pa.Array:
+    form = column.type
+    if pa.types.is_nested(form):
+        return pa.array([None if value is None else JSON(value) for value in ready(column)], pa.string())
+    if pa.types.is_binary(form) or pa.types.is_large_binary(form):
+        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_timestamp(form):
+        return column.cast(pa.timestamp("us", "UTC" if form.tz else None))
+    if pa.types.is_null(form):
+        return column.cast(pa.string())
+    if pa.types.is_dictionary(form):
+        return pc.cast(column, form.value_type)
+    return column

@@ -1,0 +1,89 @@
+"""Values of Arrow columns as JSON: decimals and binary as text, times in UTC with microseconds, NULL fields kept.
+
+What JSON has no number for is text too: NaN, Infinity, -Infinity.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""The JSON text of a value that `ready` returned, without blanks."""
+
+
+def ready(column: pa.Array) -> list[Any]:
+    """Return the values of a column as what `JSON` can write."""
+    form = column.type
+    if pa.types.is_timestamp(form):
+        zone = "Z" if form.tz else ""
+        moment = column.cast(pa.timestamp("us", "UTC" if form.tz else None))
+        return pc.strftime(moment, f"%Y-%m-%dT%H:%M:%S{zone}").to_pylist()  # type: ignore[no-any-return]
+    convert = _converter(form)
+    if convert is None:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return [None if value is None else convert(value) for value in column.to_pylist()]
+
+
+def _converter(form: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what turns a value that is not NULL into JSON's; None if it is JSON's already."""
+    for holds, convert in _SCALARS:
+        if holds(form):
+            return convert
+    if pa.types.is_timestamp(form):
+        return _moment
+    if pa.types.is_struct(form):
+        fields = [(form.field(at).name, _optional(form.field(at).type)) for at in range(form.num_fields)]
+        return lambda value: {name: one(value[name]) for name, one in fields}
+    if pa.types.is_map(form):
+        named, item = _key(form.key_type), _optional(form.item_type)
+        return lambda value: {named(key): item(one) for key, one in value}
+    if pa.types.is_list(form) or pa.types.is_large_list(form):
+        one = _optional(form.value_type)
+        return lambda value: [one(item) for item in value]
+    return None
+
+
+def _optional(form: pa.DataType) -> Callable[[Any], Any]:
+    convert = _converter(form)
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _key(form: pa.DataType) -> Callable[[Any], str]:
+    convert = _optional(form)
+
+    def text(value: Any) -> str:
+        found = convert(value)
+        return found if isinstance(found, str) else JSON(found)
+
+    return text
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _moment(value: Any) -> str:
+    if value.tzinfo is None:
+        return str(value.isoformat(timespec="microseconds"))
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # type: ignore[no-any-return]
+
+
+_SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
+    (pa.types.is_floating, _number),
+    (pa.types.is_decimal, lambda value: format(value, "f")),
+    (pa.types.is_date, lambda value: value.isoformat()),
+    (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
+    (pa.types.is_large_binary, lambda value: base64.b64encode(value).decode()),
+)

